@@ -1,0 +1,51 @@
+# Front door. `make` alone, or `make help`, lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+# The targets share one virtual environment and one set of services: never run two at once.
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3.11
+STATE := $(if $(FENCEPOST_STATE),$(FENCEPOST_STATE),.fencepost)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## virtual environment, pinned packages, jars (again: only what changed)
+	@include/fencepost/local/setup.sh "$(VENV)" "$(PYTHON)"
+	@$(BIN)/python -m fencepost.local.jars
+
+.PHONY: demo
+demo: setup ## start everything, load real flights, run three days through Airflow
+	@$(BIN)/fencepost demo
+
+.PHONY: up
+up: setup ## start Kafka, PostgreSQL and Airflow
+	@$(BIN)/fencepost up
+
+.PHONY: down
+down: ## stop what `up` or `demo` started, and only that
+	@if [ -x $(BIN)/fencepost ]; then $(BIN)/fencepost down; else echo "nothing is set up, so nothing runs"; fi
+
+.PHONY: test
+test: setup ## all tests (ARGS="-k name" for some)
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: lint
+lint: setup ## ruff, its formatter and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+.PHONY: requirements
+requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: newest versions)
+	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --extra dev \
+	  $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+
+.PHONY: clean
+clean: down ## stop the services and remove their state, data included
+	@rm -rf -- "$(STATE)"

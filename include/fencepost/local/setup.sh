@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Makes the virtual environment VENV from the pinned requirements.txt. A second run costs
+# nothing: the stamp holds the hash of everything that went in.
+# Usage: setup.sh VENV PYTHON
+set -euo pipefail
+venv=$1
+python=$2
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
+    fail "Python 3.11 is needed and '$python' is not it. Install it (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python3.11 ..."
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1) || true
+[ "${java_major:-0}" -ge 17 ] ||
+    fail "Java 17 or newer is needed and '$java' ${java_major:+is version $java_major}${java_major:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
+
+mkdir -p "$venv"
+exec 9>"$venv.lock"
+flock 9 # two setups at once would install over each other
+
+stamp=$venv/.fencepost-stamp
+wanted=$({
+    pwd
+    "$python" --version
+    cat requirements.txt pyproject.toml "${BASH_SOURCE[0]}"
+} | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'import fencepost' 2>/dev/null; then
+    exit 0
+fi
+
+rm -f "$stamp"
+echo "setup: virtual environment in $venv (a minute or two the first time)"
+"$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv" ||
+    fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
+uv_pin=$(grep -E '^uv==' requirements.txt)
+[ "$("$venv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${uv_pin#uv==}" ] ||
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$uv_pin" ||
+    fail "could not install $uv_pin: is the package index reachable? Then run again"
+export VIRTUAL_ENV=$PWD/$venv
+"$venv/bin/uv" pip install --quiet --exact --requirement requirements.txt --editable . --no-build-isolation-package fencepost ||
+    fail "could not install requirements.txt: see above. If a download failed, run again"
+echo "$wanted" >"$stamp"
