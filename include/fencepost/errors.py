@@ -1,0 +1,125 @@
+"""Every error Fencepost raises on purpose.
+
+    FencepostError
+    ├── Retriable                  the same command, run again, may succeed       exit code 3
+    │   ├── KafkaUnavailable       no broker answered, or it answered "not now"
+    │   ├── CommitStateUnknown     a commit was sent and its outcome not heard
+    │   ├── CoordinatorFenced      another run took the pipeline's ledger over
+    │   ├── WriterFenced           a newer attempt took this writer's transactional.id over
+    │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
+    │   ├── NoFreeLane             as many batches are being written as there are lanes
+    │   └── OpenTransaction        somebody's open transaction hides committed records
+    └── Terminal                   a person has to change or decide something
+        ├── SettingsError          a file or an option is wrong                   exit code 2
+        ├── AccessDenied           Kafka refused the credentials or the right     exit code 2
+        ├── BatchRejected          the suite failed on a critical expectation     exit code 1
+        └── NeedsOperator          anything else a retry cannot mend              exit code 4
+            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, MalformedRecords,
+            └── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused
+
+A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
+"""
+
+from __future__ import annotations
+
+
+class FencepostError(Exception):
+    """Root of the tree. `exit_code` is what the command line ends with."""
+
+    exit_code = 4
+
+
+class Retriable(FencepostError):
+    """Nothing is lost and nothing is half done: the same step run again decides."""
+
+    exit_code = 3
+
+
+class KafkaUnavailable(Retriable):
+    """No broker answered in time, or a broker asked to come back later."""
+
+
+class CommitStateUnknown(Retriable):
+    """A commit was sent and not answered. The next attempt's init_transactions settles it."""
+
+
+class CoordinatorFenced(Retriable):
+    """Another run of the same pipeline opened the ledger after us, so our transaction was refused."""
+
+
+class WriterFenced(Retriable):
+    """A newer producer with the same transactional.id exists; this one's transaction was refused."""
+
+
+class WriteFailed(Retriable):
+    """A transaction was aborted before its commit; readers with read_committed never see it."""
+
+
+class NoFreeLane(Retriable):
+    """Every lane of the pipeline is held by a batch that is planned and not yet written."""
+
+
+class OpenTransaction(Retriable):
+    """The last stable offset stayed behind the end of the data: a transaction of somebody is open."""
+
+
+class Terminal(FencepostError):
+    """Running the same thing again ends the same way; a person has to act."""
+
+
+class SettingsError(Terminal):
+    """A setting is wrong. Names file, field, what was found and what is allowed."""
+
+    exit_code = 2
+
+
+class AccessDenied(Terminal):
+    """Kafka refused the credentials, or the right to a topic, group or transactional id."""
+
+    exit_code = 2
+
+
+class BatchRejected(Terminal):
+    """A critical expectation failed: the ledger says rejected and no offset moved."""
+
+    exit_code = 1
+
+
+class NeedsOperator(Terminal):
+    """The state in Kafka does not allow the step, and no retry will change that."""
+
+
+class SourceDataExpired(NeedsOperator):
+    """Records of a frozen or contiguous range are no longer in the source topic."""
+
+
+class TopicRecreated(NeedsOperator):
+    """A topic has another id than when the batch was planned: its offsets mean other records."""
+
+
+class LedgerUnreadable(NeedsOperator):
+    """A record in the ledger is not Fencepost's, is damaged, or was written by a newer version."""
+
+
+class MalformedRecords(NeedsOperator):
+    """Source records do not parse and the pipeline says `on_malformed: fail`."""
+
+
+class TransitionRefused(NeedsOperator):
+    """The batch's state does not allow the transition that was asked for."""
+
+
+class Superseded(NeedsOperator):
+    """A newer revision or a later lease took the batch's place while this attempt was at work."""
+
+
+class VerdictUndetermined(NeedsOperator):
+    """The suite could not be evaluated in full, so there is no verdict and nothing advances."""
+
+
+class ReceiptsDisagree(NeedsOperator):
+    """What read_committed shows is not what the writers' receipts say was committed."""
+
+
+class RecordRefused(NeedsOperator):
+    """Kafka will never take one of the output's records (too large, for example)."""

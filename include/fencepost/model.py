@@ -1,0 +1,247 @@
+"""The nouns that pass between the steps: frozen values, validated when they are read back from JSON.
+
+Units: offsets are Kafka's (first of a range inclusive, end exclusive); times are UTC; durations are seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+Offset = Annotated[int, Field(ge=0)]
+
+LEDGER_VERSION = 1
+BATCH_HEADER = "fencepost-batch"
+
+
+class Frozen(BaseModel):
+    """Base of all values here: immutable, and strict about fields nobody declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class State(StrEnum):
+    """Where a batch stands. The transitions between them are decided in `transitions.py`."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    REJECTED = "rejected"
+    PUBLISHED = "published"
+    SUPERSEDED = "superseded"
+    SKIPPED = "skipped"
+
+
+class Layout(StrEnum):
+    """What a task-partition is: the range of one source partition, or the rows of one output partition."""
+
+    SOURCE = "source"
+    OUTPUT = "output"
+
+
+class Outcome(StrEnum):
+    """What the gate says of a batch. Only `passed` lets it advance."""
+
+    PASSED = "passed"
+    REJECTED = "rejected"
+    UNDETERMINED = "undetermined"
+
+
+class Interval(Frozen):
+    """The half-open stretch of time `[start, end)` that one run is for."""
+
+    start: AwareDatetime
+    end: AwareDatetime
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end <= self.start:
+            raise ValueError(f"an interval ends after it starts: {self.start} .. {self.end}")
+        return self
+
+    @classmethod
+    def of(cls, start: datetime, end: datetime) -> Interval:
+        """The interval in UTC; a time without a zone is taken as UTC."""
+        return cls(start=_utc(start), end=_utc(end))
+
+    def __str__(self) -> str:
+        return f"{_basic(self.start)}-{_basic(self.end)}"
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether the two share a moment."""
+        return self.start < other.end and other.start < self.end
+
+
+class BatchId(Frozen):
+    """A batch's name: pipeline, interval and revision. Never a run id, never a try number."""
+
+    pipeline: str
+    interval: Interval
+    revision: int = Field(ge=1)
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}/{self.interval}/{self.revision}"
+
+
+class OffsetRange(Frozen):
+    """Records `start <= offset < end` of one partition."""
+
+    partition: int = Field(ge=0)
+    start: Offset
+    end: Offset
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end < self.start:
+            raise ValueError(f"partition {self.partition}: end {self.end} lies before start {self.start}")
+        return self
+
+    @property
+    def length(self) -> int:
+        """Offsets in the range; at least as many as records (markers and aborted records take offsets too)."""
+        return self.end - self.start
+
+
+class Plan(Frozen):
+    """A frozen batch: what is read, and under which ids it is written. Never computed again.
+
+    `output_ends[p]` is the high watermark of output partition `p` when the batch was planned. `writers` is the number
+    of task-partitions; ids `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced
+    before this one writes. `lost` lists ranges that were deleted from the source before they could be planned, which
+    only a pipeline with `on_expired: skip` accepts.
+    """
+
+    source_topic: str
+    source_topic_id: str
+    ranges: tuple[OffsetRange, ...]
+    lost: tuple[OffsetRange, ...] = ()
+    output_topic: str
+    output_topic_id: str
+    output_ends: tuple[Offset, ...]
+    layout: Layout
+    writers: int = Field(ge=1)
+    lane: int = Field(ge=0)
+    fence_up_to: int = Field(ge=0)
+    batch_header: bool = True
+    settings_digest: str
+    software: str
+    planned_at: AwareDatetime
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no offset is to be read: such a batch is written without starting Spark."""
+        return all(r.length == 0 for r in self.ranges)
+
+
+class Receipt(Frozen):
+    """What a mark says: task-partition `task` committed `rows` records under `lease`.
+
+    `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
+    order.
+    """
+
+    task: int = Field(ge=0)
+    lease: Offset
+    rows: int = Field(ge=0)
+    fingerprint: int = Field(ge=0, lt=2**64)
+
+
+class Written(Frozen):
+    """All receipts of a batch, and where the output ended when the last of them was in.
+
+    `output_ends[p]` is the high watermark, so every record of the batch lies below it.
+    """
+
+    receipts: tuple[Receipt, ...]
+    output_ends: tuple[Offset, ...]
+    rows_in: int = Field(ge=0)
+    malformed: int = Field(default=0, ge=0)
+    malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    seconds: float = Field(ge=0)
+    written_at: AwareDatetime
+
+    @property
+    def rows(self) -> int:
+        """Records written by all task-partitions."""
+        return sum(r.rows for r in self.receipts)
+
+
+class Verdict(Frozen):
+    """What the gate said of one revision, and where the report lies. `number` counts the revision's validations."""
+
+    outcome: Outcome
+    reason: str
+    number: int = Field(ge=1)
+    expectations: int = Field(ge=0)
+    failed_critical: tuple[str, ...] = ()
+    failed_warning: tuple[str, ...] = ()
+    unexpected_rows: int = Field(default=0, ge=0)
+    suite_digest: str
+    report: str
+    seconds: float = Field(ge=0)
+    judged_at: AwareDatetime
+
+
+class Decision(Frozen):
+    """An operator's word on a batch: who, when and why."""
+
+    action: str
+    by: str
+    reason: str = Field(min_length=1)
+    decided_at: AwareDatetime
+
+
+class Event(Frozen):
+    """One line of a batch's history."""
+
+    state: State
+    at: AwareDatetime
+    note: str = ""
+
+
+class Batch(Frozen):
+    """A ledger record: everything known of one revision of one interval.
+
+    `lease` is the ledger offset of the record that planned it. That record cannot contain its own offset, so the
+    ledger's reader fills it in.
+    """
+
+    version: int = LEDGER_VERSION
+    pipeline: str
+    interval: Interval
+    revision: int = Field(ge=1)
+    state: State
+    lease: Offset | None = None
+    plan: Plan
+    written: Written | None = None
+    verdict: Verdict | None = None
+    decision: Decision | None = None
+    history: tuple[Event, ...] = ()
+
+    @property
+    def id(self) -> BatchId:
+        """The batch's name."""
+        return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
+
+    @property
+    def known_lease(self) -> int:
+        """The lease of a batch read from the ledger."""
+        if self.lease is None:
+            raise ValueError(f"batch {self.id} was not read from the ledger, so its lease is not known yet")
+        return self.lease
+
+
+def utc_now() -> datetime:
+    """The current time, in UTC, to the second."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _basic(moment: datetime) -> str:
+    text = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+    return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"

@@ -1,0 +1,441 @@
+"""A pipeline's settings: one folder in, one frozen value out, or an error that names file, field and cure.
+
+A folder holds `pipeline.yaml`, `transform.py` or `transform.sql`, and `expectations.yaml`. Nothing here imports
+Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo
+
+import yaml
+from croniter import croniter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fencepost.errors import SettingsError
+from fencepost.model import Layout
+
+PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas", re.IGNORECASE)
+SIMPLE_TYPES = (
+    "string binary boolean tinyint byte smallint short int integer bigint long float real double date timestamp "
+    "timestamp_ntz decimal dec numeric array map struct"
+).split()
+
+# Settings the protocol rests on, with the one value allowed and what another value would break.
+FIXED_KAFKA = {
+    "enable.idempotence": ("true", "a retried send could then be stored twice"),
+    "acks": ("all", "a committed record could then be lost with one broker"),
+    "request.required.acks": ("all", "a committed record could then be lost with one broker"),
+    "enable.auto.commit": ("false", "only the advance step moves offsets"),
+    "enable.auto.offset.store": ("false", "only the advance step moves offsets"),
+    "isolation.level": ("read_committed", "aborted records would then be read"),
+    "enable.gapless.guarantee": ("false", "it does not go together with transactions"),
+}
+OWN_KAFKA = {
+    "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
+    "group.id": "groups are <pipeline>, <pipeline>.validated and <pipeline>.lane-<n>, fixed by the protocol",
+    "auto.offset.reset": "ranges are frozen in the plan, so there is nothing to reset",
+    "partitioner": "records are placed by murmur2_random, as Kafka's Java client does",
+    "partitioner_cb": "records are placed by murmur2_random, as Kafka's Java client does",
+}
+
+
+def _topic(name: str) -> str:
+    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ValueError("a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+    return name
+
+
+def _column_type(text: str) -> str:
+    """A Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
+    plain = re.sub(r"\s+not\s+null$", "", text.strip(), flags=re.IGNORECASE)
+    without_names = re.sub(r"[A-Za-z_]\w*\s*:", "", plain)
+    words = re.findall(r"[A-Za-z_]\w*", without_names)
+    if not words or plain.count("<") != plain.count(">") or any(w.lower() not in SIMPLE_TYPES for w in words):
+        raise ValueError(f"not a Spark SQL type; allowed are {', '.join(SIMPLE_TYPES)}, optionally followed by 'not null'")
+    return text.strip()
+
+
+Topic = Annotated[str, AfterValidator(_topic)]
+ColumnType = Annotated[str, AfterValidator(_column_type)]
+
+
+def _moment(value: object) -> object:
+    """YAML gives dates, naive times and aware times; all become UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, and an unknown field is an error, not a silence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Source(Section):
+    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type."""
+
+    topic: Topic
+    format: Literal["json", "bytes"] = "json"
+    columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
+    headers: bool = False
+    on_malformed: Literal["fail", "drop"] = "fail"
+    on_expired: Literal["fail", "skip"] = "fail"
+
+    @field_validator("columns")
+    @classmethod
+    def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        for name in columns:
+            if name.startswith("_") or not re.fullmatch(r"\w+", name):
+                raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
+        return columns
+
+    @model_validator(mode="after")
+    def _schema_goes_with_json(self) -> Self:
+        if self.format == "json" and not self.columns:
+            raise ValueError("format json needs a schema: a mapping of field name to Spark SQL type")
+        if self.format == "bytes" and self.columns:
+            raise ValueError("format bytes takes no schema: the record's value is one binary column, value")
+        return self
+
+
+class Output(Section):
+    """Where records go. `key`, `timestamp` and `headers` name columns of the transform's result."""
+
+    topic: Topic
+    format: Literal["json", "bytes"] = "json"
+    key: str | None = None
+    timestamp: str | None = None
+    headers: str | None = None
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    layout: Layout = Layout.SOURCE
+    batch_header: bool = True
+
+
+class Schedule(Section):
+    """When Airflow runs the pipeline: cron boundaries cut time into the intervals batches are for."""
+
+    cron: str = "0 0 * * *"
+    timezone: str = "UTC"
+    start: Moment
+    end: Moment | None = None
+    catchup: bool = False
+    retries: int = Field(default=3, ge=0, le=100)
+    retry_delay_seconds: int = Field(default=30, ge=0)
+    timeout_minutes: int = Field(default=60, ge=1)
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, cron: str) -> str:
+        if not croniter.is_valid(cron):
+            raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+        return cron
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except Exception as error:
+            raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
+        return name
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end ({self.end}) must lie after start ({self.start})")
+        return self
+
+
+class Quality(Section):
+    """How a batch is judged. `empty` says what a batch without records is: passed, or rejected."""
+
+    engine: Literal["auto", "pandas", "spark"] = "auto"
+    pandas_max_rows: int = Field(default=1_000_000, ge=0)
+    sample_rows: int = Field(default=20, ge=0, le=1_000)
+    empty: Literal["pass", "reject"] = "pass"
+    open_transaction_wait_seconds: float = Field(default=60, ge=0)
+
+
+class Pipeline(Section):
+    """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
+
+    name: str
+    folder: Path
+    description: str = ""
+    source: Source
+    output: Output
+    schedule: Schedule
+    quality: Quality = Quality()
+    lanes: int = Field(default=4, ge=1, le=64)
+    kafka: dict[str, SecretStr] = Field(default_factory=dict)
+    spark: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka_scalars(cls, value: object) -> object:
+        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _spark_scalars(cls, value: object) -> object:
+        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("kafka")
+    @classmethod
+    def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in kafka.items():
+            if name in OWN_KAFKA:
+                raise ValueError(f"{name} cannot be set: {OWN_KAFKA[name]}")
+            allowed, reason = FIXED_KAFKA.get(name, (None, ""))
+            text = value.get_secret_value().lower()
+            if allowed is not None and text != allowed and not (allowed == "all" and text == "-1"):
+                raise ValueError(f"{name} is {text!r}, allowed is {allowed!r}: {reason}")
+            if name in {"max.in.flight", "max.in.flight.requests.per.connection"} and not (
+                text.isdigit() and 1 <= int(text) <= 5
+            ):
+                raise ValueError(f"{name} is {text!r}, allowed is 1 to 5: more could reorder a partition on a retry")
+        return kafka
+
+    @model_validator(mode="after")
+    def _header_needs_or_one_lane(self) -> Self:
+        if not self.output.batch_header and self.lanes != 1:
+            raise ValueError("output.batch_header: false needs lanes: 1, or records of two batches could not be told apart")
+        if self.source.topic == self.output.topic:
+            raise ValueError(f"output.topic is the source topic ({self.source.topic}); a batch would read its own output")
+        return self
+
+    @property
+    def ledger_topic(self) -> str:
+        """The compacted topic that holds the truth about every batch."""
+        return f"fencepost.{self.name}.ledger"
+
+    @property
+    def coordinator_id(self) -> str:
+        """The transactional.id under which the ledger is written."""
+        return f"{self.name}.coordinator"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose offsets are the frontier."""
+        return self.name
+
+    @property
+    def validated_group(self) -> str:
+        """The consumer group whose offsets are the ends of validated output."""
+        return f"{self.name}.validated"
+
+    def lane_group(self, lane: int) -> str:
+        """The consumer group that holds a lane's marks."""
+        return f"{self.name}.lane-{lane}"
+
+    def writer_id(self, lane: int, task: int) -> str:
+        """The transactional.id of one task-partition of a lane."""
+        return f"{self.name}.{lane}.{task}"
+
+    @property
+    def transform_file(self) -> Path:
+        """`transform.py` or `transform.sql`."""
+        script = self.folder / "transform.py"
+        return script if script.exists() else self.folder / "transform.sql"
+
+    @property
+    def expectations_file(self) -> Path:
+        """The suite."""
+        return self.folder / "expectations.yaml"
+
+    @property
+    def write_digest(self) -> str:
+        """SHA-256 over all that decides what a batch's output is: source, output and the transform's text.
+
+        The suite is left out on purpose: mending it must not ask for the output to be written again.
+        """
+        decisive = {
+            "source": self.source.model_dump(mode="json", exclude={"on_expired"}),
+            "output": self.output.model_dump(mode="json", exclude={"partitions"}),
+            "transform": self.transform_file.read_text(encoding="utf-8"),
+        }
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def pipelines_folder() -> Path:
+    """`FENCEPOST_PIPELINES`, or `include/pipelines` beside this package."""
+    named = os.environ.get("FENCEPOST_PIPELINES")
+    return Path(named) if named else Path(__file__).resolve().parent.parent / "pipelines"
+
+
+def load_pipelines(folder: Path | None = None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
+    """All pipelines of a folder by name, and beside them what is wrong with each that could not be loaded."""
+    folder = folder or pipelines_folder()
+    if not folder.is_dir():
+        raise SettingsError(f"{folder}: no such folder. Set FENCEPOST_PIPELINES to the folder that holds pipelines.")
+    good: dict[str, Pipeline] = {}
+    bad: dict[str, SettingsError] = {}
+    for entry in sorted(folder.iterdir()):
+        if not entry.is_dir() or entry.name.startswith((".", "_")):
+            continue
+        try:
+            good[entry.name] = load_pipeline(entry)
+        except SettingsError as error:
+            bad[entry.name] = error
+    return good, bad
+
+
+def find_pipeline(name: str) -> Pipeline:
+    """The pipeline of that name; the error lists the names there are."""
+    folder = pipelines_folder()
+    if not PIPELINE_NAME.fullmatch(name) or not (folder / name).is_dir():
+        there = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        raise SettingsError(f"no pipeline {name!r} in {folder}; there are: {', '.join(there) or 'none'}.")
+    return load_pipeline(folder / name)
+
+
+def load_pipeline(folder: Path) -> Pipeline:
+    """Read and check one pipeline's folder.
+
+    Raises:
+        SettingsError: naming file, field, what was found and what is allowed.
+    """
+    file = folder / "pipeline.yaml"
+    if not PIPELINE_NAME.fullmatch(folder.name):
+        raise SettingsError(
+            f"{folder}: a pipeline's folder is named with a-z, 0-9 and _, beginning with a letter, 63 at most; "
+            "the name becomes its DAG, group and transactional ids."
+        )
+    raw = read_yaml(file)
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{file}: expected a mapping with source, output and schedule, found {_shown(raw)}.")
+    for reserved in ("name", "folder"):
+        if reserved in raw:
+            raise SettingsError(f"{file}: {reserved}: not allowed here; a pipeline is named by its folder.")
+    try:
+        values = _with_environment(raw, file)
+        pipeline = Pipeline(name=folder.name, folder=folder, **values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, file)) from None
+    scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if f.exists()]
+    if len(scripts) != 1:
+        found = "both" if scripts else "neither"
+        raise SettingsError(f"{folder}: expected one of transform.py and transform.sql, found {found}.")
+    if not pipeline.expectations_file.exists():
+        raise SettingsError(
+            f"{pipeline.expectations_file}: not there. A pipeline without expectations would pass everything; declare one."
+        )
+    return pipeline
+
+
+def read_yaml(file: Path) -> Any:
+    """A YAML file's content; what cannot be read or parsed is a SettingsError with the line."""
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except FileNotFoundError:
+        raise SettingsError(f"{file}: not there.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{file}{where}: not valid YAML: {getattr(error, 'problem', None) or error}.") from None
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML lets a later key silently replace an earlier one; here that is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if isinstance(key, str | int | float | bool) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
+            if isinstance(key, str | int | float | bool):
+                seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def _with_environment(value: Any, file: Path, path: tuple[str, ...] = ()) -> Any:
+    """`${NAME}` and `${NAME:-default}` replaced from the environment, wherever a text stands."""
+    if isinstance(value, dict):
+        return {k: _with_environment(v, file, (*path, str(k))) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(v, file, (*path, str(i))) for i, v in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def resolve(match: re.Match[str]) -> str:
+        name, default = match.group(1), match.group(2)
+        found = os.environ.get(name, default)
+        if found is None:
+            raise SettingsError(
+                f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
+            )
+        return found
+
+    return ENVIRONMENT.sub(resolve, value)
+
+
+def _explain(error: ValidationError, file: Path) -> str:
+    lines = []
+    for one in error.errors(include_url=False):
+        where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
+        found = one["input"]
+        message = one["msg"].removeprefix("Value error, ")
+        if one["type"] == "extra_forbidden":
+            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc']))}"
+        elif one["type"] == "missing":
+            message = "required, and missing"
+        hide = one["type"] == "missing" or isinstance(found, dict | list) or SECRET_KEYS.search(where)
+        secret = "kafka" in one["loc"]
+        lines.append(f"{file}: {where}: {message}" + ("" if hide or secret else f" (found {_shown(found)})"))
+    return ";\n".join(lines) + "."
+
+
+def _siblings(loc: tuple[int | str, ...]) -> list[str]:
+    """The fields allowed beside an unknown one."""
+    model: Any = Pipeline
+    for part in loc[:-1]:
+        model = model.model_fields[part].annotation
+    names = [f.alias or n for n, f in model.model_fields.items()]
+    return [n for n in names if n not in {"name", "folder"}] if model is Pipeline else names
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _scalar(value: object) -> object:
+    """YAML's true and 5 as the texts librdkafka and Spark expect."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
