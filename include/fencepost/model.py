@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 Offset = Annotated[int, Field(ge=0)]
 
@@ -231,6 +231,21 @@ class Batch(Frozen):
         if self.lease is None:
             raise ValueError(f"batch {self.id} was not read from the ledger, so its lease is not known yet")
         return self.lease
+
+
+class StepResult(Frozen):
+    """What a step tells its caller: ids and small numbers only, fit for XCom and for `--json`.
+
+    `changed` is False when the step found its work done already. `message` is one sentence for a person.
+    """
+
+    step: str
+    batch: str
+    revision: int
+    state: State
+    changed: bool
+    message: str
+    details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 def utc_now() -> datetime:
