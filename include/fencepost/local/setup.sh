@@ -20,7 +20,7 @@ java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | h
     fail "Java 17 or newer is needed and '$java' ${java_major:+is version $java_major}${java_major:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
 
 mkdir -p "$venv"
-exec 9>"$venv.lock"
+exec 9>"$venv/.lock"
 flock 9 # two setups at once would install over each other
 
 stamp=$venv/.fencepost-stamp
@@ -35,13 +35,17 @@ fi
 
 rm -f "$stamp"
 echo "setup: virtual environment in $venv (a minute or two the first time)"
-"$venv/bin/python" -c '' 2>/dev/null || "$python" -m venv --clear "$venv" ||
-    fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
+if ! "$venv/bin/python" -c '' 2>/dev/null; then
+    find "$venv" -mindepth 1 ! -name .lock -delete
+    "$python" -m venv "$venv" ||
+        fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
+fi
 uv_pin=$(grep -E '^uv==' requirements.txt)
 [ "$("$venv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${uv_pin#uv==}" ] ||
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$uv_pin" ||
     fail "could not install $uv_pin: is the package index reachable? Then run again"
 export VIRTUAL_ENV=$PWD/$venv
-"$venv/bin/uv" pip install --quiet --exact --requirement requirements.txt --editable . --no-build-isolation-package fencepost ||
+# Byte code now, once: dozens of processes start later, and some people forbid writing it at run time.
+"$venv/bin/uv" pip install --quiet --exact --compile-bytecode --requirement requirements.txt --editable . --no-build-isolation-package fencepost ||
     fail "could not install requirements.txt: see above. If a download failed, run again"
 echo "$wanted" >"$stamp"
