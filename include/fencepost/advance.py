@@ -1,0 +1,91 @@
+"""Step four, advance: the only step that moves offsets, in one transaction with the ledger.
+
+Doing it twice is a no-op. Group offsets are for standard lag tools and expire; the ledger is the truth, and every
+advance restores them from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import TopicPartition
+
+from fencepost.failpoints import reached
+from fencepost.kafka import committed_offsets
+from fencepost.ledger import Change, Ledger
+from fencepost.model import Batch, Decision, Interval, StepResult, utc_now
+from fencepost.settings import Pipeline
+from fencepost.transitions import View, frontier, published, skipped, validated_ends
+
+
+def advance_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
+    """Publish the interval's newest revision and move the frontier, or find both done.
+
+    With a `decision`, an operator publishes a rejected batch.
+
+    Raises:
+        TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
+    """
+    return _commit(pipeline, interval, lambda view: published(view, interval, utc_now(), decision), "published")
+
+
+def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Let the frontier pass an interval without its output, by an operator's word."""
+    return _commit(pipeline, interval, lambda view: skipped(view, interval, decision), "skipped")
+
+
+def _commit(
+    pipeline: Pipeline, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+) -> StepResult:
+    ledger = Ledger(pipeline)
+    changed = False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        batches = transition(view)
+        changed = bool(batches)
+        newest = {(b.interval, b.revision): b for b in (*view.all(), *batches)}
+        return Change(batches, _offsets_to_move(ledger, View.of(newest.values())))
+
+    reached("advance.deciding")
+    view = ledger.transact(decide)
+    reached("advance.answered")
+    batch = view.latest(interval)
+    assert batch is not None
+    revision = f"revision {batch.revision}"
+    return StepResult(
+        step="advance",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
+        details={
+            "frontier": {str(p): o for p, o in sorted(frontier(view).items())},
+            "rows": batch.written.rows if batch.written else 0,
+        },
+    )
+
+
+def _offsets_to_move(ledger: Ledger, view: View) -> dict[str, list[TopicPartition]]:
+    """Both groups' offsets where they are not yet what the ledger says."""
+    pipeline = ledger.pipeline
+    wanted = {
+        pipeline.group: (pipeline.source.topic, frontier(view)),
+        pipeline.validated_group: (pipeline.output.topic, validated_ends(view)),
+    }
+    moves: dict[str, list[TopicPartition]] = {}
+    for group, (topic, ends) in wanted.items():
+        if not ends:
+            continue
+        asked = [TopicPartition(topic, p) for p in ends]
+        have = committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}")
+        behind = [TopicPartition(topic, p, end) for p, end in sorted(ends.items()) if not _is_at(have, topic, p, end)]
+        if behind:
+            moves[group] = behind
+    return moves
+
+
+def _is_at(have: dict[tuple[str, int], TopicPartition], topic: str, partition: int, end: int) -> bool:
+    found = have.get((topic, partition))
+    return found is not None and found.offset == end

@@ -1,0 +1,59 @@
+"""Named places where a test can make a process die, stall or fail. Off unless `FENCEPOST_FAILPOINTS` is set.
+
+`FENCEPOST_FAILPOINTS` is a list, separated by commas, of `name[#task]=action`, for example
+`write.committed#1=kill`. Each entry strikes once in all processes together: the first to create its file in
+`FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions: `kill` (SIGKILL this process), `kill-parent` (SIGKILL the
+parent as well: of a Python worker's daemon, the executor JVM), `stop` (SIGSTOP this process, which a test resumes),
+`raise` (RuntimeError). The file holds the pid of the process that was struck.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+
+def _nothing(name: str, task: int | None = None) -> None:
+    """Failpoints are off."""
+
+
+def _strike(name: str, task: int | None = None) -> None:
+    for entry in os.environ["FENCEPOST_FAILPOINTS"].split(","):
+        place, _, action = entry.strip().partition("=")
+        wanted, _, number = place.partition("#")
+        if wanted != name or (number and number != str(task)) or not _first(entry.strip()):
+            continue
+        if action == "raise":
+            raise RuntimeError(f"failpoint {entry}")
+        if action == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif action == "kill-parent":
+            os.kill(_jvm(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            raise ValueError(f"failpoint {entry!r}: actions are kill, kill-parent, stop and raise")
+
+
+def _first(entry: str) -> bool:
+    file = Path(os.environ["FENCEPOST_FAILPOINT_DIR"]) / entry.replace("/", "_")
+    try:
+        with file.open("x") as made:
+            made.write(str(os.getpid()))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _jvm() -> int:
+    """The nearest ancestor that is a Java process."""
+    pid = os.getppid()
+    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return pid
+
+
+reached: Callable[..., None] = _strike if os.environ.get("FENCEPOST_FAILPOINTS") else _nothing

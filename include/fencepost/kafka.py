@@ -1,0 +1,398 @@
+"""The door to Kafka: the one module that makes confluent-kafka clients and reads their errors.
+
+Every client gets a logger (librdkafka writes to stderr otherwise) and an error callback, so that a time-out can say
+what was really wrong: librdkafka reports refused credentials and absent brokers only there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from fencepost.errors import (
+    AccessDenied,
+    FencepostError,
+    KafkaUnavailable,
+    NeedsOperator,
+    OpenTransaction,
+    RecordRefused,
+    SettingsError,
+    WriterFenced,
+    WriteFailed,
+)
+from fencepost.settings import Pipeline
+
+log = logging.getLogger("fencepost.kafka")
+client_log = logging.getLogger("fencepost.librdkafka")
+# librdkafka's own lines (a broken connection, a coordinator not found yet) tell nothing that an error would not.
+client_log.setLevel(logging.ERROR)
+
+REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
+TRANSACTION_TIMEOUT_MS = 600_000  # below the broker's default limit of 900,000
+
+PRODUCER_DEFAULTS: dict[str, Any] = {
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 131_072,
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+}
+# The partitioner of Kafka's Java client; librdkafka's own default places most keys elsewhere.
+PRODUCER_FIXED: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+}
+PRODUCER_ONLY = frozenset(
+    """acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.timeout.ms
+    enable.gapless.guarantee enable.idempotence linger.ms max.in.flight max.in.flight.requests.per.connection
+    message.send.max.retries message.timeout.ms queue.buffering.backpressure.threshold queue.buffering.max.kbytes
+    queue.buffering.max.messages queue.buffering.max.ms request.required.acks request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms sticky.partitioning.linger.ms transaction.timeout.ms""".split()
+)
+CONSUMER_ONLY = frozenset(
+    """check.crcs enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
+    fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms isolation.level
+    max.partition.fetch.bytes max.poll.interval.ms queued.max.messages.kbytes queued.min.messages
+    session.timeout.ms""".split()
+)
+DENIED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._SSL,
+}
+FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+}
+REFUSED_RECORD = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+}
+
+T = TypeVar("T")
+
+
+@dataclass
+class Settings:
+    """Resolved librdkafka settings of a pipeline, secrets included: never printed, never logged."""
+
+    values: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(sorted(self.values))})"
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the cluster is, for messages."""
+        return self.values.get("bootstrap.servers", "")
+
+    def common(self) -> dict[str, str]:
+        """What every kind of client understands."""
+        return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY | CONSUMER_ONLY}
+
+    def for_producer(self) -> dict[str, str]:
+        """Without what only consumers understand."""
+        return {k: v for k, v in self.values.items() if k not in CONSUMER_ONLY}
+
+    def for_consumer(self) -> dict[str, str]:
+        """Without what only producers understand."""
+        return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
+
+
+def settings_of(pipeline: Pipeline) -> Settings:
+    """The pipeline's Kafka settings, in the clear, for clients only."""
+    values = {name: secret.get_secret_value() for name, secret in pipeline.kafka.items()}
+    if not values.get("bootstrap.servers"):
+        raise SettingsError(
+            f"{pipeline.folder / 'pipeline.yaml'}: kafka.bootstrap.servers: required, and missing; "
+            "write ${KAFKA_BOOTSTRAP} to take it from the environment."
+        )
+    return Settings(values)
+
+
+class Complaints:
+    """What a client's error callback said last; it is often the only place where the cause shows."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+        self.denied: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        self.last = error
+        if error.code() in DENIED:
+            self.denied = error
+
+
+def translate(error: KafkaError, doing: str, settings: Settings, complaints: Complaints | None = None) -> FencepostError:
+    """The FencepostError for a KafkaError met while `doing` something."""
+    denied = complaints.denied if complaints else None
+    code = error.code()
+    if code in DENIED or denied is not None:
+        cause = denied or error
+        return AccessDenied(
+            f"{doing}: Kafka at {settings.bootstrap} refused us: {cause.str()}. Check security.protocol and the sasl.* "
+            "and ssl.* settings of the pipeline, and that its user may read, write and describe its topics, groups and "
+            "transactional ids."
+        )
+    if code in FENCED:
+        return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return SettingsError(
+            f"{doing}: kafka.transaction.timeout.ms lies above the broker's transaction.max.timeout.ms. Lower the one in "
+            "pipeline.yaml, or have the other raised."
+        )
+    if code in REFUSED_RECORD:
+        return RecordRefused(
+            f"{doing}: Kafka refuses a record: {error.str()}. Records above message.max.bytes need it raised in the "
+            "pipeline's kafka settings and max.message.bytes on the topic; or make the transform write less."
+        )
+    if error.txn_requires_abort():
+        return WriteFailed(f"{doing}: the transaction cannot be committed: {error.str()}. Nothing of it is visible; run again.")
+    if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
+        return NeedsOperator(f"{doing}: {error.str()}. Create the topic, or mend its name in pipeline.yaml.")
+    seen = complaints.last.str() if complaints and complaints.last else error.str()
+    return KafkaUnavailable(f"{doing}: no answer from Kafka at {settings.bootstrap}: {seen}. Is the broker up? Then run again.")
+
+
+@contextmanager
+def translated(doing: str, settings: Settings, complaints: Complaints | None = None) -> Iterator[None]:
+    """Raises Fencepost's errors for confluent-kafka's, with what was being done."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], doing, settings, complaints) from error
+
+
+def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
+    try:
+        return make({**config, "error_cb": complaints}, logger=client_log)
+    except (KafkaException, ValueError, TypeError) as error:
+        cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
+
+
+def make_producer(
+    settings: Settings, transactional_id: str | None, failed: Callable[[KafkaError | None, Message], None] | None = None
+) -> tuple[Producer, Complaints]:
+    """A producer; `failed` hears of records that could not be delivered, and of no others.
+
+    One transaction per instance: a producer that saw an error is dropped, never used again.
+    """
+    complaints = Complaints()
+    config: dict[str, Any] = {**PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
+    if transactional_id is None:
+        config.pop("transaction.timeout.ms", None)
+    else:
+        config["transactional.id"] = transactional_id
+    if failed is not None:
+        config["on_delivery"] = failed
+    return _client(Producer, config, complaints, f"producer {transactional_id or 'without a transactional id'}"), complaints
+
+
+def make_consumer(settings: Settings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
+    """A consumer that is never subscribed: it reads assigned ranges, or a group's offsets."""
+    complaints = Complaints()
+    config = {
+        **settings.for_consumer(),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+    }
+    return _client(Consumer, config, complaints, f"consumer of group {group}"), complaints
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the cluster describes it; the id changes when it is deleted and created again."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+class Cluster:
+    """Questions to the cluster and topics made in it. Holds one admin client; use as a context manager or drop it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._complaints = Complaints()
+        self._admin: AdminClient = _client(AdminClient, dict(settings.common()), self._complaints, "admin client")
+
+    def _ask(self, doing: str, future: Any) -> Any:
+        """One answer. A time-out of ours is named like librdkafka's own."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while not future.done():
+            if self._complaints.denied is not None or time.monotonic() > deadline:
+                raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+            self._admin.poll(0.05)
+        with translated(doing, self.settings, self._complaints):
+            return future.result()
+
+    def describe(self, topic: str) -> Topic:
+        """Id and partition count of a topic; NeedsOperator when it does not exist."""
+        doing = f"describing topic {topic}"
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT)
+        found = self._ask(doing, futures[topic])
+        return Topic(topic, str(found.topic_id), len(found.partitions))
+
+    def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """The topic, created first where it is missing (replication factor: the cluster's default)."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+        try:
+            self._ask(f"creating topic {topic}", self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT)[topic])
+        except FencepostError as error:
+            cause = error.__cause__
+            exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+            # Who may not create topics may still use one that somebody made for them.
+            if not exists and not isinstance(error, AccessDenied):
+                raise
+        return self._await_topic(topic)
+
+    def _await_topic(self, topic: str) -> Topic:
+        """A topic just created is known to every broker a moment later."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while True:
+            try:
+                return self.describe(topic)
+            except NeedsOperator:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def topic_config(self, topic: str, name: str) -> str:
+        """One setting of a topic."""
+        return self._config(ConfigResource(ResourceType.TOPIC, topic), name)
+
+    def broker_config(self, name: str, default: str) -> str:
+        """One setting of a broker; the default where we may not ask."""
+        try:
+            metadata = self._admin.list_topics(timeout=REQUEST_TIMEOUT)
+            broker = next(iter(metadata.brokers))
+            return self._config(ConfigResource(ResourceType.BROKER, str(broker)), name) or default
+        except AccessDenied:
+            return default
+        except KafkaException as error:
+            raise translate(error.args[0], f"reading broker setting {name}", self.settings, self._complaints) from error
+
+    def _config(self, resource: ConfigResource, name: str) -> str:
+        futures = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT)
+        entry = self._ask(f"reading setting {name}", futures[resource]).get(name)
+        return str(entry.value) if entry is not None and entry.value is not None else ""
+
+    def earliest(self, topic: Topic) -> list[int]:
+        """First offset of each partition that is still there."""
+        return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def high_watermarks(self, topic: Topic) -> list[int]:
+        """End of each partition, open transactions included."""
+        return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def last_stable(self, topic: Topic) -> list[int]:
+        """End of each partition as far as read_committed can see: no open transaction lies below."""
+        return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
+    def first_at_or_after(self, topic: Topic, milliseconds: int) -> list[int | None]:
+        """First offset of each partition with a timestamp of at least that; None where there is none yet."""
+        found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
+        return [offset if offset >= 0 else None for offset in found]
+
+    def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
+        asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
+        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+        doing = f"listing offsets of topic {topic.name}"
+        answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
+        return [answers[p] for p in range(topic.partitions)]
+
+    def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
+        """Wait until read_committed can see everything below `ends`.
+
+        Raises:
+            OpenTransaction: when a transaction still hides part of it after `limit` seconds.
+        """
+        deadline = time.monotonic() + limit
+        told = False
+        while True:
+            stable = self.last_stable(topic)
+            behind = {p: (stable[p], end) for p, end in enumerate(ends) if stable[p] < end}
+            if not behind:
+                return
+            where = "; ".join(f"partition {p}: stable up to {s}, wanted {e}" for p, (s, e) in sorted(behind.items()))
+            if time.monotonic() >= deadline:
+                raise OpenTransaction(
+                    f"{doing}: an open transaction on topic {topic.name} hides records ({where}); waited {limit:.0f} s. It "
+                    "ends by itself at its transaction.timeout.ms; `kafka-transactions.sh find-hanging` names one that "
+                    "does not. Then run again."
+                )
+            if not told:
+                log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)
+                told = True
+            time.sleep(0.2)
+
+
+def committed_offsets(
+    settings: Settings, group: str, partitions: Sequence[TopicPartition], doing: str
+) -> dict[tuple[str, int], TopicPartition]:
+    """A group's committed offsets with their metadata, settled ones only.
+
+    Partitions are named one by one and read_committed asks for stable offsets: without both, an offset just committed
+    in a transaction can be left out in silence. UNSTABLE_OFFSET_COMMIT is asked again until the request's time is up.
+    """
+    consumer, complaints = make_consumer(settings, group)
+    try:
+        return read_committed_offsets(consumer, complaints, settings, partitions, doing)
+    finally:
+        consumer.close()
+
+
+def read_committed_offsets(
+    consumer: Consumer, complaints: Complaints, settings: Settings, partitions: Sequence[TopicPartition], doing: str
+) -> dict[tuple[str, int], TopicPartition]:
+    """The same with a consumer at hand (its group, its isolation level)."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while True:
+        try:
+            answered = consumer.committed(list(partitions), timeout=REQUEST_TIMEOUT)
+            unstable = [tp.error for tp in answered if tp.error is not None]
+            if not unstable:
+                return {(tp.topic, tp.partition): tp for tp in answered if tp.offset >= 0}
+            error = unstable[0]
+        except KafkaException as raised:
+            error = raised.args[0]
+        again = error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or error.retriable()
+        if not again or time.monotonic() > deadline:
+            raise translate(error, doing, settings, complaints)
+        time.sleep(0.05)

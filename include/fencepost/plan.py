@@ -1,0 +1,248 @@
+"""Step one, plan: freeze what a batch reads and under which ids it is written.
+
+What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so a record that
+arrives late falls in the batch that is open when it arrives, and none is lost or read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+
+from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
+from fencepost.failpoints import reached
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
+from fencepost.ledger import Change, Ledger
+from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.settings import Pipeline
+from fencepost.transitions import View, free_lane, planned, planning, widest
+
+
+def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
+    """Freeze the interval's batch, or find it frozen already.
+
+    1. make the ledger and the output topic where they are missing;
+    2. check what would make every write fail;
+    3. decide and freeze in one coordinator transaction.
+
+    `reprocess` plans another revision of a finished interval: the same frozen input, new output.
+    """
+    ledger = Ledger(pipeline)
+    source = ledger.cluster.describe(pipeline.source.topic)
+    ledger.create()  # 1
+    output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+    check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
+
+    def decide(view: View) -> Change | None:
+        if planning(view, interval, reprocess) is not None:
+            return None
+        note = "reprocess was asked for" if view.latest(interval) else ""
+        return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
+
+    known = {str(b.id) for b in ledger.read().all()}
+    view = ledger.transact(decide)  # 3
+    reached("plan.frozen")
+    batch = view.latest(interval)
+    assert batch is not None
+    return _result(batch, changed=str(batch.id) not in known)
+
+
+def revise(ledger: Ledger, batch: Batch, reason: str) -> Batch:
+    """Plan the batch's input again as a new revision, which supersedes it."""
+    pipeline, interval = ledger.pipeline, batch.interval
+    source = ledger.cluster.describe(pipeline.source.topic)
+    output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+
+    def decide(view: View) -> Change | None:
+        latest = view.latest(interval)
+        if latest is None or latest.revision != batch.revision:
+            return None  # somebody else revised it
+        return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), reason))
+
+    latest = ledger.transact(decide).latest(interval)
+    assert latest is not None
+    return latest
+
+
+def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
+    """The plan of the interval's next revision. An interval planned before keeps its ranges."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    latest = view.latest(interval)
+    if latest is not None:
+        check_same_topic(latest, source)
+        ranges, lost = latest.plan.ranges, latest.plan.lost
+    else:
+        before, after = view.before(interval), view.after(interval)
+        for neighbour in (before, after):
+            if neighbour is not None:
+                check_same_topic(neighbour, source)
+        stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
+        ranges = frozen_ranges(
+            interval,
+            before,
+            after,
+            stable=stable,
+            by_start=cluster.first_at_or_after(source, _milliseconds(interval.start)),
+            by_end=cluster.first_at_or_after(source, _milliseconds(interval.end)),
+        )
+        lost = ()
+    ranges, expired = without_expired(ranges, cluster.earliest(source))
+    if expired and pipeline.source.on_expired == "fail":
+        raise expired_error(pipeline, interval, expired)
+    lane = free_lane(view, pipeline.lanes, latest)
+    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else output.partitions
+    return Plan(
+        source_topic=source.name,
+        source_topic_id=source.id,
+        ranges=ranges,
+        lost=(*lost, *expired),
+        output_topic=output.name,
+        output_topic_id=output.id,
+        output_ends=tuple(cluster.high_watermarks(output)),
+        layout=pipeline.output.layout,
+        writers=writers,
+        lane=lane,
+        fence_up_to=max(widest(view, lane), writers),
+        batch_header=pipeline.output.batch_header,
+        settings_digest=pipeline.write_digest,
+        software=software(),
+        planned_at=utc_now(),
+    )
+
+
+def frozen_ranges(
+    interval: Interval,
+    before: Batch | None,
+    after: Batch | None,
+    *,
+    stable: Sequence[int],
+    by_start: Sequence[int | None],
+    by_end: Sequence[int | None],
+) -> tuple[OffsetRange, ...]:
+    """The offset range of every source partition. Pure: the lists hold one offset per partition.
+
+    start: the end of the preceding planned interval, or, before the first one, the offset of the interval's start;
+    end: the first record at or after the interval's end, or the last stable offset where there is none yet; and never
+    beyond the start of the interval planned after it. Intervals that touch leave no offset between them.
+    """
+    first = _bounds(before, "end")
+    limit = _bounds(after, "start")
+    touches = after is not None and after.interval.start == interval.end
+    ranges = []
+    for partition in range(len(stable)):
+        if before is not None:
+            start = first.get(partition, 0)  # a partition the preceding interval did not know begins at its beginning
+        else:
+            found = by_start[partition]
+            start = stable[partition] if found is None else found
+            start = min(start, limit.get(partition, start))
+        by_time = by_end[partition]
+        end = max(start, stable[partition] if by_time is None else by_time)
+        if partition in limit:
+            end = limit[partition] if touches else min(end, limit[partition])
+        elif after is not None:
+            end = start  # a partition younger than the batch planned after this one: left to the newest interval
+        ranges.append(OffsetRange(partition=partition, start=start, end=max(start, end)))
+    return tuple(ranges)
+
+
+def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
+    if batch is None:
+        return {}
+    lost = {r.partition: r.start for r in batch.plan.lost} if side == "start" else {}
+    return {r.partition: lost.get(r.partition, getattr(r, side)) for r in batch.plan.ranges}
+
+
+def without_expired(
+    ranges: Sequence[OffsetRange], earliest: Sequence[int]
+) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+    """What is left of the ranges, and the parts of them that lie before the earliest offset still in the topic."""
+    left, lost = [], []
+    for part in ranges:
+        first = min(max(part.start, earliest[part.partition]), part.end)
+        if first > part.start:
+            lost.append(OffsetRange(partition=part.partition, start=part.start, end=first))
+        left.append(OffsetRange(partition=part.partition, start=first, end=part.end))
+    return tuple(left), tuple(lost)
+
+
+def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
+    """The error for records of the interval that are gone from the source."""
+    gone = ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in expired)
+    return SourceDataExpired(
+        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
+        "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
+        "source.on_expired: skip in pipeline.yaml and run again (what is left is processed and the loss recorded), or "
+        f"`fencepost skip {pipeline.name}` the interval."
+    )
+
+
+def check_same_topic(batch: Batch, source: Topic) -> None:
+    """The source topic is the one the batch's offsets were frozen in.
+
+    Raises:
+        TopicRecreated: it was deleted and created again, so its offsets mean other records.
+    """
+    if batch.plan.source_topic == source.name and batch.plan.source_topic_id != source.id:
+        raise TopicRecreated(
+            f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
+            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. To go on with the new topic, "
+            "give the pipeline a new name, or move its ledger topic out of the way; published output stays as it is."
+        )
+    if batch.plan.source_topic != source.name:
+        raise TopicRecreated(
+            f"batch {batch.id} was planned on source topic {batch.plan.source_topic}, and the pipeline now reads "
+            f"{source.name}. Offsets of one topic mean nothing in another: give the pipeline a new name."
+        )
+
+
+def check_transaction_timeout(cluster: Cluster, settings: Settings) -> None:
+    """The producers' transaction timeout is one the broker accepts."""
+    ours = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+    limit = int(cluster.broker_config("transaction.max.timeout.ms", "900000"))
+    if ours > limit:
+        raise SettingsError(
+            f"kafka.transaction.timeout.ms is {ours}, above the broker's transaction.max.timeout.ms of {limit}: every write "
+            f"would be refused. Set it to at most {limit} in pipeline.yaml, or have the broker's limit raised."
+        )
+
+
+def marks_kept_for(cluster: Cluster) -> timedelta:
+    """How long a mark is sure to live: the shorter of the broker's two retentions it depends on."""
+    offsets = timedelta(minutes=int(cluster.broker_config("offsets.retention.minutes", "10080")))
+    ids = timedelta(milliseconds=int(cluster.broker_config("transactional.id.expiration.ms", "604800000")))
+    return min(offsets, ids)
+
+
+def software() -> str:
+    """Name and version of this program, as frozen in plans."""
+    try:
+        return f"fencepost {version('fencepost')}"
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "fencepost (not installed)"
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _result(batch: Batch, *, changed: bool) -> StepResult:
+    offsets = sum(r.length for r in batch.plan.ranges)
+    if changed:
+        message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source_topic}"
+    elif batch.state is State.PUBLISHED:
+        message = f"already published, revision {batch.revision}"
+    elif batch.state is State.SKIPPED:
+        message = f"already skipped, revision {batch.revision}"
+    else:
+        message = f"already planned, revision {batch.revision}; it is {batch.state}"
+    return StepResult(
+        step="plan",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=message,
+        details={"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease},
+    )

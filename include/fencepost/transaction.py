@@ -1,0 +1,157 @@
+"""One Kafka transaction of one producer: begin, produce, offsets, commit, or nothing at all.
+
+Invariant: a `Transaction` that leaves its `with` block without an exception is committed; one that raises
+`CommitStateUnknown` may be; after any other exception nothing of it will ever be visible to read_committed.
+
+Price: an instance is used for one transaction only. librdkafka has no client side of KIP-890, so a producer that saw
+a time-out could send a stale record into its next transaction; a new instance under the same transactional.id starts
+with a new epoch and cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from fencepost.errors import CommitStateUnknown, FencepostError
+from fencepost.failpoints import reached
+from fencepost.kafka import FENCED, Settings, make_producer, translate
+
+log = logging.getLogger("fencepost.transaction")
+
+INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the older transaction's markers
+COMMIT_TIMEOUT = 120.0
+SLICE = 2.0  # seconds between looks at what the error callback heard
+
+
+class Transaction:
+    """A transactional producer's one transaction.
+
+    `init()` fences every older producer of the same transactional.id and settles its open transaction. `with` then
+    begins, and ends with commit or abort. `failpoint` prefixes the names of this transaction's failpoints.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str, failpoint: str, task: int | None = None) -> None:
+        self.id = transactional_id
+        self._settings = settings
+        self._failpoint, self._task = failpoint, task
+        self._failed: KafkaError | None = None
+        self._offsets: list[tuple[list[TopicPartition], Any]] = []
+        self._producer, self._complaints = make_producer(settings, transactional_id, self._record_failed)
+        self.produce = self._producer.produce  # the hot path: no wrapper between the writer and librdkafka
+
+    def _record_failed(self, error: KafkaError | None, message: Message) -> None:
+        self._failed = self._failed or error
+
+    def _error(self, error: KafkaError, doing: str) -> FencepostError:
+        return translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
+
+    def _at(self, step: str) -> None:
+        reached(f"{self._failpoint}.{step}", self._task)
+
+    def init(self) -> None:
+        """Fence older producers of this id; afterwards no transaction of theirs is open, or ever will be."""
+        self._at("init")
+        deadline = time.monotonic() + INIT_TIMEOUT
+        while True:
+            try:
+                self._producer.init_transactions(SLICE)  # may be called again after a time-out
+                break
+            except KafkaException as raised:
+                error = raised.args[0]
+                if self._complaints.denied is not None or not error.retriable() or time.monotonic() > deadline:
+                    raise self._error(error, "init_transactions") from raised
+        self._at("initialised")
+
+    def __enter__(self) -> Self:
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as raised:
+            raise self._error(raised.args[0], "begin_transaction") from raised
+        self._at("begun")
+        return self
+
+    def wait_for_room(self) -> None:
+        """Called when librdkafka's queue is full: serves its callbacks for a moment while brokers answer."""
+        self._producer.poll(0.005)
+        self._raise_failed()
+
+    def add_offsets(self, offsets: Iterable[TopicPartition], group_metadata: Any) -> None:
+        """Offsets of a group that commit with the records, or not at all. Sent when all records are delivered."""
+        self._offsets.append((list(offsets), group_metadata))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, in numbered steps; abort when anything before the commit fails.
+
+        1. every record is delivered, or the transaction is aborted with the record's own error;
+        2. the groups' offsets are sent into the transaction;
+        3. commit; a time-out is asked again, and only silence to the end is an unknown outcome.
+        """
+        if error is not None:
+            self._abort()
+            return
+        try:
+            self._deliver()  # 1
+            for offsets, group in self._offsets:  # 2
+                self._send_offsets(offsets, group)
+            self._at("offsets-sent")
+        except BaseException:
+            self._abort()
+            raise
+        self._commit()  # 3
+        self._at("committed")
+
+    def _deliver(self) -> None:
+        while self._producer.flush(SLICE) > 0:
+            self._raise_failed()
+            if self._complaints.denied is not None:
+                raise self._error(self._complaints.denied, "delivering records")
+        self._raise_failed()
+
+    def _raise_failed(self) -> None:
+        if self._failed is not None:
+            raise self._error(self._failed, "delivering records")
+
+    def _send_offsets(self, offsets: Sequence[TopicPartition], group: Any) -> None:
+        deadline = time.monotonic() + INIT_TIMEOUT
+        while True:
+            try:
+                self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
+                return
+            except KafkaException as raised:
+                error = raised.args[0]
+                # Fenced, or to be aborted: no use asking again. A time-out is repeated with the same arguments.
+                if error.txn_requires_abort() or not error.retriable() or time.monotonic() > deadline:
+                    raise self._error(error, "send_offsets_to_transaction") from raised
+
+    def _commit(self) -> None:
+        self._at("committing")
+        deadline = time.monotonic() + COMMIT_TIMEOUT
+        while True:
+            try:
+                self._producer.commit_transaction(SLICE)
+                return
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.txn_requires_abort() or error.code() in FENCED:
+                    self._abort()
+                    raise self._error(error, "commit_transaction") from raised
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise CommitStateUnknown(
+                        f"{self.id}: commit_transaction: {error.str()}. Whether it committed is not known; run again: the "
+                        "next attempt settles it."
+                    ) from raised
+
+    def _abort(self) -> None:
+        """Abort as far as the brokers answer. Where they do not, the next init_transactions does it."""
+        try:
+            self._producer.abort_transaction(SLICE * 5)
+        except KafkaException as raised:
+            log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())

@@ -1,0 +1,277 @@
+"""What may happen to a batch, decided by pure functions of the ledger; nothing here talks to Kafka.
+
+```
+ planned ──▶ written ──▶ published ──(new revision published)──▶ superseded
+    │           ├──────▶ rejected ──▶ published (mended suite, or an operator) │ superseded │ skipped
+    └───────────┴──(new revision)──▶ superseded
+```
+
+Every function answers with the records to write (none: the work is done already) or raises with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fencepost.errors import NoFreeLane, Superseded, TransitionRefused
+from fencepost.model import Batch, Decision, Event, Interval, Outcome, Plan, State, Verdict, Written
+
+# A batch that holds its lane; and those a newer revision may push aside before it is itself published.
+REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED, State.SKIPPED}
+PASSED = {State.PUBLISHED, State.SKIPPED}
+
+
+@dataclass(frozen=True)
+class View:
+    """The ledger as read: the newest record of every revision of every interval."""
+
+    batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
+
+    @classmethod
+    def of(cls, records: Iterable[Batch]) -> View:
+        """Later records replace earlier ones of the same revision."""
+        newest: dict[Interval, dict[int, Batch]] = defaultdict(dict)
+        for batch in records:
+            newest[batch.interval][batch.revision] = batch
+        return cls({i: tuple(r[n] for n in sorted(r)) for i, r in newest.items()})
+
+    def latest(self, interval: Interval) -> Batch | None:
+        """The newest revision of an interval."""
+        revisions = self.batches.get(interval)
+        return revisions[-1] if revisions else None
+
+    def effective(self, interval: Interval) -> Batch | None:
+        """The revision that counts: the published one, while there is one; else the newest."""
+        for batch in reversed(self.batches.get(interval, ())):
+            if batch.state is State.PUBLISHED:
+                return batch
+        return self.latest(interval)
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """All planned intervals, in order of time."""
+        return sorted(self.batches, key=lambda i: i.start)
+
+    def before(self, interval: Interval) -> Batch | None:
+        """The planned interval that precedes this one."""
+        earlier = [i for i in self.intervals if i.end <= interval.start]
+        return self.latest(earlier[-1]) if earlier else None
+
+    def after(self, interval: Interval) -> Batch | None:
+        """The planned interval that follows this one."""
+        later = [i for i in self.intervals if i.start >= interval.end]
+        return self.latest(later[0]) if later else None
+
+    def all(self) -> list[Batch]:
+        """Every revision of every interval, in order of time and revision."""
+        return [b for i in self.intervals for b in self.batches[i]]
+
+    @property
+    def anchor(self) -> Interval | None:
+        """The interval that was planned first of all; the frontier is counted from it."""
+        first = min(self.all(), key=lambda b: b.known_lease, default=None)
+        return first.interval if first else None
+
+
+def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
+    """The lowest lane no planned batch holds; the batch about to be superseded gives its own back.
+
+    Raises:
+        NoFreeLane: naming the batches that hold lanes.
+    """
+    holders = {b.plan.lane: b for b in view.all() if b.state is State.PLANNED and b != but_for}
+    for lane in range(lanes):
+        if lane not in holders:
+            return lane
+    held = ", ".join(str(b.id) for _, b in sorted(holders.items()))
+    raise NoFreeLane(
+        f"all {lanes} lanes are held by batches that are planned and not yet written ({held}). Let them finish or run them "
+        "again, or raise `lanes` in pipeline.yaml."
+    )
+
+
+def widest(view: View, lane: int) -> int:
+    """The most writers any batch of the lane ever had: that many transactional ids exist."""
+    return max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+
+
+def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
+    """The batch that answers for the interval as it stands, or None when a revision has to be planned.
+
+    `reprocess` asks for another revision of an interval that is finished; one that is under way already is kept, so
+    that a retried request makes one revision and not two.
+
+    Raises:
+        TransitionRefused: the interval overlaps a planned one in part.
+    """
+    for other in view.intervals:
+        if other != interval and other.overlaps(interval):
+            raise TransitionRefused(
+                f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
+                "apart. Use the planned interval's own start and end, or one that lies outside of it."
+            )
+    latest = view.latest(interval)
+    finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
+    if latest is None or (reprocess and latest.state in finished):
+        return None
+    return latest
+
+
+def revising(batch: Batch, write_digest: str, now: datetime, marks_kept_for: timedelta) -> str | None:
+    """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
+    if batch.state in {State.PUBLISHED, State.SKIPPED, State.SUPERSEDED}:
+        return None
+    if batch.plan.settings_digest != write_digest:
+        return "the pipeline's settings or its transform changed since it was planned"
+    # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
+    if batch.state is State.PLANNED and now - batch.plan.planned_at > marks_kept_for * 0.9:
+        return f"it was planned more than {marks_kept_for * 0.9} ago, so its marks may have expired"
+    return None
+
+
+def planned(view: View, interval: Interval, pipeline: str, plan: Plan, note: str) -> tuple[Batch, ...]:
+    """The records of a new revision: itself, and the older one it pushes aside (a published one stays for now)."""
+    latest = view.latest(interval)
+    revision = latest.revision + 1 if latest else 1
+    fresh = Batch(pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan)
+    fresh = moved(fresh, State.PLANNED, plan.planned_at, note)
+    if latest is None or latest.state not in REPLACEABLE:
+        return (fresh,)
+    return (fresh, moved(latest, State.SUPERSEDED, plan.planned_at, f"by revision {revision}"))
+
+
+def written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:
+    """Record that all task-partitions of a planned batch have committed.
+
+    Raises:
+        Superseded: a newer revision took the batch's place while it was written.
+    """
+    batch = _own(view, interval, revision)
+    if batch.state is not State.PLANNED:
+        return ()  # another attempt was faster; its receipts are the same marks as ours
+    check_receipts(batch, result)
+    done = moved(batch, State.WRITTEN, result.written_at, f"{result.rows} rows")
+    return (done.model_copy(update={"written": result}),)
+
+
+def check_receipts(batch: Batch, result: Written) -> None:
+    """Receipts cover the plan: each task-partition once, each under the batch's own lease."""
+    tasks = sorted(r.task for r in result.receipts)
+    foreign = [r.task for r in result.receipts if r.lease != batch.known_lease]
+    if tasks != list(range(batch.plan.writers)) or foreign:
+        missing = sorted(set(range(batch.plan.writers)) - set(tasks))
+        raise TransitionRefused(
+            f"batch {batch.id}: receipts do not cover the plan: {batch.plan.writers} task-partitions, missing {missing}, "
+            f"under another lease {foreign}. Run the write step again."
+        )
+
+
+def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
+    """Record a verdict on a written or rejected batch."""
+    batch = _own(view, interval, revision)
+    if batch.state not in {State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first.")
+    # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
+    state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
+    after = moved(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
+    return (after.model_copy(update={"verdict": verdict}),)
+
+
+def published(view: View, interval: Interval, now: datetime, decision: Decision | None = None) -> tuple[Batch, ...]:
+    """Publish the newest revision and supersede the one published before.
+
+    A passed verdict is asked for, or an operator's decision on a rejected batch.
+    """
+    batch = _known(view, interval)
+    if batch.state is State.PUBLISHED:
+        return ()
+    if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first.")
+    check_receipts(batch, batch.written)
+    passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
+    if not passed and not (decision and batch.state is State.REJECTED):
+        verdict = batch.verdict.outcome if batch.verdict else "missing"
+        raise TransitionRefused(
+            f"batch {batch.id}: its verdict is {verdict}, and only a passed batch advances. Mend what the report names and "
+            "run the validate step again."
+        )
+    note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
+    records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision})]
+    for older in view.batches[interval]:
+        if older.revision < batch.revision and older.state is State.PUBLISHED:
+            records.append(moved(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
+    return tuple(records)
+
+
+def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Let the frontier pass an interval without its output, by an operator's word."""
+    batch = _known(view, interval)
+    if batch.state is State.SKIPPED:
+        return ()
+    if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped.")
+    after = moved(batch, State.SKIPPED, decision.decided_at, f"{decision.action} by {decision.by}: {decision.reason}")
+    return (after.model_copy(update={"decision": decision}),)
+
+
+def frontier(view: View) -> dict[int, int]:
+    """Per source partition, the end of the longest unbroken run of published (or skipped) batches.
+
+    The run begins at the anchor, so planning an interval further back moves nothing. A batch whose range of a
+    partition is empty does not break that partition's run.
+    """
+    ends: dict[int, int] = {}
+    broken: set[int] = set()
+    for batch in _run(view):
+        for part in batch.plan.ranges:
+            if part.partition in broken:
+                continue
+            if batch.state in PASSED:
+                ends[part.partition] = part.end
+            elif part.length:
+                broken.add(part.partition)
+                ends.setdefault(part.partition, part.start)
+    return ends
+
+
+def validated_ends(view: View) -> dict[int, int]:
+    """Per output partition, the end of the output of the unbroken run from the anchor on."""
+    ends: dict[int, int] = {}
+    for batch in _run(view):
+        if batch.state not in PASSED and not batch.plan.is_empty:
+            break
+        if batch.state is State.PUBLISHED and batch.written is not None:
+            for partition, end in enumerate(batch.written.output_ends):
+                ends[partition] = max(end, ends.get(partition, 0))
+    return ends
+
+
+def _run(view: View) -> list[Batch]:
+    """The batch that counts of every interval from the anchor on."""
+    anchor = view.anchor
+    if anchor is None:
+        return []
+    effective = [view.effective(i) for i in view.intervals if i.start >= anchor.start]
+    return [b for b in effective if b is not None]
+
+
+def moved(batch: Batch, state: State, at: datetime, note: str) -> Batch:
+    """The batch in another state, with a line of history."""
+    return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
+
+
+def _known(view: View, interval: Interval) -> Batch:
+    batch = view.latest(interval)
+    if batch is None:
+        raise TransitionRefused(f"interval {interval} was never planned. Run its plan step first.")
+    return batch
+
+
+def _own(view: View, interval: Interval, revision: int) -> Batch:
+    batch = _known(view, interval)
+    if batch.revision != revision:
+        raise Superseded(f"revision {revision} of {interval} was superseded by revision {batch.revision} meanwhile.")
+    return batch
