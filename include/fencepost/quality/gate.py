@@ -1,0 +1,112 @@
+"""The gate: what a batch's verdict is, decided by a pure function from what was declared and what was found.
+
+It fails closed. `passed` needs every declared expectation evaluated exactly once, more than zero of them, and
+no critical one failed. Anything that keeps a check from being evaluated makes the verdict `undetermined`,
+whatever the check's severity: nobody knows what it would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from fencepost.model import Outcome
+from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.suite import Severity, Suite
+
+NAMED = 3  # how many expectations a one-sentence reason names
+
+
+def judge(
+    suite: Suite, results: Sequence[CheckResult], rows: int, empty_rule: Literal["pass", "reject"]
+) -> tuple[Outcome, str]:
+    """The outcome and a one-sentence reason.
+
+    1. A suite without expectations says nothing: undetermined.
+    2. A batch without records is judged by the pipeline's rule alone; nothing is evaluated.
+    3. Declared = evaluated, each exactly once and as declared, or undetermined.
+    4. An errored check: undetermined.
+    5. A failed critical check: rejected.
+    6. Otherwise passed; failed warnings, and checks that found no value to judge, are named.
+
+    Severity is taken from the suite, never from a result.
+    """
+    # 1.
+    declared = {e.index: e for e in suite.expectations}
+    if not declared or len(declared) != len(suite.expectations):
+        return (
+            Outcome.UNDETERMINED,
+            "The suite holds no expectation, or two with one number; nothing can be judged.",
+        )
+    # 2.
+    if rows == 0:
+        outcome = Outcome.PASSED if empty_rule == "pass" else Outcome.REJECTED
+        return outcome, (
+            f"The batch holds no records; quality.empty is {empty_rule!r}. "
+            f"None of the {_count(len(declared))} was evaluated."
+        )
+    # 3.
+    by_index: dict[int, CheckResult] = {}
+    for result in results:
+        expected = declared.get(result.index)
+        if (
+            expected is None
+            or result.index in by_index
+            or (result.type, result.kwargs)
+            != (
+                expected.type,
+                expected.kwargs,
+            )
+        ):
+            return (
+                Outcome.UNDETERMINED,
+                f"A result was given for {result.title}, which was not declared so, or twice.",
+            )
+        by_index[result.index] = result
+    missing = [e.title for i, e in declared.items() if i not in by_index]
+    if missing:
+        return Outcome.UNDETERMINED, (
+            f"{_count(len(declared))} declared and only {len(by_index)} evaluated; "
+            f"without a result: {_named(missing)}."
+        )
+    # 4.
+    failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]
+    critical = [e.title for e in failed if e.severity is Severity.CRITICAL]
+    warnings = [e.title for e in failed if e.severity is Severity.WARNING]
+    errored = [r for r in by_index.values() if r.status not in (Status.PASSED, Status.FAILED)]
+    if errored:
+        also = f" {len(critical)} critical failed besides." if critical else ""
+        return Outcome.UNDETERMINED, (
+            f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
+            f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}.{also}"
+        )
+    # 5.
+    beside = f" Warnings: {_named(warnings)}." if warnings else ""
+    if critical:
+        return (
+            Outcome.REJECTED,
+            f"{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
+        )
+    # 6.
+    idle = [r.title for r in by_index.values() if r.no_value]
+    hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
+    held = (
+        f"All {_count(len(declared))} hold."
+        if not warnings
+        else (f"No critical expectation failed, of {_count(len(declared))}.")
+    )
+    return Outcome.PASSED, f"{held}{beside}{hollow}"
+
+
+def _count(number: int) -> str:
+    return f"{number} expectation{'' if number == 1 else 's'}"
+
+
+def _named(titles: Sequence[str]) -> str:
+    more = len(titles) - NAMED
+    return "; ".join(titles[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _sentence(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else "no reason given"
+    return (first if len(first) <= 200 else f"{first[:197]}...").rstrip(".")

@@ -1,0 +1,210 @@
+"""The suite a pipeline declares: `expectations.yaml` in, a frozen value out, or an error that names the cure.
+
+Nothing here imports Great Expectations: Airflow's DAG processor reads suites every few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from datetime import date, datetime
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from fencepost.errors import SettingsError
+from fencepost.model import Frozen
+from fencepost.settings import read_yaml
+
+FIELDS = ("type", "severity", "description", "kwargs")
+
+# Arguments Great Expectations takes that would go round the gate, or mean something else on each engine.
+REFUSED_KWARGS = {
+    "severity": "write severity beside type, not inside kwargs",
+    "result_format": "counts and a capped sample are always reported",
+    "catch_exceptions": "a check that raises makes the verdict undetermined",
+    "condition_parser": "row_condition is always Spark SQL here",
+    "batch_id": "a suite is evaluated on the batch it is run for",
+    "meta": "write description beside type",
+    "notes": "write description beside type",
+    "id": "expectations are numbered in the order of the file",
+}
+LISTS = ("value_set", "regex_list", "column_list", "column_set", "type_list", "like_pattern_list")
+
+
+class Severity(StrEnum):
+    """`critical` rejects the batch when it fails; `warning` is only reported."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+class Declared(Frozen):
+    """One expectation as declared; `index` counts from 0 in the order of the file."""
+
+    index: int = Field(ge=0)
+    type: str = Field(min_length=1)
+    severity: Severity = Severity.CRITICAL
+    description: str = ""
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The type with its columns, as `expect_column_values_to_not_be_null(carrier)`."""
+        names: list[str] = []
+        for key in ("column", "column_A", "column_B", "column_list"):
+            value = self.kwargs.get(key)
+            names += (
+                [str(v) for v in value]
+                if isinstance(value, list)
+                else [str(value)]
+                if value is not None
+                else []
+            )
+        return f"{self.type}({', '.join(names)})" if names else self.type
+
+
+class Suite(Frozen):
+    """All expectations of a pipeline, in the order of the file, and the SHA-256 of what they say."""
+
+    expectations: tuple[Declared, ...]
+    digest: str
+
+    @classmethod
+    def of(cls, expectations: tuple[Declared, ...]) -> Suite:
+        """A suite with its digest. Comments and layout of the file do not change it; order does."""
+        text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
+        return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def load_suite(file: Path) -> Suite:
+    """Read and check `expectations.yaml`.
+
+    An empty suite, a doubled declaration and a check that could not fail are refused: each passes in silence.
+    Whether a type exists is not known here; the gate finds that out.
+
+    Raises:
+        SettingsError: naming file, field, what was found and what is allowed.
+    """
+    raw = read_yaml(file)
+    if not isinstance(raw, dict) or set(raw) != {"expectations"}:
+        found = ", ".join(map(str, raw)) if isinstance(raw, dict) else _shown(raw)
+        raise SettingsError(
+            f"{file}: expected a mapping with one field, expectations (found {found or 'nothing'})."
+        )
+    entries = raw["expectations"]
+    if not isinstance(entries, list):
+        raise SettingsError(f"{file}: expectations: expected a list (found {_shown(entries)}).")
+    if not entries:
+        raise SettingsError(f"{file}: expectations: empty, so everything would pass; declare at least one.")
+    declared = tuple(_read_one(entry, index, file) for index, entry in enumerate(entries))
+    seen: dict[str, int] = {}
+    for one in declared:
+        text = json.dumps([one.type, one.kwargs], sort_keys=True)
+        if text in seen:
+            raise SettingsError(
+                f"{file}: expectations.{one.index}: {one.title} is the same as expectations.{seen[text]}; "
+                "remove one of them."
+            )
+        seen[text] = one.index
+    return Suite.of(declared)
+
+
+def _read_one(entry: object, index: int, file: Path) -> Declared:
+    where = f"{file}: expectations.{index}"
+    if not isinstance(entry, dict):
+        raise SettingsError(f"{where}: expected a mapping with {', '.join(FIELDS)} (found {_shown(entry)}).")
+    for field in entry:
+        if field not in FIELDS:
+            near = get_close_matches(str(field), FIELDS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(
+                f"{where}.{field}: unknown field; allowed here are {', '.join(FIELDS)}{hint}."
+            )
+    kind = entry.get("type")
+    if not isinstance(kind, str) or not kind.startswith("expect_"):
+        raise SettingsError(
+            f"{where}.type: expected the name of an expectation, expect_... (found {_shown(kind)})."
+        )
+    severity = entry.get("severity", Severity.CRITICAL.value)
+    if severity not in list(Severity):
+        raise SettingsError(
+            f"{where}.severity: allowed are {', '.join(Severity)} (found {_shown(severity)})."
+        )
+    description = entry.get("description", "")
+    if not isinstance(description, str):
+        raise SettingsError(f"{where}.description: expected a text (found {_shown(description)}).")
+    kwargs = entry.get("kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise SettingsError(f"{where}.kwargs: expected a mapping (found {_shown(kwargs)}).")
+    plain = {_name(k, where): _plain(v, f"{where}.kwargs.{k}") for k, v in kwargs.items()}
+    _refuse_what_cannot_fail(kind, plain, f"{where}.kwargs")
+    return Declared(
+        index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain
+    )
+
+
+def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
+    """Great Expectations accepts each of these, and then passes whatever the data are."""
+    for name, reason in REFUSED_KWARGS.items():
+        if name in kwargs:
+            raise SettingsError(f"{where}.{name}: not allowed: {reason}.")
+    mostly = kwargs.get("mostly")
+    if "mostly" in kwargs and (
+        isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 < mostly <= 1
+    ):
+        raise SettingsError(
+            f"{where}.mostly: allowed is a number above 0 and up to 1, the share of non-null rows that must "
+            f"hold (found {_shown(mostly)})."
+        )
+    bounds = [kwargs.get("min_value"), kwargs.get("max_value")]
+    if kind.endswith("_between") and "quantile" not in kind and bounds == [None, None]:
+        raise SettingsError(
+            f"{where}: min_value, max_value or both are required; without them every value passes."
+        )
+    for name in LISTS:
+        value = kwargs.get(name)
+        if name in kwargs and (not isinstance(value, list) or not value):
+            raise SettingsError(
+                f"{where}.{name}: expected a list with at least one value (found {_shown(value)})."
+            )
+    values = kwargs.get("value_set")
+    if isinstance(values, list) and any(v is None for v in values):
+        # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
+        raise SettingsError(
+            f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway."
+        )
+
+
+def _plain(value: Any, where: str) -> JsonValue:
+    """YAML's value as JSON: dates and times as ISO text; what JSON cannot hold is refused."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {_name(k, where): _plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, list | set | tuple):
+        return [_plain(v, f"{where}.{i}") for i, v in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SettingsError(
+            f"{where}: {value} is not a number that can be compared; leave the bound out instead."
+        )
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise SettingsError(
+        f"{where}: expected text, number, boolean, date, list or mapping (found {_shown(value)})."
+    )
+
+
+def _name(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise SettingsError(f"{where}: field names are texts (found {_shown(key)}); quote it.")
+    return key
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
