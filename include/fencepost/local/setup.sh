@@ -45,7 +45,10 @@ uv_pin=$(grep -E '^uv==' requirements.txt)
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$uv_pin" ||
     fail "could not install $uv_pin: is the package index reachable? Then run again"
 export VIRTUAL_ENV=$PWD/$venv
-# Byte code now, once: dozens of processes start later, and some people forbid writing it at run time.
-"$venv/bin/uv" pip install --quiet --exact --compile-bytecode --requirement requirements.txt --editable . --no-build-isolation-package fencepost ||
+"$venv/bin/uv" pip install --quiet --exact --requirement requirements.txt --editable . \
+    --no-build-isolation-package fencepost 9>&- ||
     fail "could not install requirements.txt: see above. If a download failed, run again"
+# Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile.
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- || true
 echo "$wanted" >"$stamp"
