@@ -20,7 +20,7 @@ java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | h
     fail "Java 17 or newer is needed and '$java' ${java_major:+is version $java_major}${java_major:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
 
 mkdir -p "$venv"
-exec 9>"$venv/.lock"
+exec 9>"$venv/.fencepost-lock" # not `.lock`: that is uv's own
 flock 9 # two setups at once would install over each other
 
 stamp=$venv/.fencepost-stamp
@@ -36,7 +36,7 @@ fi
 rm -f "$stamp"
 echo "setup: virtual environment in $venv (a minute or two the first time)"
 if ! "$venv/bin/python" -c '' 2>/dev/null; then
-    find "$venv" -mindepth 1 ! -name .lock -delete
+    find "$venv" -mindepth 1 ! -name .fencepost-lock -delete
     "$python" -m venv "$venv" ||
         fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
 fi
