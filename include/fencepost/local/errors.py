@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+from fencepost.errors import FencepostError
 
-class LocalStackError(Exception):
-    """Root of the errors of the local stack. `fencepost up` prints it and exits with code 3."""
+
+class LocalStackError(FencepostError):
+    """Root of the errors of the local stack; nothing that was started is left running."""
+
+    exit_code = 3
 
 
 class JarsError(LocalStackError):

@@ -1,0 +1,217 @@
+"""A real Apache Kafka broker in KRaft mode, one node, for one machine.
+
+It listens on 127.0.0.1 only, and its data survives a stop. Usable alone, with a folder of its own:
+
+    with Broker(tmp_path / "kafka") as broker:
+        Producer({"bootstrap.servers": broker.bootstrap})
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL
+from types import TracebackType
+from typing import Self
+
+from fencepost.errors import FencepostError
+from fencepost.kafka import Cluster, Settings
+from fencepost.local.errors import ServiceFailed, log_tail
+from fencepost.local.jars import class_path, java
+from fencepost.local.ports import LOOPBACK, answers, any_free_port, is_free
+from fencepost.local.processes import Process, await_ready, spawn, stop
+from fencepost.local.state import State, write_private
+
+HEAP = "512m"
+STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs so that the next start is quick
+
+_LOG4J = """<Configuration status="WARN">
+  <Appenders><Console name="out"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
+  <Loggers>
+    <Root level="WARN"><AppenderRef ref="out"/></Root>
+    <Logger name="org.apache.kafka.common.utils.AppInfoParser" level="INFO"/>
+    <Logger name="kafka.server.KafkaRaftServer" level="INFO"/>
+  </Loggers>
+</Configuration>
+"""
+
+PROPERTIES: dict[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    # Records of the past keep their timestamps; with a retention by age the broker would delete them at once.
+    "log.retention.ms": "-1",
+    "log.segment.bytes": str(128 * 1024 * 1024),
+    "log.index.size.max.bytes": str(1024 * 1024),
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+
+class Broker:
+    """One broker on one folder. Not safe for two users of one folder at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        sasl_users: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        jars: Path | None = None,
+        process: Process | None = None,
+    ) -> None:
+        """`properties` go over ours; `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
+        `sasl_bootstrap`; `process` is one that an earlier command started on this folder."""
+        self.folder = folder
+        self.port = port or any_free_port()
+        self.properties = dict(properties or {})
+        self.sasl_users = dict(sasl_users or {})
+        self.sasl_port = any_free_port() if self.sasl_users else 0
+        self.log = log or folder / "kafka.log"
+        self.process = process
+        self._jars = jars
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """The listener that asks for a name and a password; there only with `sasl_users`."""
+        return f"{LOOPBACK}:{self.sasl_port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's pid while it runs."""
+        return self.process.pid if self.process is not None and self.process.alive() else None
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
+        self.launch()
+        try:
+            self.await_ready(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> Process:
+        """Start without waiting; the folder is formatted first when it is new."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "server.properties"
+        properties = self._all_properties()
+        write_private(config, "".join(f"{key}={value}\n" for key, value in properties.items()))
+        (self.folder / "log4j2.xml").write_text(_LOG4J)
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(config)
+        self.process = spawn(
+            [*self._java(HEAP), "kafka.Kafka", str(config)], env=os.environ, log=self.log, cwd=self.folder
+        )
+        return self.process
+
+    def await_ready(self, timeout: float = 60.0) -> None:
+        """Wait until the broker answers. Raises ServiceFailed with the log's tail when it does not."""
+        if self.process is None:
+            raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")
+        await_ready("Kafka", self.process, self.log, self.healthy, timeout)
+
+    def healthy(self) -> bool:
+        """Whether the broker answers a request that only a broker in full service can."""
+        if not answers(self.port):
+            return False
+        try:
+            return bool(Cluster(Settings({"bootstrap.servers": self.bootstrap})).broker_config("node.id", ""))
+        except FencepostError:
+            return False
+
+    def stop(self, grace: float = STOP_GRACE) -> None:
+        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing when the broker is down."""
+        if self.process is not None:
+            stop([self.process], grace=grace)
+            self.process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine's death would; the data stays.
+
+        The next start takes ten seconds more: the controller waits out `broker.session.timeout.ms` of the dead one.
+        """
+        if self.process is not None:
+            stop([self.process], number=SIGKILL)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _java(self, heap: str) -> list[str]:
+        jars = self._jars or State.default().jars_kafka
+        return [
+            java(),
+            *(f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"),
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}",
+            *("-cp", class_path(jars)),
+        ]
+
+    def _all_properties(self) -> dict[str, str]:
+        listeners = [f"PLAINTEXT://{self.bootstrap}", f"CONTROLLER://{LOOPBACK}:{self._controller_port()}"]
+        protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        sasl: dict[str, str] = {}
+        if self.sasl_users:
+            listeners.append(f"SASL://{self.sasl_bootstrap}")
+            protocols.append("SASL:SASL_PLAINTEXT")
+            users = " ".join(f'user_{name}="{password}"' for name, password in self.sasl_users.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            sasl = {
+                "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
+            }
+        return {
+            **PROPERTIES,
+            "log.dirs": str(self.folder / "data"),
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(x for x in listeners if not x.startswith("CONTROLLER")),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": ",".join(protocols),
+            "controller.quorum.bootstrap.servers": listeners[1].removeprefix("CONTROLLER://"),
+            **sasl,
+            **self.properties,
+        }
+
+    def _controller_port(self) -> int:
+        """The one used before, where it is still free: the quorum's own record names it."""
+        memory = self.folder / "controller.port"
+        port = int(memory.read_text()) if memory.exists() else any_free_port()
+        if not is_free(port):
+            port = any_free_port()
+        memory.write_text(f"{port}\n")
+        return port
+
+    def _format(self, config: Path) -> None:
+        log = self.folder / "format.log"
+        main = [*self._java("128m"), "kafka.tools.StorageTool"]
+        with log.open("w") as out:
+            cluster = subprocess.run([*main, "random-uuid"], stdout=subprocess.PIPE, stderr=out, text=True, check=False)
+            done = subprocess.run(
+                [*main, "format", "--standalone", "--cluster-id", cluster.stdout.strip(), "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise ServiceFailed(f"formatting Kafka's folder {self.folder} failed. {log} says:\n{log_tail(log)}")

@@ -1,0 +1,70 @@
+"""Ports on 127.0.0.1: the usual one, the one used before, or the one the user insists on."""
+
+import os
+import socket
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+
+from fencepost.local.errors import LocalStackError, PortTaken
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port of 127.0.0.1 now."""
+    with closing(socket.socket()) as probe:
+        # Servers set this too: connections of an earlier server that linger must not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections there."""
+    with closing(socket.socket()) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def any_free_port() -> int:
+    """A port that was free a moment ago, chosen by the kernel."""
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def choose_port(name: str, variable: str, usual: int, memory: Path) -> int:
+    """The port for a service that is about to start.
+
+    1. the one in the environment variable: PortTaken, naming who has it, when it is not free;
+    2. the one used last time, noted in `memory`, then the usual one, where free; 3. any free one.
+    """
+    explicit = os.environ.get(variable)
+    if explicit:
+        if not explicit.isdecimal() or not 0 < int(explicit) < 65536:
+            raise LocalStackError(f"{variable}={explicit}: not a port. Set a number from 1 to 65535, or unset it.")
+        port = int(explicit)
+        if not is_free(port):
+            raise PortTaken(
+                f"port {port} for {name} ({variable}) is taken{_owner(port)}. Free it, or set {variable} to another"
+                " port, or unset it: then a free one is picked."
+            )
+    else:
+        before = [int(memory.read_text())] if memory.exists() else []
+        port = next((port for port in [*before, usual] if is_free(port)), 0) or any_free_port()
+    memory.write_text(f"{port}\n")
+    return port
+
+
+def _owner(port: int) -> str:
+    """` by PID (command)`, where the kernel lets us know."""
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""

@@ -1,0 +1,191 @@
+"""Processes that outlive the command that started them, and that are never mistaken for others.
+
+A pid alone is no identity: the kernel gives it away again. A process is its pid, the clock tick it started at and
+the boot it belongs to, and a signal goes only to one that still has all three. Linux only (/proc).
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fencepost.local.errors import ServiceFailed, log_tail
+
+# Descendants inherit it, so that one whose parents are all gone is still known as ours.
+MARK = "FENCEPOST_PROCESS_MARK"
+LOG_LIMIT = 20 * 1024 * 1024  # bytes; a longer log is set aside as `.old` at the next start
+POLL = 0.05  # seconds
+
+# Our own children, so that they are reaped and their exit codes known while this interpreter lives.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process for good: `started` is in clock ticks since boot, `mark` what its descendants inherit."""
+
+    pid: int
+    started: int
+    boot: str
+    mark: str = ""
+
+    @classmethod
+    def of(cls, pid: int, mark: str = "") -> "Process | None":
+        """The process that has this pid now; None when there is none, or only its zombie."""
+        fields = _stat(pid)
+        return None if fields is None else cls(pid, fields.started, _boot(), mark)
+
+    @classmethod
+    def load(cls, record: Mapping[str, Any]) -> "Process":
+        """From what `dump` gave."""
+        return cls(int(record["pid"]), int(record["started"]), str(record["boot"]), str(record["mark"]))
+
+    def dump(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def alive(self) -> bool:
+        """Whether this very process still runs; a zombie does not."""
+        if self.exit_code() is not None:
+            return False
+        fields = _stat(self.pid)
+        return fields is not None and fields.started == self.started and self.boot == _boot()
+
+    def exit_code(self) -> int | None:
+        """Its exit code once it has ended, when it is a child of this interpreter; else None."""
+        child = _children.get(self.pid)
+        return None if child is None else child.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal this very process; nothing happens when it has ended."""
+        if self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> Process:
+    """Start a process in a session of its own, so that no terminal and no caller ends it; output goes to `log`."""
+    mark = secrets.token_hex(8)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        log.replace(log.with_name(log.name + ".old"))
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            args,
+            env={**env, MARK: mark},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    process = Process.of(child.pid, mark)
+    # One that ended at once is still told apart from a later owner of its pid.
+    return process or Process(child.pid, -1, _boot(), mark)
+
+
+def family(leaders: Iterable[Process]) -> set[Process]:
+    """Every living process that is one of the leaders or descends from one.
+
+    Found by session while the leader lives (then nobody else can have its session), by the inherited mark, and by
+    parent. A process that merely reuses a pid or a session number of ours has none of these.
+    """
+    leaders = tuple(leaders)
+    table = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None}
+    sessions = {leader.pid for leader in leaders if leader.alive()}
+    marks = {f"{MARK}={leader.mark}".encode() for leader in leaders if leader.mark}
+    ours = set(sessions)
+    for pid, fields in table.items():
+        if fields.session in sessions or not marks.isdisjoint(_environment(pid)):
+            ours.add(pid)
+    while more := {pid for pid, fields in table.items() if fields.parent in ours} - ours:
+        ours |= more
+    ours.discard(os.getpid())
+    return {Process(pid, table[pid].started, _boot()) for pid in ours if pid in table}
+
+
+def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM, grace: float = 20.0) -> None:
+    """End the leaders and all that descends from them; returns when none is left.
+
+    1. ask the leaders with `number`, and give them `grace` seconds to end their own children first;
+    2. SIGTERM to whatever is left, for three seconds; 3. SIGKILL. Raises ServiceFailed when not even that helps.
+    """
+    known = family(leaders)
+    for leader in leaders:
+        leader.send(number)
+    known |= _await_end(leaders, leaders, grace)
+    for stronger, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+        left = [process for process in known | family(leaders) if process.alive()]
+        for process in left:
+            process.send(stronger)
+        known |= _await_end(left, leaders, patience)
+    left = [process for process in known if process.alive()]
+    if left:
+        raise ServiceFailed(f"processes {', '.join(str(p.pid) for p in left)} do not end, not even by SIGKILL.")
+
+
+def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: float) -> set[Process]:
+    """Wait until `these` have ended, `limit` seconds at most; returns the family members seen meanwhile."""
+    deadline = time.monotonic() + limit
+    seen: set[Process] = set()
+    while any(process.alive() for process in these) and time.monotonic() < deadline:
+        seen |= family(leaders)
+        time.sleep(POLL)
+    return seen
+
+
+def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool], timeout: float) -> None:
+    """Poll `ready` until it holds. Raises ServiceFailed, with the log's tail, when the process ends or time is up."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if not process.alive():
+            code = process.exit_code()
+            how = "" if code is None else f" with exit code {code}"
+            raise ServiceFailed(f"{name} ended{how} while starting. {log} ends with:\n{log_tail(log)}")
+        if time.monotonic() > deadline:
+            raise ServiceFailed(f"{name} was not ready within {timeout:.0f} s. {log} ends with:\n{log_tail(log)}")
+        time.sleep(POLL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    parent: int
+    session: int
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    """The fields of /proc/PID/stat that we need; None for no process and for a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The second field is the program's name in brackets, and may itself hold blanks and brackets.
+    fields = text.rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        return None
+    return _Stat(parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _environment(pid: int) -> frozenset[bytes]:
+    """The environment a process was started with; empty when it is not ours to read."""
+    try:
+        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
