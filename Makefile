@@ -25,11 +25,11 @@ demo: setup ## start everything, load real flights, run three days through Airfl
 
 .PHONY: up
 up: setup ## start Kafka, PostgreSQL and Airflow
-	@$(BIN)/fencepost up
+	@$(BIN)/python -m fencepost.local up
 
 .PHONY: down
 down: ## stop what `up` or `demo` started, and only that
-	@if [ -x $(BIN)/fencepost ]; then $(BIN)/fencepost down; else echo "nothing is set up, so nothing runs"; fi
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
 
 .PHONY: test
 test: setup ## all tests (ARGS="-k name" for some)
@@ -47,5 +47,10 @@ requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: n
 	  $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 
 .PHONY: clean
-clean: down ## stop the services and remove their state, data included
-	@rm -rf -- "$(STATE)"
+clean: down ## stop the services and remove their data (downloaded jars stay)
+	@if [ -e "$(STATE)/lock" ]; then find "$(STATE)" -mindepth 1 -maxdepth 1 ! -name jars -exec rm -rf -- {} +; fi
+
+.PHONY: distclean
+distclean: clean ## clean, and remove the jars and the virtual environment too
+	@if [ -d "$(STATE)/jars" ]; then rm -rf -- "$(STATE)"; fi
+	@rm -rf -- "$(VENV)"

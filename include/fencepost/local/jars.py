@@ -95,7 +95,7 @@ def is_resolved(jar_set: JarSet, folder: Path) -> bool:
         sizes = {name: (folder / name).stat().st_size for name in record["sizes"]}
     except (OSError, ValueError, KeyError):
         return False
-    return record["key"] == jar_set.key() and sizes == record["sizes"]
+    return bool(record["key"] == jar_set.key() and sizes == record["sizes"])
 
 
 def resolve(jar_set: JarSet, folder: Path, cache: Path) -> None:

@@ -2,8 +2,8 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from pathlib import Path
 
 import psutil
 
@@ -38,26 +38,23 @@ def any_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def choose_port(name: str, variable: str, usual: int, memory: Path) -> int:
+def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
     """The port for a service that is about to start.
 
     1. the one in the environment variable: PortTaken, naming who has it, when it is not free;
-    2. the one used last time, noted in `memory`, then the usual one, where free; 3. any free one.
+    2. else the first free one of those `liked`; 3. else any free one.
     """
     explicit = os.environ.get(variable)
-    if explicit:
-        if not explicit.isdecimal() or not 0 < int(explicit) < 65536:
-            raise LocalStackError(f"{variable}={explicit}: not a port. Set a number from 1 to 65535, or unset it.")
-        port = int(explicit)
-        if not is_free(port):
-            raise PortTaken(
-                f"port {port} for {name} ({variable}) is taken{_owner(port)}. Free it, or set {variable} to another"
-                " port, or unset it: then a free one is picked."
-            )
-    else:
-        before = [int(memory.read_text())] if memory.exists() else []
-        port = next((port for port in [*before, usual] if is_free(port)), 0) or any_free_port()
-    memory.write_text(f"{port}\n")
+    if not explicit:
+        return next((port for port in liked if is_free(port)), 0) or any_free_port()
+    if not explicit.isdecimal() or not 0 < int(explicit) < 65536:
+        raise LocalStackError(f"{variable}={explicit}: not a port. Set a number from 1 to 65535, or unset it.")
+    port = int(explicit)
+    if not is_free(port):
+        raise PortTaken(
+            f"port {port} for {name} ({variable}) is taken{_owner(port)}. Free it, or set {variable} to another port, "
+            "or unset it: then a free one is picked."
+        )
     return port
 
 

@@ -92,19 +92,29 @@ def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) 
 
 
 def family(leaders: Iterable[Process]) -> set[Process]:
-    """Every living process that is one of the leaders or descends from one.
+    """Every living process that is one of the leaders or descends from one, by session, by mark and by parent.
 
-    Found by session while the leader lives (then nobody else can have its session), by the inherited mark, and by
-    parent. A process that merely reuses a pid or a session number of ours has none of these.
+    The session alone proves it while the leader lives. Once it is dead its pid can be a stranger's, so then a member
+    must also carry the mark, or have an environment wiped by setting a title, as Airflow's workers do.
     """
-    leaders = tuple(leaders)
     table = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None}
-    sessions = {leader.pid for leader in leaders if leader.alive()}
-    marks = {f"{MARK}={leader.mark}".encode() for leader in leaders if leader.mark}
-    ours = set(sessions)
-    for pid, fields in table.items():
-        if fields.session in sessions or not marks.isdisjoint(_environment(pid)):
-            ours.add(pid)
+    ours: set[int] = set()
+    for leader in leaders:
+        if leader.boot != _boot():
+            continue
+        alive = leader.alive()
+        if alive:
+            ours.add(leader.pid)
+        for pid, fields in table.items():
+            if fields.started < leader.started:
+                continue
+            if alive and fields.session == leader.pid:
+                ours.add(pid)
+            elif leader.mark:
+                environment = _environment(pid)
+                wiped = environment <= {b""} and fields.session == leader.pid
+                if wiped or f"{MARK}={leader.mark}".encode() in environment:
+                    ours.add(pid)
     while more := {pid for pid, fields in table.items() if fields.parent in ours} - ours:
         ours |= more
     ours.discard(os.getpid())
@@ -179,11 +189,11 @@ def _pids() -> list[int]:
 
 
 def _environment(pid: int) -> frozenset[bytes]:
-    """The environment a process was started with; empty when it is not ours to read."""
+    """The environment a process was started with, as far as it did not overwrite it."""
     try:
         return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
-        return frozenset()
+        return frozenset({b"unreadable"})
 
 
 @cache

@@ -1,0 +1,255 @@
+"""Airflow for one machine: its components one by one, LocalExecutor on our PostgreSQL, all on 127.0.0.1.
+
+Settings and secrets go into `airflow.cfg`, readable by its owner only, never into process arguments. AIRFLOW__
+variables of the user's win over it, as they always do with Airflow. Not `airflow standalone`: that opens ports on
+all interfaces and leaves its children behind.
+"""
+
+import configparser
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from fencepost.local.credentials import Credentials
+from fencepost.local.errors import ServiceFailed, log_tail
+from fencepost.local.ports import LOOPBACK
+from fencepost.local.processes import MARK, Process, await_ready, spawn
+from fencepost.local.state import CHECKOUT, State, write_private, write_private_json
+
+# In the order they start; they stop in the reverse order, so that tasks can still report while the scheduler ends.
+COMPONENTS: dict[str, tuple[str, ...]] = {
+    "api-server": ("api-server",),
+    # Task logs are files on this machine already: a log server would only open a port on all interfaces.
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+ADMIN, VIEWER = "admin", "viewer"
+STOP_GRACE = 20.0  # seconds per component
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowPlan:
+    """What the components are started with."""
+
+    state: State
+    port: int
+    credentials: Credentials
+    database: str  # postgresql://...
+    kafka_bootstrap: str
+    dags: Path
+    plugins: Path
+    pipelines: Path
+
+    @classmethod
+    def of(
+        cls, state: State, port: int, credentials: Credentials, database: str, kafka_bootstrap: str
+    ) -> "AirflowPlan":
+        """The checkout's folders, or those that FENCEPOST_DAGS, _PLUGINS and _PIPELINES name."""
+
+        def folder(variable: str, usual: Path) -> Path:
+            return Path(os.environ.get(variable) or usual).expanduser().absolute()
+
+        return cls(
+            state,
+            port,
+            credentials,
+            database,
+            kafka_bootstrap,
+            dags=folder("FENCEPOST_DAGS", CHECKOUT / "dags"),
+            plugins=folder("FENCEPOST_PLUGINS", CHECKOUT / "plugins"),
+            pipelines=folder("FENCEPOST_PIPELINES", CHECKOUT / "include" / "pipelines"),
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        """The sections of airflow.cfg."""
+        home = self.state.airflow
+        return {
+            "core": {
+                "executor": "LocalExecutor",
+                "parallelism": "4",
+                "load_examples": "False",
+                "dags_folder": str(self.dags),
+                "plugins_folder": str(self.plugins),
+                "fernet_key": self.credentials.airflow_fernet_key,
+                "execution_api_server_url": f"{self.url}/execution/",
+                "simple_auth_manager_users": f"{ADMIN}:admin,{VIEWER}:viewer",
+                "simple_auth_manager_passwords_file": str(home / "passwords.json"),
+            },
+            "database": {"sql_alchemy_conn": self.database.replace("postgresql:", "postgresql+psycopg2:", 1)},
+            "logging": {"base_log_folder": str(home / "logs")},
+            "api": {
+                "host": LOOPBACK,
+                "port": str(self.port),
+                "base_url": self.url,
+                "workers": "1",
+                "secret_key": self.credentials.airflow_secret_key,
+            },
+            "api_auth": {"jwt_secret": self.credentials.airflow_jwt_secret},
+            # By default a task is killed after three missed heartbeats: fifteen seconds of a busy API server.
+            "workers": {"max_failed_heartbeats": "24", "execution_api_timeout": "30"},
+            # A pipeline's folder that was just dropped in should show up while one watches.
+            "dag_processor": {"refresh_interval": "10", "min_file_process_interval": "10", "parsing_processes": "1"},
+            "usage_data_collection": {"enabled": "False"},
+        }
+
+    def environment(self) -> dict[str, str]:
+        """For the components, and so for every task."""
+        env = {key: value for key, value in os.environ.items() if key != "AIRFLOW_CONFIG"}
+        include = str(CHECKOUT / "include")
+        env |= {
+            "AIRFLOW_HOME": str(self.state.airflow),
+            "KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+            "FENCEPOST_STATE": str(self.state.root),
+            "FENCEPOST_PIPELINES": str(self.pipelines),
+            "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH")])),
+            # The environment need not be activated: tasks find its spark-submit all the same.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        }
+        env.setdefault("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[*]"}))
+        env.setdefault("PYSPARK_PYTHON", sys.executable)
+        for variable in ("no_proxy", "NO_PROXY"):
+            env[variable] = ",".join(filter(None, [env.get(variable), LOOPBACK, "localhost"]))
+        return env
+
+    def fingerprint(self) -> str:
+        """Changes when running components have to be restarted to follow this plan."""
+        env = self.environment()
+        ours = {
+            key: env[key]
+            for key in env
+            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_")) and key != MARK and not key.endswith("_PORT")
+        }
+        return hashlib.sha256(json.dumps([self.settings(), ours], sort_keys=True).encode()).hexdigest()
+
+
+class Airflow:
+    """The components of one AIRFLOW_HOME."""
+
+    def __init__(self, plan: AirflowPlan, processes: Mapping[str, Process] | None = None) -> None:
+        """`processes` are components that an earlier command started."""
+        self.plan = plan
+        self.processes: dict[str, Process] = dict(processes or {})
+        self._launched_at: datetime | None = None
+
+    def log(self, component: str) -> Path:
+        return self.plan.state.logs / f"airflow-{component}.log"
+
+    def prepare(self) -> None:
+        """Write the settings and bring the database to this version. Raises ServiceFailed."""
+        home = self.plan.state.airflow
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o700)
+        parser = configparser.RawConfigParser()
+        parser.read_dict({name: _escaped(section) for name, section in self.plan.settings().items()})
+        draft = home / "airflow.cfg"
+        write_private(draft, "")
+        with draft.open("w") as file:
+            parser.write(file)
+        credentials = self.plan.credentials
+        write_private_json(
+            home / "passwords.json", {ADMIN: credentials.airflow_admin, VIEWER: credentials.airflow_viewer}
+        )
+        self._migrate()
+
+    def launch(self, component: str) -> Process:
+        """Start one component without waiting."""
+        self._launched_at = self._launched_at or datetime.now(UTC)
+        self.processes[component] = spawn(
+            [_program(), *COMPONENTS[component]],
+            env=self.plan.environment(),
+            log=self.log(component),
+            cwd=self.plan.state.airflow,
+        )
+        return self.processes[component]
+
+    def await_ready(self, timeout: float = 180.0) -> None:
+        """Wait until the API says that every component is healthy. Raises ServiceFailed naming the one that is not."""
+        unhealthy: list[str] = list(COMPONENTS)
+
+        def ready() -> bool:
+            for name, process in self.processes.items():
+                if not process.alive():
+                    await_ready(f"Airflow's {name}", process, self.log(name), lambda: False, 0.0)
+            unhealthy[:] = self.unhealthy()
+            return not unhealthy
+
+        first = self.processes["api-server"]
+        try:
+            await_ready("Airflow", first, self.log("api-server"), ready, timeout)
+        except ServiceFailed:
+            if first.alive() and unhealthy and all(process.alive() for process in self.processes.values()):
+                name = unhealthy[0]
+                raise ServiceFailed(
+                    f"Airflow's {name} was not healthy within {timeout:.0f} s. {self.log(name)} ends with:\n"
+                    f"{log_tail(self.log(name))}"
+                ) from None
+            raise
+
+    def healthy(self) -> bool:
+        """Whether every component runs and says that it is well."""
+        return not self.unhealthy()
+
+    def unhealthy(self) -> list[str]:
+        """Components that do not run, or do not report; of those started here, only reports since then count."""
+        dead = [name for name in COMPONENTS if name not in self.processes or not self.processes[name].alive()]
+        if dead:
+            return dead
+        try:
+            answer = httpx.get(f"{self.plan.url}/api/v2/monitor/health", timeout=5.0, trust_env=False)
+            health = answer.raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
+            return ["api-server"]
+        return [name for name in COMPONENTS if not self._is_well(name, health)]
+
+    def _is_well(self, component: str, health: Mapping[str, Mapping[str, str | None] | None]) -> bool:
+        if component == "api-server":
+            return (health.get("metadatabase") or {}).get("status") == "healthy"
+        key = component.replace("-", "_")
+        report = health.get(key) or {}
+        heartbeat = report.get(f"latest_{key}_heartbeat")
+        if report.get("status") != "healthy" or heartbeat is None:
+            return False
+        # A component killed a moment ago counts as healthy for another half minute.
+        return self._launched_at is None or datetime.fromisoformat(heartbeat) >= self._launched_at
+
+    def _migrate(self) -> None:
+        log = self.log("migrate")
+        with log.open("ab") as out:
+            done = subprocess.run(
+                [_program(), "db", "migrate"],
+                env=self.plan.environment(),
+                cwd=self.plan.state.airflow,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise ServiceFailed(f"`airflow db migrate` failed. {log} ends with:\n{log_tail(log)}")
+
+
+def _program() -> str:
+    return str(Path(sys.executable).parent / "airflow")
+
+
+def _escaped(section: Mapping[str, str]) -> dict[str, str]:
+    """Airflow's settings file takes `%` for the start of an interpolation."""
+    return {key: value.replace("%", "%%") for key, value in section.items()}
+
+
+def stop_order(names: Sequence[str]) -> list[str]:
+    """Components in the order they are to be stopped."""
+    return [name for name in reversed(COMPONENTS) if name in names]

@@ -1,0 +1,130 @@
+"""`fencepost up`, `down` and `services`, for cli.py to mount: `register(app)`."""
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from fencepost.local.errors import LocalStackError
+from fencepost.local.stack import Stack
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+TITLES = {"kafka": "Kafka", "postgres": "PostgreSQL", "airflow": "Airflow"}
+
+
+class Service(StrEnum):
+    """What `--only` takes."""
+
+    KAFKA = "kafka"
+    POSTGRES = "postgres"
+    AIRFLOW = "airflow"
+
+
+Only = Annotated[Service | None, typer.Option(help="This service alone, and what it needs.")]
+
+
+class Progress:
+    """A line per service, with the seconds it took; a spinner while one starts, on a terminal."""
+
+    def __init__(self) -> None:
+        self._status = out.status("")
+
+    def __call__(self, service: str, event: str, seconds: float) -> None:
+        """What Stack reports to."""
+        title = TITLES[service]
+        if event == "starting":
+            self._status.update(f"starting {title} ...")
+            self._status.start()
+            return
+        self._status.stop()
+        said = {
+            "ready": f"up in {seconds:.1f} s",
+            "running": "runs already",
+            "external": "yours (KAFKA_BOOTSTRAP)",
+            "stopped": f"stopped in {seconds:.1f} s",
+        }
+        out.print(f"  [green]✓[/] {title:<11} {said[event]}")
+
+    def end(self) -> None:
+        """Take the spinner away."""
+        self._status.stop()
+
+
+def start_stack(only: str | None = None) -> dict[str, Any]:
+    """`Stack.up` with progress on the terminal; what `fencepost services --json` prints."""
+    progress = Progress()
+    try:
+        return Stack().up(only, progress)
+    finally:
+        progress.end()
+
+
+def up(only: Only = None) -> None:
+    """Start Kafka, PostgreSQL and Airflow on this machine. What runs already is left alone."""
+    try:
+        services = start_stack(only)
+    except LocalStackError as error:
+        raise _failed(error) from error
+    _print_services(services)
+
+
+def down(only: Only = None) -> None:
+    """Stop what `up` started, and only that. Data stays."""
+    stopped: list[str] = []
+    progress = Progress()
+
+    def report(service: str, event: str, seconds: float) -> None:
+        stopped.append(service)
+        progress(service, event, seconds)
+
+    try:
+        Stack().down(only, report)
+    except LocalStackError as error:
+        raise _failed(error) from error
+    if not stopped:
+        out.print("Nothing runs that we started.")
+
+
+def services(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: nothing runs."""
+    found = Stack().services()
+    running = any(service["running"] for service in found.values())
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif running:
+        _print_services(found)
+    if not running:
+        err.print("Nothing runs. Start it: `make up`, or `make demo` for the whole tour.")
+        raise typer.Exit(1)
+
+
+def register(app: typer.Typer) -> None:
+    """Mount the commands."""
+    for command in (up, down, services):
+        app.command()(command)
+
+
+def _failed(error: LocalStackError) -> typer.Exit:
+    # Logs hold square brackets, which are no markup of ours.
+    err.print(Text.assemble(("✗ ", "red"), str(error)))
+    return typer.Exit(error.exit_code)
+
+
+def _print_services(found: dict[str, Any]) -> None:
+    lines = []
+    kafka, database, ui = found["kafka"], found["postgres"], found["airflow"]
+    if kafka["running"]:
+        lines.append(("Kafka", kafka["bootstrap"]))
+    if database["running"]:
+        lines.append(("PostgreSQL", database["dsn"]))
+    if ui["running"]:
+        lines.append(("Airflow", f"{ui['url']}  (user {ui['username']}, password {ui['password']})"))
+    for name, text in lines:
+        out.print(f"  {name:<11} {text}", markup=False)
