@@ -325,10 +325,37 @@ class Cluster:
         """End of each partition as far as read_committed can see: no open transaction lies below."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
-    def first_at_or_after(self, topic: Topic, milliseconds: int) -> list[int | None]:
-        """First offset of each partition with a timestamp of at least that; None where there is none yet."""
+    def first_at_or_after(
+        self, topic: Topic, milliseconds: int, starts: Sequence[int] | None = None
+    ) -> list[int | None]:
+        """First committed record of each partition, from `starts` on, with a timestamp of at least that; None: not yet.
+
+        Kafka's own search by timestamp also finds transaction markers, which carry the wall clock, and aborted records.
+        So what it finds is looked at, and from there records are read until one has the timestamp: where records come in
+        order of time that is the first one.
+        """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
-        return [offset if offset >= 0 else None for offset in found]
+        stable = self.last_stable(topic)
+        result: list[int | None] = [None] * topic.partitions
+        begin = {p: max(o, starts[p] if starts else 0) for p, o in enumerate(found) if o >= 0}
+        begin = {p: o for p, o in begin.items() if o < stable[p]}
+        if not begin:
+            return result
+        consumer, complaints = make_consumer(self.settings, "fencepost.search")
+        try:
+            consumer.assign([TopicPartition(topic.name, p, o) for p, o in begin.items()])
+            doing = f"searching topic {topic.name} by timestamp"
+            for message in read_until(consumer, complaints, self.settings, {p: stable[p] for p in begin}, doing):
+                partition = message.partition() or 0
+                if result[partition] is None and message.timestamp()[1] >= milliseconds:
+                    result[partition] = message.offset()
+                    consumer.incremental_unassign([TopicPartition(topic.name, partition)])
+                    begin.pop(partition)
+                    if not begin:
+                        break
+        finally:
+            consumer.close()
+        return result
 
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
@@ -361,6 +388,39 @@ class Cluster:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)
                 told = True
             time.sleep(0.2)
+
+
+def read_until(
+    consumer: Consumer, complaints: Complaints, settings: Settings, ends: Mapping[int, int], doing: str
+) -> Iterator[Message]:
+    """Messages of the assigned partitions (of one topic) below `ends`, until every partition has reached its end.
+
+    A partition whose last offsets are markers or aborted records ends with Kafka's end-of-partition event. A partition
+    that is unassigned meanwhile counts as read.
+
+    Raises:
+        KafkaUnavailable: nothing came for `REQUEST_TIMEOUT` seconds.
+    """
+    waiting = dict(ends)
+    deadline = time.monotonic() + REQUEST_TIMEOUT
+    while waiting:
+        first = consumer.poll(1.0)
+        if first is not None:
+            deadline = time.monotonic() + REQUEST_TIMEOUT
+        elif time.monotonic() > deadline or complaints.denied is not None:
+            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints)
+        for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
+            partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise translate(error, doing, settings, complaints)
+            if partition not in waiting:
+                continue
+            if offset < waiting[partition] and error is None:
+                yield message
+            if offset + (error is None) >= waiting[partition]:
+                del waiting[partition]
+        assigned = {tp.partition for tp in consumer.assignment()}
+        waiting = {p: end for p, end in waiting.items() if p in assigned}
 
 
 def committed_offsets(

@@ -16,20 +16,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from pydantic import ValidationError
 
 from fencepost.errors import CoordinatorFenced, LedgerUnreadable, NeedsOperator, SettingsError, WriterFenced
-from fencepost.kafka import (
-    REQUEST_TIMEOUT,
-    Cluster,
-    Complaints,
-    Settings,
-    Topic,
-    make_consumer,
-    settings_of,
-    translate,
-)
+from fencepost.kafka import Cluster, Settings, Topic, make_consumer, read_until, settings_of
 from fencepost.model import LEDGER_VERSION, Batch
 from fencepost.settings import Pipeline
 from fencepost.transaction import Transaction
@@ -156,36 +147,10 @@ def _read_all(cluster: Cluster, topic: Topic, settings: Settings, group: str) ->
     consumer, complaints = make_consumer(settings, group)
     try:
         consumer.assign([TopicPartition(topic.name, 0, cluster.earliest(topic)[0])])
-        records: list[Batch] = []
-        for message in _messages(consumer, complaints, settings, topic.name, end):
-            records.append(_parse(message, topic.name))
-        return records
+        messages = read_until(consumer, complaints, settings, {0: end}, f"reading ledger {topic.name}")
+        return [_parse(message, topic.name) for message in messages]
     finally:
         consumer.close()
-
-
-def _messages(
-    consumer: Consumer, complaints: Complaints, settings: Settings, topic: str, end: int
-) -> list[Message]:
-    """Messages until the consumer's position reaches `end` (the last offsets may be markers, which are not shown)."""
-    messages: list[Message] = []
-    deadline = time.monotonic() + REQUEST_TIMEOUT
-    doing = f"reading ledger {topic}"
-    while True:
-        for message in consumer.consume(1000, timeout=0.2):
-            error = message.error()
-            if error is None:
-                messages.append(message)
-                deadline = time.monotonic() + REQUEST_TIMEOUT
-            elif error.code() != KafkaError._PARTITION_EOF:
-                raise translate(error, doing, settings, complaints)
-            elif (message.offset() or 0) >= end:
-                return messages
-        position = consumer.position([TopicPartition(topic, 0)])[0].offset
-        if position >= end:
-            return messages
-        if time.monotonic() > deadline:
-            raise translate(KafkaException(KafkaError(KafkaError._TIMED_OUT)).args[0], doing, settings, complaints)
 
 
 def _parse(message: Message, topic: str) -> Batch:

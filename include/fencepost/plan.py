@@ -78,14 +78,10 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
             if neighbour is not None:
                 check_same_topic(neighbour, source)
         stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
-        ranges = frozen_ranges(
-            interval,
-            before,
-            after,
-            stable=stable,
-            by_start=cluster.first_at_or_after(source, _milliseconds(interval.start)),
-            by_end=cluster.first_at_or_after(source, _milliseconds(interval.end)),
-        )
+        by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start))
+        starts = range_starts(before, after, stable, by_start)
+        by_end = cluster.first_at_or_after(source, _milliseconds(interval.end), starts)
+        ranges = frozen_ranges(interval, starts, after, stable, by_end)
         lost = ()
     ranges, expired = without_expired(ranges, cluster.earliest(source))
     if expired and pipeline.source.on_expired == "fail":
@@ -111,32 +107,35 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     )
 
 
-def frozen_ranges(
-    interval: Interval,
-    before: Batch | None,
-    after: Batch | None,
-    *,
-    stable: Sequence[int],
-    by_start: Sequence[int | None],
-    by_end: Sequence[int | None],
-) -> tuple[OffsetRange, ...]:
-    """The offset range of every source partition. Pure: the lists hold one offset per partition.
+def range_starts(
+    before: Batch | None, after: Batch | None, stable: Sequence[int], by_start: Sequence[int | None] | None
+) -> list[int]:
+    """Where each source partition's range starts. Pure: the lists hold one offset per partition.
 
-    start: the end of the preceding planned interval, or, before the first one, the offset of the interval's start;
-    end: the first record at or after the interval's end, or the last stable offset where there is none yet; and never
-    beyond the start of the interval planned after it. Intervals that touch leave no offset between them.
+    The end of the preceding planned interval; before the first one (`by_start` is given then), the first record of the
+    interval's time, or the last stable offset where there is none yet.
     """
-    first = _bounds(before, "end")
+    if before is not None or by_start is None:
+        known = _bounds(before, "end")
+        return [known.get(p, 0) for p in range(len(stable))]  # a younger partition starts at its beginning
+    limit = _bounds(after, "start")
+    found = [stable[p] if offset is None else offset for p, offset in enumerate(by_start)]
+    return [min(offset, limit.get(p, offset)) for p, offset in enumerate(found)]
+
+
+def frozen_ranges(
+    interval: Interval, starts: Sequence[int], after: Batch | None, stable: Sequence[int], by_end: Sequence[int | None]
+) -> tuple[OffsetRange, ...]:
+    """The offset range of every source partition. Pure, as above.
+
+    It ends at the first record (from its start on) at or after the interval's end, or at the last stable offset where
+    there is none yet, and never beyond the start of the interval planned after it. Intervals that touch leave no offset
+    between them.
+    """
     limit = _bounds(after, "start")
     touches = after is not None and after.interval.start == interval.end
     ranges = []
-    for partition in range(len(stable)):
-        if before is not None:
-            start = first.get(partition, 0)  # a partition the preceding interval did not know begins at its beginning
-        else:
-            found = by_start[partition]
-            start = stable[partition] if found is None else found
-            start = min(start, limit.get(partition, start))
+    for partition, start in enumerate(starts):
         by_time = by_end[partition]
         end = max(start, stable[partition] if by_time is None else by_time)
         if partition in limit:

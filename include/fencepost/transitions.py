@@ -237,6 +237,18 @@ def frontier(view: View) -> dict[int, int]:
     return ends
 
 
+def holding_back(view: View) -> Batch | None:
+    """The batch that keeps the frontier from going on: the first one of the run with records and without a publication.
+
+    None where every batch after it is unfinished too and nothing published waits behind.
+    """
+    run = _run(view)
+    for position, batch in enumerate(run):
+        if batch.state not in PASSED and not batch.plan.is_empty:
+            return batch if any(b.state in PASSED for b in run[position + 1 :]) or batch.state is State.REJECTED else None
+    return None
+
+
 def validated_ends(view: View) -> dict[int, int]:
     """Per output partition, the end of the output of the unbroken run from the anchor on."""
     ends: dict[int, int] = {}

@@ -1,0 +1,298 @@
+"""The command line: the four steps without Airflow, a look at the ledger, and the local stack.
+
+Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth running again; 4 a person has to
+act. `--json` prints one JSON document on standard output; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Exactly-once batch ETL from Kafka to Kafka, on Spark, Airflow and Great Expectations.",
+    epilog="Exit codes: 0 published or nothing to do, 1 rejected, 2 usage or settings, 3 run it again, 4 a person has to act.",
+)
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+STATE_STYLE = {
+    State.PUBLISHED: "green",
+    State.REJECTED: "bold red",
+    State.SKIPPED: "magenta",
+    State.SUPERSEDED: "dim",
+    State.PLANNED: "yellow",
+    State.WRITTEN: "cyan",
+}
+
+PipelineName = Annotated[str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.")]
+Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC where no zone is given.")]
+End = Annotated[str, typer.Option(help="End of the interval (exclusive), ISO 8601.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Reason = Annotated[str, typer.Option(help="Why; stored in the ledger with who and when.")]
+
+
+@app.command()
+def run(
+    pipeline: PipelineName,
+    start: Start,
+    end: End,
+    reprocess: Annotated[
+        bool, typer.Option(help="Write a published interval again: same frozen input, a new revision.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan, write, validate and publish one interval, here and now, without Airflow.
+
+    Run again after any failure: what is done is found done, and what is not is finished.
+
+    Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
+    """
+    found, interval = find_pipeline(pipeline), _interval(start, end)
+    _use_local_kafka()
+    steps: list[StepResult] = []
+    failure: FencepostError | None = None
+    try:
+        for result in _steps(found, interval, reprocess):
+            steps.append(result)
+            err.print(f"[bold]{result.step:9}[/] {result.message}", markup=True)
+    except FencepostError as error:
+        failure = error
+        if not as_json:
+            raise
+    if as_json:
+        _print_json(
+            {
+                "pipeline": pipeline,
+                "interval": interval.model_dump(mode="json"),
+                "steps": [s.model_dump(mode="json") for s in steps],
+                "error": {"type": type(failure).__name__, "message": str(failure)} if failure else None,
+                "exit_code": failure.exit_code if failure else 0,
+            }
+        )
+        raise typer.Exit(failure.exit_code if failure else 0)
+
+
+def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool) -> Iterator[StepResult]:
+    """The four steps in their order; Spark is started by the first that needs it."""
+    from fencepost.advance import advance_batch
+    from fencepost.plan import plan_batch
+    from fencepost.validate import validate_batch, validate_without_spark
+    from fencepost.write import write_batch, write_without_spark
+
+    planned = plan_batch(pipeline, interval, reprocess=reprocess)
+    yield planned
+    if planned.state in {State.PUBLISHED, State.SKIPPED}:
+        return
+    with _session(pipeline) as spark:
+        yield write_without_spark(pipeline, interval) or write_batch(spark(), pipeline, interval)
+        yield validate_without_spark(pipeline, interval) or validate_batch(spark(), pipeline, interval)
+    yield advance_batch(pipeline, interval)
+
+
+@contextmanager
+def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
+    """A function that gives the session, started at its first call and stopped at the end."""
+    from fencepost.spark import build_session
+
+    sessions: list[Any] = []
+
+    def spark() -> Any:
+        if not sessions:
+            with err.status("starting Spark"):
+                sessions.append(build_session(pipeline, "run"))
+        return sessions[0]
+
+    try:
+        yield spark
+    finally:
+        for session in sessions:
+            session.stop()
+
+
+@app.command()
+def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Where every interval of a pipeline stands, what holds its frontier back, and how far the source is ahead."""
+    from fencepost.ledger import Ledger
+    from fencepost.transitions import View, frontier, holding_back
+
+    _use_local_kafka()
+    ledger = Ledger(find_pipeline(pipeline))
+    view = ledger.read() if ledger.exists() else View()
+    ends = frontier(view)
+    source = ledger.cluster.describe(ledger.pipeline.source.topic)
+    stable = ledger.cluster.last_stable(source)
+    lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
+    hole = holding_back(view)
+    current = [b for i in view.intervals if (b := view.effective(i)) is not None]
+    if as_json:
+        _print_json(
+            {
+                "pipeline": pipeline,
+                "batches": [_summary(b) for b in current],
+                "frontier": {str(p): o for p, o in sorted(ends.items())},
+                "lag": {str(p): n for p, n in lag.items()},
+                "held_back_by": str(hole.id) if hole else None,
+            }
+        )
+        return
+    if not current:
+        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
+        return
+    out.print(_table(f"{pipeline}: intervals", current))
+    out.print(f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}")
+    if hole:
+        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {_advice(hole)}")
+
+
+@app.command(name="ledger")
+def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Every revision of every interval as the ledger has it, with its history."""
+    from fencepost.ledger import Ledger
+
+    _use_local_kafka()
+    ledger = Ledger(find_pipeline(pipeline))
+    batches = ledger.read().all() if ledger.exists() else []
+    if as_json:
+        _print_json([b.model_dump(mode="json") for b in batches])
+        return
+    out.print(_table(f"ledger {ledger.pipeline.ledger_topic}", batches))
+    for batch in batches:
+        for event in batch.history:
+            out.print(f"  {event.at:%Y-%m-%d %H:%M:%S}  {batch.id}  {event.state} {event.note}", markup=False)
+
+
+@app.command()
+def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Let the frontier pass an interval without its output; stored in the ledger with who, when and why."""
+    from fencepost.advance import skip_batch
+
+    _use_local_kafka()
+    out.print(skip_batch(find_pipeline(pipeline), _interval(start, end), _decision("skip", reason)).message)
+
+
+@app.command()
+def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
+    from fencepost.advance import advance_batch
+
+    _use_local_kafka()
+    decision = _decision("publish", reason)
+    out.print(advance_batch(find_pipeline(pipeline), _interval(start, end), decision).message)
+
+
+@app.command()
+def pipelines(as_json: AsJson = False) -> None:
+    """The pipelines there are, and what is wrong with those that cannot be loaded."""
+    good, bad = load_pipelines()
+    if as_json:
+        listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
+        _print_json({"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}})
+    else:
+        for name, pipeline in good.items():
+            out.print(f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}", markup=False)
+    for error in bad.values():
+        err.print(str(error), style="red", markup=False)
+    if bad:
+        raise typer.Exit(SettingsError.exit_code)
+
+
+def _interval(start: str, end: str) -> Interval:
+    try:
+        return Interval.of(datetime.fromisoformat(start), datetime.fromisoformat(end))
+    except ValueError as error:
+        raise SettingsError(
+            f"--start {start} --end {end}: {error}. Give two times in ISO 8601, such as 2013-01-01T00:00-05:00."
+        ) from None
+
+
+def _decision(action: str, reason: str) -> Decision:
+    if not reason.strip():
+        raise SettingsError("--reason: say why, for those who read the ledger later.")
+    return Decision(action=action, by=getpass.getuser(), reason=reason, decided_at=utc_now())
+
+
+def _use_local_kafka() -> None:
+    """Without KAFKA_BOOTSTRAP the local stack's broker is meant, where it has been started."""
+    if "KAFKA_BOOTSTRAP" not in os.environ:
+        from fencepost.local.state import State as LocalState
+
+        services = LocalState.default().services_file
+        if services.exists():
+            bootstrap = json.loads(services.read_text()).get("kafka", {}).get("bootstrap")
+            if bootstrap:
+                os.environ["KAFKA_BOOTSTRAP"] = bootstrap
+
+
+def _summary(batch: Batch) -> dict[str, Any]:
+    return {
+        "batch": str(batch.id),
+        "start": batch.interval.start.isoformat(),
+        "end": batch.interval.end.isoformat(),
+        "revision": batch.revision,
+        "state": batch.state,
+        "rows_in": batch.written.rows_in if batch.written else None,
+        "rows": batch.written.rows if batch.written else None,
+        "verdict": batch.verdict.outcome if batch.verdict else None,
+        "report": batch.verdict.report if batch.verdict else None,
+    }
+
+
+def _table(title: str, batches: list[Batch]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("interval", "rev", "state", "in", "out", "verdict", "report"):
+        table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", overflow="fold")
+    for batch in batches:
+        row = _summary(batch)
+        style = STATE_STYLE[batch.state]
+        cells = [str(batch.interval), str(batch.revision), f"[{style}]{batch.state}[/]"]
+        cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict", "report")]
+        table.add_row(*cells)
+    return table
+
+
+def _advice(batch: Batch) -> str:
+    match batch.state:
+        case State.REJECTED:
+            return "see its report; mend the suite and validate again, mend the transform and write again, or skip it."
+        case State.WRITTEN:
+            return "its validate and advance steps are due."
+        case _:
+            return "its write step is due."
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def main() -> None:
+    """The console script: Fencepost's errors become one clear line and an exit code."""
+    level = os.environ.get("FENCEPOST_LOG", "WARNING")
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        app()
+    except FencepostError as error:
+        err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+        err.print(str(error), markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted; run the same command again to go on.")
+        sys.exit(130)

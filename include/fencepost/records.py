@@ -1,0 +1,143 @@
+"""Records in and out: source bytes to the columns a transform sees, and its result to keys and values.
+
+A format is a pair of functions in `READERS` and `WRITERS`; Avro would be a third entry in each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from fencepost.errors import SettingsError
+from fencepost.settings import Output, Pipeline, Source
+from fencepost.spark import fingerprint_hash, value_schema
+
+CORRUPT = "_fencepost_corrupt"
+NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+
+def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
+    """The connector's rows with what a transform sees, and the condition under which a row is malformed.
+
+    Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
+    `_timestamp`, `_tombstone`, and `_headers` when the source asks for them. A null value is a tombstone, not
+    malformed: its fields are null.
+    """
+    return READERS[source.format](raw, source)
+
+
+def _read_json(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
+    columns = {name: NOT_NULL.sub("", kind) for name, kind in source.columns.items()}
+    required = [name for name, kind in source.columns.items() if NOT_NULL.search(kind)]
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = raw.withColumn("_text", F.expr("try_validate_utf8(value)")).withColumn(
+        "_json", F.from_json("_text", f"{ddl}, {CORRUPT} string", options)
+    )
+    malformed = F.col("_text").isNull() | F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
+    # An array's elements would pass for objects, and a bare literal for a record of nulls.
+    malformed |= ~F.ltrim("_text").startswith("{")
+    for name in required:
+        malformed |= F.col(f"_json.`{name}`").isNull()
+    fields = [F.col(f"_json.`{name}`").alias(name) for name in columns]
+    condition = (~F.col("_tombstone") & malformed).alias("_malformed")
+    prepared = parsed.withColumn("_tombstone", F.col("value").isNull())
+    frame = prepared.select(*fields, *_metadata(source), condition)
+    return frame, F.col("_malformed")
+
+
+def _read_bytes(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
+    frame = raw.withColumn("_tombstone", F.col("value").isNull())
+    return frame.select("value", *_metadata(source), F.lit(False).alias("_malformed")), F.col("_malformed")
+
+
+def _metadata(source: Source) -> list[Column]:
+    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
+    return [*(F.col(name).alias(f"_{name}") for name in kept), F.col("_tombstone")]
+
+
+def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """A transform's result as records: key, value (binary, nullable), hash (long), and where the pipeline keeps them
+    timestamp (milliseconds) and headers.
+
+    Raises:
+        SettingsError: a column the pipeline names is not in the result, or cannot serve.
+    """
+    output = pipeline.output
+    for role in ("key", "timestamp", "headers"):
+        name = getattr(output, role)
+        if name is not None and name not in frame.columns:
+            raise SettingsError(
+                f"{pipeline.folder / 'pipeline.yaml'}: output.{role}: {pipeline.transform_file.name} gives no column {name!r}; "
+                f"it gives {', '.join(frame.columns)}."
+            )
+    value = WRITERS[output.format](frame, pipeline)
+    if "_tombstone" in frame.columns:
+        value = F.when(~F.coalesce(F.col("_tombstone"), F.lit(False)), value)
+    key = _as_bytes(frame, output.key, pipeline) if output.key else F.lit(None).cast("binary")
+    columns = [key.alias("key"), value.alias("value"), *_kept(frame, output, pipeline)]
+    order = [F.col(c) for c in ("_partition", "_offset") if c in frame.columns]
+    records = frame.select(*columns, *order)
+    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def _write_json(frame: DataFrame, pipeline: Pipeline) -> Column:
+    fields = value_schema(pipeline, frame).fieldNames()
+    packed = F.struct(*(F.col(f"`{name}`") for name in fields))
+    return F.to_json(packed, {"ignoreNullFields": "false"}).cast("binary")
+
+
+def _write_bytes(frame: DataFrame, pipeline: Pipeline) -> Column:
+    if "value" not in frame.columns:
+        raise SettingsError(f"{pipeline.transform_file}: output format bytes needs a column named value.")
+    return _as_bytes(frame, "value", pipeline)
+
+
+def _as_bytes(frame: DataFrame, name: str, pipeline: Pipeline) -> Column:
+    """Binary as it is; anything with one text form by its text in UTF-8."""
+    kind: DataType = frame.schema[name].dataType
+    if isinstance(kind, BinaryType):
+        return F.col(f"`{name}`")
+    if kind.typeName() in {"array", "map", "struct", "void"}:
+        raise SettingsError(
+            f"{pipeline.transform_file}: column {name!r} is of type {kind.simpleString()}; a record's bytes come from a "
+            "binary, string or simple column."
+        )
+    return F.col(f"`{name}`").cast("string").cast("binary")
+
+
+def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
+    kept = []
+    if output.timestamp:
+        if not isinstance(frame.schema[output.timestamp].dataType, TimestampType):
+            raise SettingsError(f"{pipeline.transform_file}: column {output.timestamp!r} must be a timestamp to be the record's.")
+        kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
+    if output.headers:
+        kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))
+    return kept
+
+
+def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    """The output's records as the suite sees them: the value's fields with the types the transform gave them."""
+    coordinates = [F.col(name).alias(f"_{name}") for name in ("key", "topic", "partition", "offset")]
+    if pipeline.output.format == "bytes":
+        return raw.select("value", *coordinates)
+    parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"}))
+    return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in schema.fields), *coordinates)
+
+
+READERS: dict[str, Callable[[DataFrame, Source], tuple[DataFrame, Column]]] = {"json": _read_json, "bytes": _read_bytes}
+WRITERS: dict[str, Callable[[DataFrame, Pipeline], Column]] = {"json": _write_json, "bytes": _write_bytes}

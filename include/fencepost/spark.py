@@ -1,0 +1,249 @@
+"""The door to Spark: sessions, exact reads of Kafka, and the user's transform.
+
+Only driver-side code; what runs in executors is in `write.py` and below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.kafka import Settings
+from fencepost.local.state import State
+from fencepost.model import OffsetRange
+from fencepost.settings import Pipeline
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+PACKAGE = Path(__file__).resolve().parent
+POLL_TIMEOUT_MS = 120_000
+
+# librdkafka's names on the left, Java's on the right; the Kafka connector is a Java client.
+JAVA_NAMES = {
+    "bootstrap.servers": "bootstrap.servers",
+    "metadata.broker.list": "bootstrap.servers",
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.key.password": "ssl.key.password",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+}
+LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def connector_jars() -> list[Path]:
+    """The Kafka connector's jars, as set-up resolved them (or in `FENCEPOST_SPARK_JARS`)."""
+    folder = Path(os.environ.get("FENCEPOST_SPARK_JARS") or State.default().jars_spark)
+    jars = sorted(folder.glob("*.jar"))
+    if not jars:
+        raise SettingsError(f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS.")
+    return jars
+
+
+def submit_conf(pipeline: Pipeline) -> dict[str, str]:
+    """Spark settings of a pipeline's jobs, with the pipeline's own on top. Holds no secret."""
+    conf = {
+        "spark.jars": ",".join(str(jar) for jar in connector_jars()),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # The number of task-partitions is the plan's: nothing may merge or split them.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.session.timeZone": "UTC",
+        # Kafka's login line holds the password; Spark shows options in plans and in its UI.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if spark_master(pipeline).startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return conf | {k: v for k, v in pipeline.spark.items() if k != "spark.master"}
+
+
+def spark_master(pipeline: Pipeline) -> str:
+    """Where jobs run: `FENCEPOST_SPARK_MASTER`, else `spark.master` of the pipeline, else this machine."""
+    return os.environ.get("FENCEPOST_SPARK_MASTER") or pipeline.spark.get("spark.master", "local[*]")
+
+
+def build_session(pipeline: Pipeline, step: str) -> SparkSession:
+    """A session for one step. Under spark-submit its master and conf are taken as they are."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
+    if "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master(spark_master(pipeline))
+        for name, value in submit_conf(pipeline).items():
+            builder = builder.config(name, value)
+        if not spark_master(pipeline).startswith("local"):
+            builder = builder.config("spark.submit.pyFiles", str(package_zip()))
+    session = builder.getOrCreate()
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
+
+
+def package_zip() -> Path:
+    """The `fencepost` package as a zip for executors, named by its content and made once."""
+    files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
+    folder = State.default().root / "packages"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"fencepost-{digest}.zip"
+    if not target.exists():
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in files:
+                    archive.write(file, Path("fencepost") / file.relative_to(PACKAGE))
+            Path(part.name).rename(target)
+    return target
+
+
+def read_ranges(
+    spark: SparkSession, settings: Settings, topic: str, ranges: Sequence[OffsetRange], *, headers: bool
+) -> DataFrame:
+    """Exactly the records of these ranges, read_committed, one Spark partition per Kafka partition.
+
+    Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers when asked for.
+    """
+    reader = (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{k}": v for k, v in java_settings(settings).items()})
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: [r.partition for r in ranges]}))
+        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in ranges}}))
+        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in ranges}}))
+        .option("failOnDataLoss", "true")
+        .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
+    )
+    return reader.option("includeHeaders", str(headers).lower()).load()
+
+
+def java_settings(settings: Settings) -> dict[str, str]:
+    """The pipeline's librdkafka settings as Java's, for the connector. Tuning of librdkafka itself has no counterpart."""
+    values = settings.common()
+    java = {JAVA_NAMES[k]: v for k, v in values.items() if k in JAVA_NAMES}
+    if "ssl.ca.location" in values or "ssl.ca.pem" in values:
+        java["ssl.truststore.type"] = "PEM"
+    if "ssl.key.pem" in values:
+        java["ssl.keystore.type"] = "PEM"
+    if "sasl.username" in values:
+        mechanism = java.get("sasl.mechanism", "PLAIN")
+        if mechanism not in LOGIN_MODULES:
+            raise SettingsError(
+                f"kafka.sasl.mechanism {mechanism}: with sasl.username, allowed are {', '.join(LOGIN_MODULES)}."
+            )
+        user, password = (_quoted(values.get(f"sasl.{part}", "")) for part in ("username", "password"))
+        java["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required username={user} password={password};"
+    return java
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
+    """Which range of the source each task-partition of a frame reads, or None when it shuffles.
+
+    Spark's Kafka RDD keeps one partition per range, empty ones too, through filters, projections and broadcast joins.
+    """
+    ranges = []
+    for partition in frame._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001
+        if partition.getClass().getSimpleName() != "KafkaSourceRDDPartition":
+            return None
+        found = partition.offsetRange()
+        ranges.append(
+            OffsetRange(
+                partition=found.topicPartition().partition(), start=found.fromOffset(), end=found.untilOffset()
+            )
+        )
+    return ranges
+
+
+def load_transform(pipeline: Pipeline) -> ModuleType | None:
+    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql."""
+    file = pipeline.transform_file
+    if file.suffix == ".sql":
+        return None
+    spec = importlib.util.spec_from_file_location(f"fencepost_transform_{pipeline.name}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
+    if not callable(getattr(module, "transform", None)):
+        raise SettingsError(f"{file}: expected a function transform(DataFrame) -> DataFrame, found none.")
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
+    """The user's transform applied; transform.sql selects from the table `source`."""
+    module = load_transform(pipeline)
+    file = pipeline.transform_file
+    try:
+        if module is None:
+            result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
+        else:
+            result = module.transform(frame)
+    except Exception as error:
+        raise SettingsError(f"{file}: failed: {type(error).__name__}: {error}") from error
+    if not isinstance(result, DataFrame):
+        raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
+    return result
+
+
+def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
+    """Fields of the output's value: the columns of the transform's result that do not begin with `_`."""
+    fields = [f for f in frame.schema.fields if not f.name.startswith("_")]
+    if not fields:
+        raise NeedsOperator(f"{pipeline.transform_file}: its result has no column for the output's value.")
+    return StructType(fields)
+
+
+def fingerprint_hash() -> str:
+    """SQL for the 64-bit hash of a record's key and value; nulls and empty values differ."""
+    return (
+        "xxhash64(key, value, CASE WHEN key IS NULL THEN 1 ELSE 0 END + CASE WHEN value IS NULL THEN 2 ELSE 0 END)"
+    )
+
+
+def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
+    """Count, and sum of the hashes modulo 2**64. Halves are summed apart: a plain sum would overflow."""
+    hashed = frame.select(F.expr(fingerprint_hash()).alias("h"))
+    row = hashed.agg(
+        F.count("*").alias("rows"),
+        F.sum(F.expr("h & 4294967295")).alias("low"),
+        F.sum(F.expr("shiftrightunsigned(h, 32)")).alias("high"),
+    ).head()
+    assert row is not None
+    return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

@@ -1,0 +1,212 @@
+"""Step three, validate: judge what a read_committed reader sees of the batch, and record the verdict.
+
+Nothing of the output is written or moved here. The verdict goes into the ledger, because that is where the advance step
+looks for it: a verdict in a worker's memory could be lost, or be another revision's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
+from fencepost.failpoints import reached
+from fencepost.ledger import Change, Ledger
+from fencepost.local.state import State as LocalState
+from fencepost.model import (
+    BATCH_HEADER,
+    Batch,
+    Interval,
+    OffsetRange,
+    Outcome,
+    State,
+    StepResult,
+    Verdict,
+    Written,
+    utc_now,
+)
+from fencepost.quality.checks import Evaluation
+from fencepost.quality.evaluation import evaluate
+from fencepost.quality.gate import judge
+from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
+from fencepost.quality.suite import Suite, load_suite
+from fencepost.records import parse_output
+from fencepost.settings import Pipeline
+from fencepost.spark import read_ranges, rows_and_fingerprint
+from fencepost.transitions import View, judged
+from fencepost.write import check_topics
+
+log = logging.getLogger("fencepost.validate")
+
+
+def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+    """The step's result when there is nothing for Spark to do, or None.
+
+    A published or skipped batch stays as it is; one that had no offsets to read is judged by `quality.empty` alone.
+    """
+    began = time.monotonic()
+    ledger = Ledger(pipeline)
+    batch, written = _to_judge(ledger, interval)
+    if batch.state in {State.PUBLISHED, State.SKIPPED}:
+        return _result(batch, changed=False)
+    if not batch.plan.is_empty:
+        return None
+    suite = load_suite(pipeline.expectations_file)
+    return _conclude(ledger, batch, _without_checks(suite, *judge(suite, (), written.rows, pipeline.quality.empty)), None, began)
+
+
+def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+    """Judge the interval's written batch and record the verdict.
+
+    1. read the ledger: what was written, and between which output offsets;
+    2. wait until read_committed sees all of it; part of the data is never judged;
+    3. compare rows and fingerprint with the receipts: losses, doubled and foreign records show here;
+    4. evaluate the suite, write the report, record the verdict.
+
+    Raises:
+        OpenTransaction: somebody's open transaction hides part of the batch for longer than the pipeline waits.
+        ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
+    """
+    began = time.monotonic()
+    ledger = Ledger(pipeline)
+    batch, written = _to_judge(ledger, interval)  # 1
+    if batch.state in {State.PUBLISHED, State.SKIPPED}:
+        return _result(batch, changed=False)
+    suite = load_suite(pipeline.expectations_file)
+    output = check_topics(ledger, batch)
+    limit = pipeline.quality.open_transaction_wait_seconds
+    ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
+    raw = _own_records(spark, ledger, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        rows, fingerprint = rows_and_fingerprint(raw)  # 3
+        promised = sum(r.fingerprint for r in written.receipts) % 2**64
+        check = ReceiptCheck(
+            rows_expected=written.rows, rows_read=rows, fingerprint_expected=promised, fingerprint_read=fingerprint
+        )
+        if (rows, fingerprint) != (written.rows, promised):
+            evaluation = _without_checks(suite, Outcome.UNDETERMINED, _disagreement(check))
+        else:
+            # The types are those of the transform that wrote; a transform mended since decides nothing here.
+            schema = StructType.fromJson(json.loads(written.value_schema))
+            evaluation = evaluate(parse_output(raw, pipeline, schema), suite, pipeline.quality, rows)
+    finally:
+        raw.unpersist()
+    return _conclude(ledger, batch, evaluation, check, began)  # 4
+
+
+def _to_judge(ledger: Ledger, interval: Interval) -> tuple[Batch, Written]:
+    batch = ledger.read().latest(interval)
+    if batch is None or batch.written is None:
+        state = f"{batch.id} is {batch.state}" if batch else f"interval {interval} was never planned"
+        raise TransitionRefused(
+            f"pipeline {ledger.pipeline.name}: {state}; only a written batch is judged. Run its plan and write steps first."
+        )
+    return batch, batch.written
+
+
+def _own_records(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> DataFrame:
+    """The records with this batch's header between the output's ends at planning and at the end of writing.
+
+    Others may have written in between; a pipeline without the header has the range to itself.
+    """
+    starts = batch.plan.output_ends
+    ranges = [
+        OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
+        for p, end in enumerate(written.output_ends)
+    ]
+    raw = read_ranges(spark, ledger.settings, batch.plan.output_topic, ranges, headers=batch.plan.batch_header)
+    if batch.plan.batch_header:
+        own = F.exists(
+            F.coalesce("headers", F.array()),
+            lambda h: (h["key"] == BATCH_HEADER) & (h["value"] == F.lit(str(batch.id)).cast("binary")),
+        )
+        raw = raw.where(own)
+    return raw.select("key", "value", "topic", "partition", "offset")
+
+
+def _without_checks(suite: Suite, outcome: Outcome, reason: str) -> Evaluation:
+    return Evaluation(
+        outcome=outcome, reason=reason, engine="none", rows=0, checks=(), suite_digest=suite.digest, seconds=0
+    )
+
+
+def _disagreement(check: ReceiptCheck) -> str:
+    return (
+        f"The receipts promise {check.rows_expected} records with fingerprint {check.fingerprint_expected:016x}; "
+        f"read_committed shows {check.rows_read} with {check.fingerprint_read:016x}. Records were lost, doubled or changed, "
+        "or somebody else writes under this batch's header."
+    )
+
+
+def _conclude(
+    ledger: Ledger, batch: Batch, evaluation: Evaluation, check: ReceiptCheck | None, began: float
+) -> StepResult:
+    """Report first, then the ledger: a verdict never names a report that is not there."""
+    number = batch.verdict.number + 1 if batch.verdict else 1
+    seconds = round(time.monotonic() - began, 3)
+    durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}
+    report = Report(number=number, batch=batch, evaluation=evaluation, receipt_check=check, seconds=durations)
+    files = write_report(report, reports_folder())
+    reached("validate.reported")
+    log.info("%s", render_plain(report))
+    verdict = Verdict(
+        outcome=evaluation.outcome,
+        reason=evaluation.reason,
+        number=number,
+        expectations=len(evaluation.checks),
+        failed_critical=evaluation.failed_critical,
+        failed_warning=evaluation.failed_warning,
+        unexpected_rows=evaluation.unexpected_rows,
+        suite_digest=evaluation.suite_digest,
+        report=str(files.html),
+        seconds=seconds,
+        judged_at=utc_now(),
+    )
+
+    def decide(view: View) -> Change:
+        return Change(judged(view, batch.interval, batch.revision, verdict))
+
+    after = ledger.transact(decide).latest(batch.interval)
+    assert after is not None
+    reached("validate.recorded")
+    words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
+    if check is not None and not check.agrees:
+        raise ReceiptsDisagree(f"{words}. No offset moved. Find who else writes to the topic, then run again with --reprocess.")
+    if verdict.outcome is Outcome.REJECTED:
+        raise BatchRejected(f"{words}. No offset moved. Mend the suite and validate again, or the transform and write again.")
+    if verdict.outcome is Outcome.UNDETERMINED:
+        raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
+    return _result(after, changed=True)
+
+
+def reports_folder() -> Path:
+    """`FENCEPOST_REPORTS`, or the folder for reports in the state folder."""
+    named = os.environ.get("FENCEPOST_REPORTS")
+    return Path(named) if named else LocalState.default().reports
+
+
+def _result(batch: Batch, *, changed: bool) -> StepResult:
+    verdict = batch.verdict
+    outcome = verdict.outcome if verdict else "not judged"
+    return StepResult(
+        step="validate",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=f"{outcome}: {verdict.reason}" if changed and verdict else f"already {batch.state}, revision {batch.revision}",
+        details={
+            "verdict": str(outcome),
+            "expectations": verdict.expectations if verdict else 0,
+            "warnings": len(verdict.failed_warning) if verdict else 0,
+            "report": verdict.report if verdict else "",
+        },
+    )

@@ -1,0 +1,273 @@
+"""Step two, write: the transform on Spark, every task-partition in a Kafka transaction of its own."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F
+
+from fencepost import errors
+from fencepost.errors import FencepostError, MalformedRecords, SettingsError, TopicRecreated, WriteFailed
+from fencepost.failpoints import reached
+from fencepost.kafka import Topic
+from fencepost.ledger import Change, Ledger
+from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
+from fencepost.placing import place_by_key
+from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
+from fencepost.records import read_source, to_records
+from fencepost.settings import Pipeline
+from fencepost.spark import read_ranges, task_ranges, transform, value_schema
+from fencepost.transaction import Transaction
+from fencepost.transitions import View, check_receipts, revising, written
+from fencepost.writer import RECEIPT_SCHEMA, WriterTask, writer_of
+
+log = logging.getLogger("fencepost.write")
+
+SHOWN = 20  # malformed records named by their coordinates
+
+
+def write_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+    """The step's result when there is nothing for Spark to do, or None.
+
+    A batch that is written already stays as it is; one without offsets to read is recorded as written, with no rows:
+    its transform is not run.
+    """
+    ledger = Ledger(pipeline)
+    batch = _to_write(ledger, interval)
+    if batch.state is not State.PLANNED:
+        return _result(batch, changed=False)
+    if not batch.plan.is_empty:
+        return None
+    receipts = [Receipt(task=t, lease=batch.known_lease, rows=0, fingerprint=0) for t in range(batch.plan.writers)]
+    return _record(ledger, batch, receipts, _Input(rows=0, malformed=0, at=()), "", time.monotonic())
+
+
+def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+    """Write the interval's batch exactly once and record it in the ledger.
+
+    1. read the ledger; revise the batch when what decides its output has changed since it was planned;
+    2. check that its source and output are still the topics it was planned on, with all their records;
+    3. fence ids of the lane that wider, earlier batches had and this one has not;
+    4. run the job: read, transform, write; every task-partition answers with its receipt;
+    5. record `written`: all receipts, and where the output ends now.
+    """
+    began = time.monotonic()
+    ledger = Ledger(pipeline)
+    batch = _to_write(ledger, interval)  # 1
+    if batch.state is not State.PLANNED:
+        return _result(batch, changed=False)
+    check_topics(ledger, batch)  # 2
+    for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
+        Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
+    receipts, source, schema = _run(spark, ledger, batch)  # 4
+    reached("write.answered")
+    return _record(ledger, batch, receipts, source, schema, began)  # 5
+
+
+def _to_write(ledger: Ledger, interval: Interval) -> Batch:
+    """The interval's newest revision, or a new one when that may no longer be written as it was planned."""
+    batch = ledger.read().latest(interval)
+    if batch is None:
+        raise errors.TransitionRefused(
+            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
+        )
+    reason = revising(batch, ledger.pipeline.write_digest, utc_now(), marks_kept_for(ledger.cluster))
+    if reason is None:
+        return batch
+    log.info("batch %s is written anew: %s", batch.id, reason)
+    return revise(ledger, batch, reason)
+
+
+def check_topics(ledger: Ledger, batch: Batch) -> Topic:
+    """The batch's topics are those it was planned on, and its range is still whole. Returns the output topic."""
+    pipeline, plan = ledger.pipeline, batch.plan
+    source = ledger.cluster.describe(plan.source_topic)
+    check_same_topic(batch, source)
+    _, expired = without_expired(plan.ranges, ledger.cluster.earliest(source))
+    if expired and batch.state is State.PLANNED:
+        raise expired_error(pipeline, batch.interval, expired)
+    output = ledger.cluster.describe(plan.output_topic)
+    if output.id != plan.output_topic_id:
+        raise TopicRecreated(
+            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
+            f"{plan.output_topic_id}, now {output.id}). Run the interval again with --reprocess to write it anew."
+        )
+    return output
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What was read: records, malformed ones among them, and where the first of those are."""
+
+    rows: int
+    malformed: int
+    at: tuple[tuple[int, int], ...]
+
+
+def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], _Input, str]:
+    pipeline, plan = ledger.pipeline, batch.plan
+    raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
+    frame, malformed = read_source(raw, pipeline.source)
+    seen = Observation()
+    counted = frame.observe(seen, F.count(F.lit(1)).alias("rows"), F.count_if(malformed).alias("malformed"))
+    if pipeline.source.on_malformed == "fail":
+        # Raised inside the task, so that no task-partition with a malformed record commits.
+        stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
+        good = counted.where(F.when(malformed, stop).otherwise(F.lit(True)))
+    else:
+        good = counted.where(~malformed)
+    result = transform(pipeline, good.drop("_malformed"))
+    records = to_records(result, pipeline)
+    tasks, records = _task_partitions(records, batch, pipeline)
+    job = _writer_task(ledger, batch)
+    try:
+        answers = records.mapInArrow(writer_of(job, tasks), RECEIPT_SCHEMA).collect()
+    except Exception as error:
+        raise _cause(error, ledger, batch, raw) from error
+    receipts = [
+        Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
+    ]
+    return receipts, _source_counts(answers, seen, raw, pipeline), value_schema(pipeline, result).json()
+
+
+def _task_partitions(records: DataFrame, batch: Batch, pipeline: Pipeline) -> tuple[tuple[int, ...], DataFrame]:
+    """Which task-partition each Spark partition writes, read from the job itself before it starts.
+
+    Raises:
+        SettingsError: the transform shuffles (or reads something else than its source) under layout `source`.
+    """
+    plan = batch.plan
+    if plan.layout is Layout.OUTPUT:
+        placed = place_by_key(records, plan.writers)
+        return tuple(range(plan.writers)), placed
+    position = {r: i for i, r in enumerate(plan.ranges)}
+    found = task_ranges(records)
+    if found is None or sorted(found, key=lambda r: r.partition) != list(plan.ranges):
+        raise SettingsError(
+            f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
+            "task-partition is one source partition; this one shuffles, or unites or splits partitions (aggregates, sorts, "
+            "distinct, repartition, joins that are not broadcast). Set output.layout: output, or take that out."
+        )
+    return tuple(position[r] for r in found), records.drop("_partition", "_offset")
+
+
+def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
+    pipeline, plan = ledger.pipeline, batch.plan
+    if plan.layout is Layout.SOURCE:
+        marks = tuple((plan.source_topic, r.partition, r.end) for r in plan.ranges)
+    else:
+        marks = tuple((plan.output_topic, t, 0) for t in range(plan.writers))
+    return WriterTask(
+        settings=ledger.settings,
+        batch=str(batch.id),
+        lease=batch.known_lease,
+        topic=plan.output_topic,
+        group=pipeline.lane_group(plan.lane),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
+        marks=marks,
+        to_own_partition=plan.layout is Layout.OUTPUT,
+        batch_header=plan.batch_header,
+    )
+
+
+def _source_counts(answers: Sequence[Row], seen: Observation, raw: DataFrame, pipeline: Pipeline) -> _Input:
+    """Records read and malformed ones. Spark's observation is exact unless a task was skipped or ran twice."""
+    partial = any(a["skipped"] for a in answers)
+    rows, malformed = (0, 0) if partial else (seen.get["rows"], seen.get["malformed"])
+    if not partial and malformed == 0 and pipeline.output.layout is Layout.SOURCE:
+        return _Input(rows=rows, malformed=0, at=())
+    return _count_source(raw, pipeline)
+
+
+def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
+    """The same counted from the frozen ranges, and where the first malformed records are."""
+    frame, malformed = read_source(raw, pipeline.source)
+    total = frame.agg(F.count(F.lit(1)).alias("rows"), F.count_if(malformed).alias("malformed")).head()
+    assert total is not None
+    at: tuple[tuple[int, int], ...] = ()
+    if total["malformed"]:
+        first = frame.where(malformed).select("_partition", "_offset").orderBy("_partition", "_offset").limit(SHOWN)
+        at = tuple((r["_partition"], r["_offset"]) for r in first.collect())
+    return _Input(rows=total["rows"], malformed=total["malformed"], at=at)
+
+
+MALFORMED = "fencepost: malformed source record"
+RAISED = re.compile(r"fencepost\.errors\.(\w+): (.+)")
+
+
+def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError:
+    """What really failed: Spark wraps a task's error in its own, text only."""
+    pipeline, text = ledger.pipeline, str(error)
+    if MALFORMED in text:
+        found = _count_source(raw, pipeline)
+        where = ", ".join(f"{p}:{o}" for p, o in found.at)
+        return MalformedRecords(
+            f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
+            f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
+            "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
+        )
+    for name, message in reversed(RAISED.findall(text)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, FencepostError):
+            return kind(message)
+    try:
+        check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
+    except FencepostError as found_error:
+        return found_error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return WriteFailed(
+        f"batch {batch.id}: the Spark job failed: {lines[0] if lines else type(error).__name__}. What had not committed is "
+        "aborted; run again. The job's log has the whole error."
+    )
+
+
+def _record(
+    ledger: Ledger, batch: Batch, receipts: Sequence[Receipt], source: _Input, schema: str, began: float
+) -> StepResult:
+    """Record `written`. The output's ends are asked after every commit, so all of the batch lies below them."""
+    output = ledger.cluster.describe(batch.plan.output_topic)
+    result = Written(
+        receipts=tuple(sorted(receipts, key=lambda r: r.task)),
+        output_ends=tuple(ledger.cluster.high_watermarks(output)),
+        rows_in=source.rows,
+        malformed=source.malformed,
+        malformed_at=source.at,
+        value_schema=schema,
+        seconds=round(time.monotonic() - began, 3),
+        written_at=utc_now(),
+    )
+    check_receipts(batch, result)
+
+    def decide(view: View) -> Change:
+        return Change(written(view, batch.interval, batch.revision, result))
+
+    after = ledger.transact(decide).latest(batch.interval)
+    assert after is not None
+    reached("write.recorded")
+    return _result(after, changed=True)
+
+
+def _result(batch: Batch, *, changed: bool) -> StepResult:
+    rows = batch.written.rows if batch.written else 0
+    rows_in = batch.written.rows_in if batch.written else 0
+    message = (
+        f"wrote revision {batch.revision}: {rows_in} records in, {rows} out"
+        if changed
+        else f"already {batch.state}, revision {batch.revision}"
+    )
+    return StepResult(
+        step="write",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=message,
+        details={"rows_in": rows_in, "rows": rows, "malformed": batch.written.malformed if batch.written else 0},
+    )
+
+
