@@ -37,6 +37,21 @@ STOP_GRACE = 20.0  # seconds per component
 
 
 @dataclass(frozen=True, slots=True)
+class Folders:
+    """What Airflow is to run."""
+
+    dags: Path = CHECKOUT / "dags"
+    plugins: Path = CHECKOUT / "plugins"
+    pipelines: Path = CHECKOUT / "include" / "pipelines"
+
+    @classmethod
+    def default(cls) -> "Folders":
+        """The checkout's, or those that FENCEPOST_DAGS, FENCEPOST_PLUGINS and FENCEPOST_PIPELINES name."""
+        named = {name: os.environ.get(f"FENCEPOST_{name.upper()}") for name in ("dags", "plugins", "pipelines")}
+        return cls(**{name: Path(path).expanduser().absolute() for name, path in named.items() if path})
+
+
+@dataclass(frozen=True, slots=True)
 class AirflowPlan:
     """What the components are started with."""
 
@@ -45,29 +60,7 @@ class AirflowPlan:
     credentials: Credentials
     database: str  # postgresql://...
     kafka_bootstrap: str
-    dags: Path
-    plugins: Path
-    pipelines: Path
-
-    @classmethod
-    def of(
-        cls, state: State, port: int, credentials: Credentials, database: str, kafka_bootstrap: str
-    ) -> "AirflowPlan":
-        """The checkout's folders, or those that FENCEPOST_DAGS, _PLUGINS and _PIPELINES name."""
-
-        def folder(variable: str, usual: Path) -> Path:
-            return Path(os.environ.get(variable) or usual).expanduser().absolute()
-
-        return cls(
-            state,
-            port,
-            credentials,
-            database,
-            kafka_bootstrap,
-            dags=folder("FENCEPOST_DAGS", CHECKOUT / "dags"),
-            plugins=folder("FENCEPOST_PLUGINS", CHECKOUT / "plugins"),
-            pipelines=folder("FENCEPOST_PIPELINES", CHECKOUT / "include" / "pipelines"),
-        )
+    folders: Folders
 
     @property
     def url(self) -> str:
@@ -81,8 +74,8 @@ class AirflowPlan:
                 "executor": "LocalExecutor",
                 "parallelism": "4",
                 "load_examples": "False",
-                "dags_folder": str(self.dags),
-                "plugins_folder": str(self.plugins),
+                "dags_folder": str(self.folders.dags),
+                "plugins_folder": str(self.folders.plugins),
                 "fernet_key": self.credentials.airflow_fernet_key,
                 "execution_api_server_url": f"{self.url}/execution/",
                 "simple_auth_manager_users": f"{ADMIN}:admin,{VIEWER}:viewer",
@@ -113,7 +106,8 @@ class AirflowPlan:
             "AIRFLOW_HOME": str(self.state.airflow),
             "KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "FENCEPOST_STATE": str(self.state.root),
-            "FENCEPOST_PIPELINES": str(self.pipelines),
+            "FENCEPOST_JARS": str(self.state.jars),
+            "FENCEPOST_PIPELINES": str(self.folders.pipelines),
             "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH")])),
             # The environment need not be activated: tasks find its spark-submit all the same.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),

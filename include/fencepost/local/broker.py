@@ -129,7 +129,7 @@ class Broker:
 
     def healthy(self) -> bool:
         """Whether the broker answers a request that only a broker in full service can."""
-        if not answers(self.port):
+        if not answers(LOOPBACK, self.port):
             return False
         try:
             return bool(Cluster(Settings({"bootstrap.servers": self.bootstrap})).broker_config("node.id", ""))

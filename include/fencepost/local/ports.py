@@ -24,11 +24,13 @@ def is_free(port: int) -> bool:
     return True
 
 
-def answers(port: int) -> bool:
-    """Whether something accepts connections there."""
-    with closing(socket.socket()) as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((LOOPBACK, port)) == 0
+def answers(host: str, port: int | str) -> bool:
+    """Whether something accepts connections there, within a few seconds."""
+    try:
+        with socket.create_connection((host, int(port)), timeout=3.0):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def any_free_port() -> int:

@@ -7,6 +7,7 @@ not pass through the folders above (a checkout under /root), it runs with the on
 import importlib.util
 import os
 import pwd
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -146,15 +147,19 @@ class Postgres:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
 
     def _initialise(self) -> None:
+        """Make the data folder, whole or not at all."""
+        draft = self.folder / "data.draft"
+        shutil.rmtree(draft, ignore_errors=True)
         password = self.folder / "password"
         write_private(password, self._credentials.postgres_superuser + "\n")
         if os.geteuid() == 0:
             os.chown(password, pwd.getpwnam(UNPRIVILEGED).pw_uid, -1)
-        arguments = ["-D", str(self.data), "-U", SUPERUSER, f"--pwfile={password}", "-A", "scram-sha-256"]
+        arguments = ["-D", str(draft), "-U", SUPERUSER, f"--pwfile={password}", "-A", "scram-sha-256"]
         try:
             self._run("initdb", [*arguments, "--encoding=UTF8", "--locale=C", "--no-instructions"])
         finally:
             password.unlink()
+        draft.rename(self.data)
 
     def _run(self, program: str, arguments: Sequence[str]) -> None:
         done = subprocess.run(

@@ -1,28 +1,22 @@
-"""Kafka, PostgreSQL and Airflow together: what `up`, `down` and `services` do.
+"""Kafka, PostgreSQL and Airflow together: what `up`, `down` and `services` do."""
 
-`services.json` records every process the moment it is started. One command at a time holds the lock.
-"""
-
-import fcntl
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fencepost.errors import FencepostError
 from fencepost.kafka import Cluster, Settings
 from fencepost.local import airflow, broker, jars, postgres
-from fencepost.local.airflow import Airflow, AirflowPlan
+from fencepost.local.airflow import Airflow, AirflowPlan, Folders
 from fencepost.local.broker import Broker
 from fencepost.local.credentials import Credentials
 from fencepost.local.errors import LocalStackError
-from fencepost.local.ports import LOOPBACK, choose_port
+from fencepost.local.ports import LOOPBACK, answers, choose_port
 from fencepost.local.postgres import Postgres
 from fencepost.local.processes import Process, stop
-from fencepost.local.state import State, read_json, write_private_json
+from fencepost.local.registry import Registry, ending_by_exception
+from fencepost.local.state import State
 
 SERVICES = ("kafka", "postgres", "airflow")
 NEEDS: dict[str, tuple[str, ...]] = {"kafka": (), "postgres": (), "airflow": ("kafka", "postgres")}
@@ -40,9 +34,18 @@ def _silent(service: str, event: str, seconds: float) -> None:
 class Stack:
     """The services of one state folder."""
 
-    def __init__(self, state: State | None = None) -> None:
+    def __init__(
+        self,
+        state: State | None = None,
+        folders: Folders | None = None,
+        usual_ports: Mapping[str, int] = USUAL_PORTS,
+    ) -> None:
+        """By default the state and the folders that the environment names, or the checkout's."""
         self.state = state or State.default()
+        self.folders = folders or Folders.default()
+        self._usual_ports = usual_ports
         self.state.make_folders()
+        self._registry = Registry(self.state)
 
     def up(self, only: str | None = None, report: Report = _silent, timeout: float = 180.0) -> dict[str, Any]:
         """Start what does not run yet; returns what `services` does. `only` names one service (and what it needs).
@@ -51,7 +54,7 @@ class Stack:
         started anew; 3. when one fails, whatever this call started is stopped again and the error raised.
         """
         wanted = SERVICES if only is None else (*NEEDS[only], only)
-        with self._locked(), _stopping_on_signals():
+        with self._registry.locked(), ending_by_exception():
             started: list[str] = []
             try:
                 jars.ensure(self.state, (jars.BROKER, jars.CONNECTOR))
@@ -65,11 +68,11 @@ class Stack:
                 for service in reversed(started):
                     self._stop(service)
                 raise
-            return self._services()
+            return self.services()
 
     def down(self, only: str | None = None, report: Report = _silent) -> None:
         """Stop what runs, in the reverse order, and nothing that this stack did not start."""
-        with self._locked():
+        with self._registry.locked():
             for service in reversed(SERVICES):
                 needed_by = [user for user, needs in NEEDS.items() if only in needs]
                 if only is not None and service != only and service not in needed_by:
@@ -77,37 +80,27 @@ class Stack:
                 begin = time.monotonic()
                 if self._stop(service):
                     report(service, "stopped", time.monotonic() - begin)
-                if service == "kafka" and self._known("kafka"):
-                    self._record("kafka", external=None)
-
-    def services(self) -> dict[str, Any]:
-        """Where each service is, how to log in, and whether it runs. Holds passwords."""
-        return self._services()
+                if service == "kafka" and self._registry.known("kafka"):
+                    self._registry.record("kafka", external=None)
 
     def _up_kafka(self, report: Report, timeout: float, started: list[str]) -> None:
         external = os.environ.get("KAFKA_BOOTSTRAP")
         begin = time.monotonic()
         if external:
-            try:
-                Cluster(Settings({"bootstrap.servers": external})).broker_config("node.id", "")
-            except FencepostError as error:
-                raise LocalStackError(
-                    f"KAFKA_BOOTSTRAP={external} is set, so no broker is started here, and that one does not answer:"
-                    f" {error} Unset KAFKA_BOOTSTRAP to have a local one."
-                ) from error
-            self._record("kafka", external=external)
+            _check_external(external)
+            self._registry.record("kafka", external=external)
             report("kafka", "external", time.monotonic() - begin)
             return
         if self._stays("kafka") and self._broker().healthy():
-            self._record("kafka", external=None)
+            self._registry.record("kafka", external=None)
             report("kafka", "running", time.monotonic() - begin)
             return
         report("kafka", "starting", 0.0)
         self._stop("kafka")
-        self._record("kafka", port=self._choose_port("kafka"), external=None)
+        self._registry.record("kafka", port=self._choose_port("kafka"), external=None)
         server = self._broker()
         started.append("kafka")
-        self._record_processes("kafka", {"kafka": server.launch()})
+        self._registry.record_processes("kafka", {"kafka": server.launch()})
         server.await_ready(timeout)
         report("kafka", "ready", time.monotonic() - begin)
 
@@ -119,10 +112,10 @@ class Stack:
             return
         report("postgres", "starting", 0.0)
         self._stop("postgres")
-        self._record("postgres", port=self._choose_port("postgres"))
+        self._registry.record("postgres", port=self._choose_port("postgres"))
         server = self._postgres()
         started.append("postgres")
-        self._record_processes("postgres", {"postgres": server.launch()})
+        self._registry.record_processes("postgres", {"postgres": server.launch()})
         server.await_ready(timeout)
         report("postgres", "ready", time.monotonic() - begin)
 
@@ -130,7 +123,9 @@ class Stack:
         begin = time.monotonic()
         alive = self._stays("airflow")
         # The plan that runs is compared with the one wanted now: other folders or ports need a restart.
-        changed = self._known("airflow").get("fingerprint") != (self._airflow().plan.fingerprint() if alive else None)
+        changed = self._registry.known("airflow").get("fingerprint") != (
+            self._airflow().plan.fingerprint() if alive else None
+        )
         if alive and not changed and self._airflow().healthy():
             report("airflow", "running", time.monotonic() - begin)
             return
@@ -138,9 +133,9 @@ class Stack:
         if changed or "api-server" not in alive:
             self._stop("airflow")
             alive = {}
-            self._record("airflow", port=self._choose_port("airflow"))
+            self._registry.record("airflow", port=self._choose_port("airflow"))
         components = self._airflow()
-        self._record("airflow", fingerprint=components.plan.fingerprint())
+        self._registry.record("airflow", fingerprint=components.plan.fingerprint())
         components.prepare()
         started.append("airflow")
         for name in airflow.COMPONENTS:
@@ -150,12 +145,12 @@ class Stack:
                 if dead is not None:
                     stop([dead])
                 components.launch(name)
-                self._record_processes("airflow", components.processes)
+                self._registry.record_processes("airflow", components.processes)
         components.await_ready(timeout)
         report("airflow", "ready", time.monotonic() - begin)
 
     def _broker(self) -> Broker:
-        process = self._processes("kafka").get("kafka")
+        process = self._registry.processes("kafka").get("kafka")
         return Broker(
             self.state.kafka,
             self._port("kafka"),
@@ -165,21 +160,26 @@ class Stack:
         )
 
     def _postgres(self) -> Postgres:
-        process = self._processes("postgres").get("postgres")
+        process = self._registry.processes("postgres").get("postgres")
         credentials = Credentials.ensure(self.state)
         log = self.state.logs / "postgres.log"
         return Postgres(self.state.postgres, self._port("postgres"), credentials, log, process)
 
     def _airflow(self) -> Airflow:
         credentials = Credentials.ensure(self.state)
-        plan = AirflowPlan.of(
-            self.state, self._port("airflow"), credentials, self._postgres().dsn, self._kafka_bootstrap()
+        plan = AirflowPlan(
+            self.state,
+            self._port("airflow"),
+            credentials,
+            self._postgres().dsn,
+            self._kafka_bootstrap(),
+            self.folders,
         )
-        return Airflow(plan, self._processes("airflow"))
+        return Airflow(plan, self._registry.processes("airflow"))
 
     def _stop(self, service: str) -> bool:
         """Stop one service's processes; whether there were any. Its port and settings are kept."""
-        processes = self._processes(service)
+        processes = self._registry.processes(service)
         if service == "airflow":
             for name in airflow.stop_order(list(processes)):
                 stop([processes[name]], grace=airflow.STOP_GRACE)
@@ -188,14 +188,15 @@ class Stack:
         else:
             stop(list(processes.values()), grace=broker.STOP_GRACE)
         if processes:
-            self._record_processes(service, {})
+            self._registry.record_processes(service, {})
         return bool(processes)
 
-    def _services(self) -> dict[str, Any]:
+    def services(self) -> dict[str, Any]:
+        """Where each service is, how to log in, and whether it runs. Holds passwords."""
         logs = self.state.logs
-        kafka_alive = bool(self._alive("kafka"))
-        external = self._known("kafka").get("external")
-        airflow_alive = self._alive("airflow")
+        kafka_alive = bool(self._registry.alive("kafka"))
+        external = self._registry.known("kafka").get("external")
+        airflow_alive = self._registry.alive("airflow")
         found: dict[str, Any] = {
             "kafka": {
                 "bootstrap": self._kafka_bootstrap(),
@@ -203,7 +204,7 @@ class Stack:
                 "external": bool(external),
                 "log": str(logs / "kafka.log"),
             },
-            "postgres": {"running": bool(self._alive("postgres")), "log": str(logs / "postgres.log")},
+            "postgres": {"running": bool(self._registry.alive("postgres")), "log": str(logs / "postgres.log")},
             "airflow": {
                 "running": set(airflow_alive) == set(airflow.COMPONENTS),
                 "log": str(logs / "airflow-scheduler.log"),
@@ -221,62 +222,30 @@ class Stack:
             }
         return found
 
-    def _known(self, service: str) -> dict[str, Any]:
-        return dict(read_json(self.state.services_file).get(service, {}))
-
-    def _record(self, service: str, **values: Any) -> None:
-        known = read_json(self.state.services_file)
-        known[service] = {**known.get(service, {}), **values}
-        write_private_json(self.state.services_file, known)
-
-    def _record_processes(self, service: str, processes: Mapping[str, Process]) -> None:
-        self._record(service, processes={name: process.dump() for name, process in processes.items()})
-
-    def _processes(self, service: str) -> dict[str, Process]:
-        recorded = self._known(service).get("processes", {})
-        return {name: Process.load(record) for name, record in recorded.items()}
-
-    def _alive(self, service: str) -> dict[str, Process]:
-        return {name: process for name, process in self._processes(service).items() if process.alive()}
-
     def _stays(self, service: str) -> dict[str, Process]:
         """Its living processes, unless the user names another port than the one they use."""
         explicit = os.environ.get(PORT_VARIABLES[service])
-        return {} if explicit and explicit != str(self._port(service)) else self._alive(service)
+        return {} if explicit and explicit != str(self._port(service)) else self._registry.alive(service)
 
     def _choose_port(self, service: str) -> int:
-        before = self._known(service).get("port")
-        return choose_port(service, PORT_VARIABLES[service], [*([before] if before else []), USUAL_PORTS[service]])
+        before = self._registry.known(service).get("port")
+        return choose_port(
+            service, PORT_VARIABLES[service], [*([before] if before else []), self._usual_ports[service]]
+        )
 
     def _port(self, service: str) -> int:
-        return int(self._known(service).get("port") or USUAL_PORTS[service])
+        return int(self._registry.known(service).get("port") or self._usual_ports[service])
 
     def _kafka_bootstrap(self) -> str:
-        return self._known("kafka").get("external") or f"{LOOPBACK}:{self._port('kafka')}"
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One `up` or `down` of this state at a time; a second one waits for the first."""
-        with self.state.lock_file.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return self._registry.known("kafka").get("external") or f"{LOOPBACK}:{self._port('kafka')}"
 
 
-@contextmanager
-def _stopping_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that an `up` cut short cleans up as it does for Ctrl-C."""
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+def _check_external(bootstrap: str) -> None:
+    """Raises LocalStackError when no broker answers at the KAFKA_BOOTSTRAP that the user set."""
+    advice = "Start it, or unset KAFKA_BOOTSTRAP to have a local broker."
+    if not any(answers(*address.rpartition(":")[::2]) for address in bootstrap.split(",")):
+        raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: nobody accepts connections there. {advice}")
     try:
-        before = {number: signal.signal(number, leave) for number in numbers}
-    except ValueError:  # not the main thread: whoever owns that one decides
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        Cluster(Settings({"bootstrap.servers": bootstrap})).broker_config("node.id", "")
+    except FencepostError as error:
+        raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: {error} {advice}") from error

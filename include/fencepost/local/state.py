@@ -15,6 +15,7 @@ class State:
     """Paths inside one state folder. Naming a path makes nothing; `make_folders` does."""
 
     root: Path
+    shared_jars: Path | None = None  # jars are the same for every state, so several may share them
 
     @classmethod
     def default(cls) -> "State":
@@ -24,9 +25,9 @@ class State:
 
     @property
     def jars(self) -> Path:
-        """Jars are the same for every state, so FENCEPOST_JARS may name a folder that several share."""
+        """`shared_jars`, or the folder in FENCEPOST_JARS, or a folder of this state's own."""
         named = os.environ.get("FENCEPOST_JARS")
-        return Path(named).expanduser().absolute() if named else self.root / "jars"
+        return self.shared_jars or (Path(named).expanduser().absolute() if named else self.root / "jars")
 
     @property
     def jars_spark(self) -> Path:
@@ -74,7 +75,7 @@ class State:
         return self.root / "lock"
 
     def make_folders(self) -> None:
-        """Make the folder and its subfolders. The rest of the world may pass through, not list."""
+        """Make the folder and the subfolders that every service writes to."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.kafka, self.airflow, self.logs, self.reports):
             folder.mkdir(exist_ok=True)

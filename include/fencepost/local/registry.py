@@ -1,0 +1,71 @@
+"""Which processes of the stack run, and on which ports: `services.json`.
+
+A process is recorded the moment it is started, and one command at a time holds the lock.
+"""
+
+import fcntl
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+from fencepost.local.processes import Process
+from fencepost.local.state import State, read_json, write_private_json
+
+
+class Registry:
+    """What is on record about the services of one state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def known(self, service: str) -> dict[str, Any]:
+        """All that is on record about a service; empty for one that never ran."""
+        return dict(read_json(self._state.services_file).get(service, {}))
+
+    def record(self, service: str, **values: Any) -> None:
+        """Set some values of a service; the others stay."""
+        known = read_json(self._state.services_file)
+        known[service] = {**known.get(service, {}), **values}
+        write_private_json(self._state.services_file, known)
+
+    def record_processes(self, service: str, processes: Mapping[str, Process]) -> None:
+        """Replace a service's processes, by component."""
+        self.record(service, processes={name: process.dump() for name, process in processes.items()})
+
+    def processes(self, service: str) -> dict[str, Process]:
+        """Those started last, by component; some may have ended."""
+        recorded = self.known(service).get("processes", {})
+        return {name: Process.load(record) for name, record in recorded.items()}
+
+    def alive(self, service: str) -> dict[str, Process]:
+        """Those of `processes` that still run."""
+        return {name: process for name, process in self.processes(service).items() if process.alive()}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One `up` or `down` of this state at a time; a second one waits for the first."""
+        with self._state.lock_file.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+@contextmanager
+def ending_by_exception() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that a command cut short cleans up as it does for Ctrl-C."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    try:
+        before = {number: signal.signal(number, leave) for number in numbers}
+    except ValueError:  # not the main thread: whoever owns that one decides
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
