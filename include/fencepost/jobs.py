@@ -1,0 +1,146 @@
+"""What `spark-submit` runs for a step: arguments in, one outcome file out.
+
+Nothing heavy is imported before the process has tied itself to its parent: from then on it cannot outlive the
+JVM, which cannot outlive the Airflow task. SparkSubmitOperator sees to neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from fencepost.errors import FencepostError, Retriable
+from fencepost.model import Frozen, Interval, StepResult
+from fencepost.settings import Pipeline, find_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Step = Literal["write", "validate"]
+PR_SET_PDEATHSIG = 1
+
+log = logging.getLogger(__name__)
+
+
+class JobOutcome(Frozen):
+    """What a job says at its end: the step's result, or the error that stopped it.
+
+    The message is fit for Airflow's log and UI: no record's content and no secret. `exit_code` is the
+    process's.
+    """
+
+    status: Literal["ok", "error"]
+    error: str | None = None
+    retriable: bool = False
+    exit_code: int = 0
+    message: str
+    result: StepResult | None = None
+
+    @classmethod
+    def of(cls, result: StepResult) -> Self:
+        """The outcome of a step that ended well."""
+        return cls(status="ok", message=result.message, result=result)
+
+    @classmethod
+    def of_error(cls, error: Exception, step: Step) -> Self:
+        """The outcome of a step that raised. An error nobody foresaw is retried; only its type is told."""
+        known = isinstance(error, FencepostError)
+        return cls(
+            status="error",
+            error=type(error).__name__,
+            retriable=isinstance(error, Retriable) or not known,
+            exit_code=error.exit_code if isinstance(error, FencepostError) else Retriable.exit_code,
+            message=str(error) if known else f"unexpected error in {step}; its traceback is in the log",
+        )
+
+    @classmethod
+    def read(cls, file: Path) -> Self | None:
+        """The outcome in a file, or None where the job did not live to write one."""
+        try:
+            return cls.model_validate_json(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def write(self, file: Path) -> None:
+        """Write the file whole or not at all."""
+        draft = file.with_suffix(".draft")
+        draft.write_text(self.model_dump_json(), encoding="utf-8")
+        draft.replace(file)
+
+
+def main(step: Step, argv: Sequence[str]) -> int:
+    """Run one step on Spark and return the exit code.
+
+    1. tie this process to the one that started it;
+    2. read the arguments, the pipeline's settings and start the session;
+    3. run the step;
+    4. write the outcome, and only then stop the session, which may fail and matters no more.
+    """
+    tie_to_parent(signal.SIGTERM)  # 1
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    args = _parser(step).parse_args(argv)  # 2
+    spark: SparkSession | None = None
+    try:
+        from fencepost.spark import build_session
+
+        pipeline = find_pipeline(args.pipeline)
+        interval = Interval.of(args.start, args.end)
+        spark = build_session(pipeline, step)
+        outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
+    except Exception as error:
+        outcome = JobOutcome.of_error(error, step)
+        if isinstance(error, FencepostError):
+            log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400
+        else:
+            log.exception("unexpected error in %s", step)
+    outcome.write(args.outcome)  # 4
+    if spark is not None:
+        with suppress(Exception):
+            spark.stop()
+    return outcome.exit_code
+
+
+def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+    if step == "write":
+        from fencepost.write import write_batch
+
+        return write_batch(spark, pipeline, interval)
+    from fencepost.validate import validate_batch
+
+    return validate_batch(spark, pipeline, interval)
+
+
+def _parser(step: Step) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"{step}_batch.py")
+    parser.add_argument("--pipeline", required=True, help="the pipeline's name")
+    parser.add_argument("--start", required=True, type=datetime.fromisoformat, help="start of the interval, ISO 8601")
+    parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, ISO 8601")
+    parser.add_argument("--outcome", required=True, type=Path, help="where to write the outcome as JSON")
+    return parser
+
+
+def tie_to_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; 0 unties it.
+
+    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process, and Linux alone has it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+@contextmanager
+def tied_to_parent() -> Iterator[None]:
+    """Tied to the parent while the block runs: a task that outlived its supervisor would go on unseen."""
+    tie_to_parent(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        tie_to_parent(0)
