@@ -1,0 +1,21 @@
+"""The door to Airflow: all that imports it lives here, and nothing here imports Spark or Great Expectations.
+
+Files in `dags/` call `build_dags` and `refuse_broken_pipelines`; whoever sets Airflow up calls `ensure_pools`
+(or `python -m fencepost.airflow`) once its database exists.
+"""
+
+from fencepost.airflow.dag import build_dag, build_dags, refuse_broken_pipelines
+from fencepost.airflow.operators import AdvanceOperator, PlanOperator
+from fencepost.airflow.pools import SPARK_POOL, ensure_pools
+from fencepost.airflow.spark_operator import FencepostSparkOperator
+
+__all__ = [
+    "SPARK_POOL",
+    "AdvanceOperator",
+    "FencepostSparkOperator",
+    "PlanOperator",
+    "build_dag",
+    "build_dags",
+    "ensure_pools",
+    "refuse_broken_pipelines",
+]

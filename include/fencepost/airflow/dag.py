@@ -1,0 +1,129 @@
+"""From pipelines to DAGs: one each, with the four steps as its tasks.
+
+An import error belongs to a file: Airflow marks every DAG of that file, and schedules none of them
+(`_update_import_errors` in airflow/dag_processing/collection.py, `dags_needing_dagruns` in
+airflow/models/dag.py). So DAGs of good pipelines come from one file, and what is wrong with the others is
+raised by another.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, get_parsing_context
+from airflow.sdk.exceptions import AirflowException
+
+from fencepost.airflow.operators import AdvanceOperator, PlanOperator
+from fencepost.airflow.pools import SPARK_POOL
+from fencepost.airflow.spark_operator import FencepostSparkOperator
+from fencepost.errors import SettingsError
+from fencepost.settings import Pipeline, load_pipelines
+
+REPROCESS_HELP = (
+    "Write and judge intervals again that are published already: the same frozen input, a new revision of "
+    "the output, which takes the old one's place when it is published. Off: a published interval is left "
+    "alone. In the backfill form, tick 'Override parameters on existing runs' too, or existing runs do not "
+    "get it."
+)
+
+
+def build_dags() -> dict[str, DAG]:
+    """The DAGs of all pipelines that can be read, by name.
+
+    Where Airflow runs a task, which it parses the file for again, only that task's DAG is built.
+    """
+    return _build_all()[0]
+
+
+def refuse_broken_pipelines() -> None:
+    """Raise one error that says what is wrong with each pipeline that has no DAG, if there is any.
+
+    Raises:
+        SettingsError: for every broken pipeline: file, field, what was found and what is allowed.
+    """
+    broken = _build_all()[1]
+    if broken:
+        listed = "\n".join(f"- {name}: {error}" for name, error in sorted(broken.items()))
+        raise SettingsError(f"{len(broken)} of the pipelines cannot be read and have no DAG:\n{listed}")
+
+
+def _build_all() -> tuple[dict[str, DAG], dict[str, Exception]]:
+    pipelines, unreadable = load_pipelines()
+    wanted = get_parsing_context().dag_id
+    dags: dict[str, DAG] = {}
+    broken: dict[str, Exception] = dict(unreadable)
+    for name, pipeline in pipelines.items():
+        if wanted in (None, name):
+            try:
+                dags[name] = build_dag(pipeline)
+            except (
+                AirflowException,
+                ValueError,
+                TypeError,
+            ) as error:  # what Airflow refuses and the settings allow
+                broken[name] = error
+    return dags, broken
+
+
+def build_dag(pipeline: Pipeline) -> DAG:
+    """The DAG of one pipeline: plan >> write >> validate >> advance.
+
+    Runs are scheduled ones and backfills only: a manual run has no data interval, or takes another's. As many
+    runs go on at once as there are lanes to write in; the pool bounds Spark jobs, those of backfills too.
+    `schedule.end` is exclusive like every end here, and Airflow's `end_date` is not.
+    """
+    schedule = pipeline.schedule
+    dag = DAG(
+        dag_id=pipeline.name,
+        description=pipeline.description,
+        doc_md=describe(pipeline),
+        schedule=CronDataIntervalTimetable(schedule.cron, timezone=schedule.timezone),
+        start_date=schedule.start,
+        end_date=schedule.end - timedelta(microseconds=1) if schedule.end else None,
+        catchup=schedule.catchup,
+        allowed_run_types=["scheduled", "backfill"],  # type: ignore[list-item]  # the SDK converts names
+        max_active_runs=pipeline.lanes,
+        params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},
+        tags=["fencepost"],
+        default_args={
+            "owner": "fencepost",
+            "retries": schedule.retries,
+            "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
+            "execution_timeout": timedelta(minutes=schedule.timeout_minutes),
+        },
+    )
+    with dag:
+        plan = PlanOperator(task_id="plan", pipeline=pipeline)
+        write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline, pool=SPARK_POOL)
+        validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
+        advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
+        plan >> write >> validate >> advance
+    dag.validate()  # type: ignore[no-untyped-call]
+    return dag
+
+
+def describe(pipeline: Pipeline) -> str:
+    """What Airflow shows as the DAG's documentation."""
+    folder = f"pipelines/{pipeline.folder.name}"
+    return f"""\
+### {pipeline.name}
+
+{pipeline.description}
+
+From topic `{pipeline.source.topic}` to topic `{pipeline.output.topic}`. Settings: `{folder}/pipeline.yaml`.
+Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
+
+A run is for its data interval, and may be repeated at will: a published interval is a green no-op. Only a
+backfill with *reprocess* writes it again.
+
+| task | does | when it is red |
+|---|---|---|
+| `plan` | freezes the source offsets, after earlier runs have | do what the message says, clear it |
+| `write` | transforms; writes in Kafka transactions | clear it: what is committed stays as it is |
+| `validate` | judges what was committed, in a report | rejected: mend `expectations.yaml` and clear \
+it, or mend the transform and clear `write` |
+| `advance` | publishes the batch and moves the offsets | clear it: done twice is done once |
+
+Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. Consumers who want
+judged data only read up to the offsets of group `{pipeline.validated_group}`.
+"""

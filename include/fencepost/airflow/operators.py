@@ -1,0 +1,159 @@
+"""The steps that run in the Airflow worker, and what all operators share: interval, errors, report.
+
+A batch is named by pipeline and interval, never by run_id or try number, so a cleared task, a retry and a
+backfill of the same interval all mean the same batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pydantic import JsonValue
+
+from fencepost.errors import NoFreeLane, Retriable, Terminal
+from fencepost.model import Interval, StepResult
+from fencepost.settings import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+# How long a plan waits for its turn. Then it fails, so that its run does not hold a place for ever.
+PATIENCE = timedelta(days=1)
+# Waits in a row after which an earlier run that is still queued is taken to be kept back by this one.
+QUEUED_PATIENCE = 6
+
+PLANNED = {"success", "skipped"}
+NOT_PLANNED = {"failed", "upstream_failed"}
+
+
+def interval_of(context: Context) -> Interval:
+    """The data interval of the DAG run.
+
+    Raises:
+        AirflowFailException: the run has none, as a manual one (which the DAG does not allow).
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException("this run has no data interval; use a scheduled run or a backfill")
+    return Interval.of(start, end)
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Let Airflow retry what is worth it: Retriable becomes AirflowException, Terminal AirflowFailException.
+
+    Anything else passes as it is, and is retried too.
+    """
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+    except Retriable as error:
+        raise AirflowException(f"{type(error).__name__}: {error}") from error
+
+
+def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
+    """Log what a step did, and give it the form in which it goes to XCom."""
+    log.info("batch %s: %s", result.batch, result.message)
+    return result.model_dump(mode="json")
+
+
+class PlanOperator(BaseSensorOperator):
+    """Freeze the interval's batch, once every earlier run of the DAG has frozen its own.
+
+    A plan that overtook an earlier one would take that interval's records into its own batch.
+    `depends_on_past` would keep the order too, but Airflow then refuses a backfill of "Missing Runs"
+    (`_validate_backfill_params` in airflow/models/backfill.py). So the plan waits as a sensor in reschedule
+    mode does: it holds no slot of the worker and no retry. It waits for a free lane in the same way.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", poke_interval=5, timeout=PATIENCE, **kwargs)
+        self.pipeline = pipeline
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        """Plan, or say what is waited for."""
+        from fencepost.plan import plan_batch
+
+        interval, params = interval_of(context), dict(context["params"])
+        self.log.info("interval %s, params %s", interval, params)
+        reason = waits_for(context)
+        if reason is None:
+            with airflow_errors():
+                try:
+                    result = plan_batch(self.pipeline, interval, reprocess=bool(params["reprocess"]))
+                except NoFreeLane as error:
+                    reason = str(error)
+                else:
+                    return PokeReturnValue(is_done=True, xcom_value=report(self.log, result))
+        self.log.info("not yet: %s", reason)
+        return False
+
+
+class AdvanceOperator(BaseOperator):
+    """Publish the batch: the only task that moves offsets."""
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, JsonValue]:
+        """Publish, or find it done."""
+        from fencepost.advance import advance_batch
+
+        with airflow_errors():
+            return report(self.log, advance_batch(self.pipeline, interval_of(context)))
+
+
+def waits_for(context: Context) -> str | None:
+    """What the plan of this run has to wait for, or None when it is its turn.
+
+    It is when the nearest earlier run that has not been cancelled has planned. Airflow sorts by logical date,
+    which is the start of the data interval. The plan of a backfill that was cancelled before it began has no
+    state in a finished run, and is passed over.
+
+    Raises:
+        AirflowFailException: the earlier plan failed; or it cannot start before this run gives up its place.
+    """
+    ti, run = context["ti"], context["dag_run"]
+    before: datetime | None = run.logical_date
+    while (earlier := ti.get_previous_ti(logical_date=before)) is not None:
+        if earlier.state in PLANNED:
+            return None
+        if earlier.state in NOT_PLANNED:
+            raise AirflowFailException(
+                f"the plan of the earlier run {earlier.run_id} failed, and its records must not fall into "
+                "this batch. Clear it with the option Future, which takes this run along; or, if its records "
+                "shall fall into this batch, mark it as success and clear this task."
+            )
+        state = ti.get_dagrun_state(ti.dag_id, earlier.run_id)
+        if state in {"queued", "running"}:
+            if state == "queued" and context["task_reschedule_count"] >= QUEUED_PATIENCE:
+                _refuse_if_it_keeps_back(context, earlier.run_id)
+            return f"the earlier run {earlier.run_id} is {state} and has not planned yet"
+        before = earlier.logical_date
+    return None
+
+
+def _refuse_if_it_keeps_back(context: Context, earlier: str) -> None:
+    """Fail where this run and an earlier one wait for each other.
+
+    A backfill's runs share its `max_active_runs`, all other runs the DAG's. An earlier run of the same kind
+    that stays queued waits for a place that later ones hold: the backfill runs backwards, or the run was
+    cleared.
+    """
+    queued = context["ti"].get_previous_dagrun(state="queued")
+    if queued is None or queued.run_id != earlier:
+        return
+    if (queued.run_type == "backfill") == (context["dag_run"].run_type == "backfill"):
+        raise AirflowFailException(
+            f"the earlier run {earlier} is queued while this one holds a place, so neither could go on. A "
+            "backfill cannot run backwards; start it without that option. Otherwise clear this task once the "
+            "earlier run has planned."
+        )

@@ -1,0 +1,30 @@
+"""The pool that bounds how many Spark jobs run at once.
+
+A DAG's `max_active_runs` does not bind its backfills, so only a pool bounds all runs of all pipelines
+together. A task whose pool does not exist is never scheduled: `ensure_pools` runs before the scheduler
+starts.
+"""
+
+from __future__ import annotations
+
+SPARK_POOL = "fencepost_spark"
+SPARK_POOL_SLOTS = 2
+
+
+def ensure_pools() -> None:
+    """Make the pool where it is missing; slots that an operator has changed stay as they are.
+
+    For a process that may use Airflow's database, which tasks may not: `python -m fencepost.airflow` runs it.
+    """
+    from airflow.models.pool import Pool
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        if Pool.get_pool(SPARK_POOL, session=session) is None:
+            Pool.create_or_update_pool(
+                name=SPARK_POOL,
+                slots=SPARK_POOL_SLOTS,
+                description="Spark jobs of all pipelines that may run at once",
+                include_deferred=False,
+                session=session,
+            )

@@ -1,0 +1,140 @@
+"""The steps that run on Spark: submitted only when there is something for Spark to do, and never left behind.
+
+Whatever ends the task ends its driver: `spark_jobs/spark-submit.sh` ties the JVM to the task's process, the
+driver ties itself to the JVM (`fencepost.jobs`), and the task ties itself to its supervisor. The provider
+alone kills only the JVM, and nothing when the task's process is killed. Fencing is the real guard; this one
+saves it the work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from pydantic import JsonValue
+
+from fencepost.airflow.operators import airflow_errors, interval_of, report
+from fencepost.jobs import JobOutcome, tied_to_parent
+from fencepost.model import Interval, StepResult
+from fencepost.settings import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
+LAST_LINES = 15
+
+
+class FencepostSparkOperator(SparkSubmitOperator):
+    """Run `write` or `validate` for the interval, on Spark where that is needed.
+
+    The job reports through a file of its own for every attempt, so what XCom returns is the step's own
+    result, and what fails the task is the step's own error: retried or not by its kind. A job that ends
+    without a word was killed, and is retried.
+    """
+
+    def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
+        kwargs.setdefault("spark_binary", str(SPARK_JOBS / "spark-submit.sh"))
+        super().__init__(application=str(SPARK_JOBS / f"{step}_batch.py"), name=f"{pipeline.name}.{step}", **kwargs)
+        self.step = step
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
+        """Run the step and return its result."""
+        interval = interval_of(context)
+        with airflow_errors():
+            result = self._without_spark(interval)
+        return report(self.log, result or self._on_spark(context, interval))
+
+    def on_kill(self) -> None:
+        """End the JVM, if there is one; the driver and its workers follow it."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _without_spark(self, interval: Interval) -> StepResult | None:
+        if self.step == "write":
+            from fencepost.write import write_without_spark
+
+            return write_without_spark(self.pipeline, interval)
+        from fencepost.validate import validate_without_spark
+
+        return validate_without_spark(self.pipeline, interval)
+
+    def _on_spark(self, context: Context, interval: Interval) -> StepResult:
+        self._check_connection()
+        with TemporaryDirectory(prefix="fencepost-") as folder, tied_to_parent():
+            file = Path(folder) / "outcome.json"
+            self._prepare(interval, file)
+            failure: AirflowException | None = None
+            try:
+                super().execute(context)
+            except AirflowFailException:
+                raise
+            except AirflowException as error:
+                failure = error
+            outcome = JobOutcome.read(file)
+        if outcome is None:
+            raise AirflowException(_no_outcome(self.step, failure))
+        if outcome.result is None:
+            kind = AirflowException if outcome.retriable else AirflowFailException
+            raise kind(f"{outcome.error}: {outcome.message}")
+        return outcome.result
+
+    def _prepare(self, interval: Interval, outcome: Path) -> None:
+        from fencepost.spark import package_zip, submit_conf
+
+        self._hook = None  # the provider keeps the one of the last attempt, with its arguments
+        with airflow_errors():
+            self.conf = submit_conf(self.pipeline)
+            self.py_files = str(package_zip())
+        self.env_vars = {"PYSPARK_PYTHON": sys.executable, "FENCEPOST_PARENT": str(os.getpid())}
+        self.application_args = [
+            *("--pipeline", self.pipeline.name),
+            *("--start", interval.start.isoformat()),
+            *("--end", interval.end.isoformat()),
+            *("--outcome", str(outcome)),
+        ]
+
+    def _check_connection(self) -> None:
+        """Refuse what the provider would take for something else.
+
+        Without the connection its hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py).
+        In cluster mode the driver is out of the task's reach, and so is the file with its outcome.
+        """
+        name = self._conn_id
+        try:
+            connection = BaseHook.get_connection(name)
+        except AirflowNotFoundException:  # said too when the API is away for a moment, so it is retried
+            raise AirflowException(
+                f"there is no Airflow connection {name!r}, so the Spark master is not known. Add it in the "
+                f"UI, or set AIRFLOW_CONN_{name.upper()} for Airflow, for example to "
+                '{"conn_type": "spark", "host": "local[2]"}; host may also be spark://host:7077, yarn or '
+                "k8s://https://host."
+            ) from None
+        if connection.extra_dejson.get("deploy-mode") == "cluster":
+            raise AirflowFailException(
+                f"connection {name!r} asks for deploy-mode cluster; only client works here: the driver has "
+                "to end with the task. Remove deploy-mode from the connection's extra."
+            )
+
+
+def _no_outcome(step: str, failure: AirflowException | None) -> str:
+    """What to say of a job that left no outcome: its exit code and last lines, never its command line."""
+    if failure is None:
+        return f"the {step} job ended with exit code 0 and left no outcome; see the log above"
+    found = re.search(r"Error code is: (-?\d+)\.(?:\s*Last spark-submit output:)?(.*)", str(failure), re.DOTALL)
+    if found is None:
+        return f"the {step} job could not be run: {failure}"
+    lines = "\n".join(found.group(2).strip().splitlines()[-LAST_LINES:])
+    return (
+        f"the {step} job ended with exit code {found.group(1)} before it could say why: it was killed "
+        "(timeout, out of memory, a node that went away) or could not start. Nothing is half done; a retry "
+        f"is safe. Last lines:\n{lines}"
+    )
