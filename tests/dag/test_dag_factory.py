@@ -1,0 +1,138 @@
+"""What a pipeline becomes in Airflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
+from fencepost.errors import SettingsError
+from fencepost.settings import Pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def dag(pipeline: Pipeline) -> DAG:
+    return build_dag(pipeline)
+
+
+def as_scheduled(dag: DAG) -> Any:
+    """The DAG as the scheduler sees it, after its way through the database."""
+    return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def test_tasks_run_in_the_order_of_the_protocol(dag: DAG) -> None:
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
+        "plan": {"write"},
+        "write": {"validate"},
+        "validate": {"advance"},
+        "advance": set(),
+    }
+
+
+def test_spark_tasks_share_a_pool_because_backfills_ignore_max_active_runs(dag: DAG) -> None:
+    assert {t.task_id: t.pool for t in dag.tasks if t.pool != "default_pool"} == {
+        "write": SPARK_POOL,
+        "validate": SPARK_POOL,
+    }
+
+
+def test_only_scheduled_runs_and_backfills_are_allowed(dag: DAG) -> None:
+    assert set(as_scheduled(dag).allowed_run_types) == {"scheduled", "backfill"}
+
+
+def test_no_task_depends_on_the_past_because_airflow_then_refuses_a_backfill_of_missing_runs(dag: DAG) -> None:
+    assert not any(task.depends_on_past for task in dag.tasks)
+
+
+def test_settings_decide_retries_and_timeouts(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.retries == 2
+        assert task.retry_delay == timedelta(seconds=30)
+        assert task.execution_timeout == timedelta(minutes=60)
+
+
+def test_reprocess_is_off_and_says_what_it_does(dag: DAG) -> None:
+    param = dag.params.get_param("reprocess")
+    assert param.value is False
+    assert param.schema["type"] == "boolean"
+    assert "Override parameters" in param.description
+
+
+def test_intervals_touch_and_a_day_of_clock_change_has_23_hours(dag: DAG) -> None:
+    first, last = datetime(2013, 3, 9, 5, tzinfo=UTC), datetime(2013, 3, 11, 4, tzinfo=UTC)
+    runs = [r.data_interval for r in as_scheduled(dag).iter_dagrun_infos_between(first, last)]
+    assert [r.end for r in runs[:-1]] == [r.start for r in runs[1:]]
+    assert [(r.end - r.start).total_seconds() / 3600 for r in runs] == [24, 23, 24]
+
+
+def test_the_schedules_end_is_exclusive(make_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = make_pipeline(
+        settings="""
+source: {topic: in, format: bytes}
+output: {topic: out, format: bytes}
+schedule: {start: 2013-01-01, end: 2013-01-04, catchup: true}
+"""
+    )
+    scheduled, last, starts = as_scheduled(build_dag(pipeline)), None, []
+    while (last := scheduled.next_dagrun_info(last_automated_run_info=last)) is not None:
+        starts.append(last.data_interval.start.day)
+    assert starts == [1, 2, 3]
+
+
+def test_nothing_secret_goes_to_airflows_database(dag: DAG) -> None:
+    assert "hunter2" not in str(DagSerialization.to_dict(dag))
+
+
+def test_the_documentation_says_what_to_do_about_a_red_task(dag: DAG) -> None:
+    assert dag.doc_md is not None
+    assert "when it is red" in dag.doc_md
+    assert "counted.validated" in dag.doc_md
+
+
+def test_a_broken_pipeline_leaves_the_others_whole(pipeline: Pipeline, pipelines: Path) -> None:
+    (pipelines / "broken").mkdir()
+    (pipelines / "broken" / "pipeline.yaml").write_text("source: {topic: 'no spaces here'}")
+    assert list(build_dags()) == ["counted"]
+    with pytest.raises(SettingsError, match=r"1 of the pipelines.*\n- broken: .*broken/pipeline.yaml: source.topic"):
+        refuse_broken_pipelines()
+
+
+def test_a_pipeline_airflow_refuses_is_broken_too(
+    pipeline: Pipeline, make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline("refused")
+
+    def refuse(pipeline: Pipeline) -> DAG:
+        if pipeline.name == "refused":
+            raise ValueError("Airflow says no")
+        return build_dag(pipeline)
+
+    monkeypatch.setattr("fencepost.airflow.dag.build_dag", refuse)
+    assert list(build_dags()) == ["counted"]
+    with pytest.raises(SettingsError, match="refused: Airflow says no"):
+        refuse_broken_pipelines()
+
+
+def test_where_all_pipelines_are_good_nothing_is_refused(pipeline: Pipeline) -> None:
+    refuse_broken_pipelines()
+
+
+def test_parsing_imports_neither_spark_nor_great_expectations(pipeline: Pipeline) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'dags')!r})\n"
+        "import fencepost_dags, fencepost_broken_pipelines\n"
+        "assert fencepost_dags.counted.task_ids\n"
+        "heavy = {'pyspark', 'great_expectations', 'pandas', 'confluent_kafka'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,169 @@
+"""What spark-submit runs, without Spark: order of work, outcome file, exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fencepost import jobs
+from fencepost.errors import BatchRejected, SettingsError
+from fencepost.jobs import JobOutcome, main
+from fencepost.model import Interval, StepResult
+from fencepost.settings import Pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class FakeSession:
+    """A session that is stopped last, badly."""
+
+    def __init__(self, outcome: Path) -> None:
+        self.outcome = outcome
+        self.told_before_stop = False
+
+    def stop(self) -> None:
+        self.told_before_stop = self.outcome.exists()
+        raise RuntimeError("the JVM is gone")
+
+
+@pytest.fixture
+def outcome_file(tmp_path: Path) -> Path:
+    return tmp_path / "outcome.json"
+
+
+@pytest.fixture
+def session(outcome_file: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    session = FakeSession(outcome_file)
+    monkeypatch.setattr("fencepost.spark.build_session", lambda pipeline, step: session)
+    monkeypatch.setattr(jobs, "tie_to_parent", lambda number: None)
+    return session
+
+
+@pytest.fixture
+def arguments(pipeline: Pipeline, interval: Interval, outcome_file: Path) -> list[str]:
+    return [
+        *("--pipeline", pipeline.name),
+        *("--start", interval.start.isoformat()),
+        *("--end", interval.end.isoformat()),
+        *("--outcome", str(outcome_file)),
+    ]
+
+
+def test_the_result_is_on_disk_before_the_session_is_stopped(
+    session: FakeSession,
+    arguments: list[str],
+    outcome_file: Path,
+    result: StepResult,
+    interval: Interval,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    monkeypatch.setattr("fencepost.write.write_batch", lambda *args: seen.append(args) or result)
+    assert main("write", arguments) == 0
+    assert seen[0][0] is session
+    assert seen[0][2] == interval
+    assert session.told_before_stop
+    outcome = JobOutcome.read(outcome_file)
+    assert outcome is not None
+    assert outcome.result == result
+
+
+def test_an_error_of_ours_ends_with_its_exit_code_and_message(
+    session: FakeSession, arguments: list[str], outcome_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(*args: object) -> StepResult:
+        raise BatchRejected("carriers are not known")
+
+    monkeypatch.setattr("fencepost.validate.validate_batch", reject)
+    assert main("validate", arguments) == 1
+    assert JobOutcome.read(outcome_file) == JobOutcome(
+        status="error", error="BatchRejected", retriable=False, exit_code=1, message="carriers are not known"
+    )
+
+
+def test_an_unforeseen_error_is_retriable_and_keeps_data_out_of_its_message(
+    session: FakeSession,
+    arguments: list[str],
+    outcome_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*args: object) -> StepResult:
+        raise ValueError("a passenger's name")
+
+    monkeypatch.setattr("fencepost.write.write_batch", fail)
+    assert main("write", arguments) == 3
+    outcome = JobOutcome.read(outcome_file)
+    assert outcome is not None
+    assert outcome.retriable
+    assert "passenger" not in outcome.message
+    assert "passenger" in caplog.text
+
+
+def test_a_pipeline_that_cannot_be_read_is_an_outcome_too(
+    session: FakeSession, arguments: list[str], outcome_file: Path, pipeline: Pipeline
+) -> None:
+    (pipeline.folder / "pipeline.yaml").write_text("{}")
+    assert main("write", arguments) == SettingsError.exit_code
+    outcome = JobOutcome.read(outcome_file)
+    assert outcome is not None
+    assert outcome.error == "SettingsError"
+
+
+def test_a_job_that_wrote_nothing_has_no_outcome(outcome_file: Path) -> None:
+    assert JobOutcome.read(outcome_file) is None
+
+
+def test_a_tied_process_ends_with_its_parent() -> None:
+    child = (
+        "from fencepost.jobs import tie_to_parent; import time;"
+        "tie_to_parent(15); print('tied', flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
+            "p.stdout.readline(); print(p.pid, flush=True); p.wait()",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    assert gone(pid)
+
+
+def test_spark_submit_refuses_to_start_for_a_task_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "spark-submit").write_text(f"#!/bin/bash\ntouch {tmp_path}/ran\n")
+    (tmp_path / "spark-submit").chmod(0o755)
+    env = os.environ | {"PYSPARK_PYTHON": str(tmp_path / "python"), "FENCEPOST_PARENT": "1"}
+    script = [str(ROOT / "spark_jobs" / "spark-submit.sh"), "--master", "local"]
+    assert subprocess.run(script, env=env, check=False).returncode == 143
+    assert not (tmp_path / "ran").exists()
+    assert subprocess.run(script, env=env | {"FENCEPOST_PARENT": str(os.getpid())}, check=False).returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+def gone(pid: int, timeout: float = 5.0) -> bool:
+    """Whether a process ends in time. A zombie that nobody waits for has ended."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    return False

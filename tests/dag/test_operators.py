@@ -1,0 +1,102 @@
+"""Plan and advance in the Airflow worker: which errors are retried, what is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.sensor import PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from fencepost.airflow import AdvanceOperator, PlanOperator
+from fencepost.errors import AccessDenied, KafkaUnavailable, NoFreeLane, TransitionRefused
+from fencepost.model import Interval, StepResult
+from fencepost.settings import Pipeline
+
+ContextOf = Callable[..., Any]
+
+
+class FakeStep:
+    """A step that answers or raises, and remembers what it was asked."""
+
+    def __init__(self, answer: StepResult | Exception) -> None:
+        self.answer = answer
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> StepResult:
+        self.calls.append((args, kwargs))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, result: StepResult) -> FakeStep:
+    """Both steps, faked."""
+    step = FakeStep(result)
+    monkeypatch.setattr("fencepost.plan.plan_batch", step)
+    monkeypatch.setattr("fencepost.advance.advance_batch", step)
+    return step
+
+
+def test_plan_freezes_the_runs_own_interval(
+    steps: FakeStep, pipeline: Pipeline, interval: Interval, context_of: ContextOf, result: StepResult
+) -> None:
+    done = PlanOperator(task_id="plan", pipeline=pipeline).execute(context_of(reprocess=True))
+    assert steps.calls == [((pipeline, interval), {"reprocess": True})]
+    assert done == result.model_dump(mode="json")
+
+
+def test_plan_says_which_params_the_run_saw(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of(reprocess=True))
+    assert "'reprocess': True" in capsys.readouterr().out
+
+
+def test_plan_does_nothing_while_it_waits(steps: FakeStep, pipeline: Pipeline, context_of: ContextOf) -> None:
+    waiting = context_of(("before", "running", "running", "scheduled"))
+    assert PlanOperator(task_id="plan", pipeline=pipeline).poke(waiting) is False
+    assert steps.calls == []
+
+
+def test_plan_waits_for_a_free_lane_without_using_up_retries(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf
+) -> None:
+    steps.answer = NoFreeLane("all 4 lanes are taken")
+    assert PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of()) is False
+
+
+@pytest.mark.parametrize(
+    ("error", "final"), [(KafkaUnavailable("away"), False), (TransitionRefused("no"), True), (AccessDenied("no"), True)]
+)
+def test_only_terminal_errors_forgo_retries(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, error: Exception, final: bool
+) -> None:
+    steps.answer = error
+    plan, advance = (
+        PlanOperator(task_id="plan", pipeline=pipeline),
+        AdvanceOperator(task_id="advance", pipeline=pipeline),
+    )
+    for run in (plan.poke, advance.execute):
+        with pytest.raises(AirflowException, match=f"{type(error).__name__}: {error}") as raised:
+            run(context_of())
+        assert isinstance(raised.value, AirflowFailException) is final
+
+
+def test_an_unforeseen_error_is_left_to_airflow_which_retries_it(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf
+) -> None:
+    steps.answer = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        AdvanceOperator(task_id="advance", pipeline=pipeline).execute(context_of())
+
+
+def test_a_run_without_interval_is_refused(pipeline: Pipeline, steps: FakeStep) -> None:
+    with pytest.raises(AirflowFailException, match="no data interval"):
+        AdvanceOperator(task_id="advance", pipeline=pipeline).execute({})  # type: ignore[typeddict-item]
+
+
+def test_only_a_plan_that_is_done_hands_on_a_value(steps: FakeStep, pipeline: Pipeline, context_of: ContextOf) -> None:
+    assert isinstance(PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of()), PokeReturnValue)

@@ -1,0 +1,195 @@
+"""The Spark tasks, with a spark-submit that only pretends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from fencepost.airflow import FencepostSparkOperator
+from fencepost.errors import BatchRejected, KafkaUnavailable
+from fencepost.jobs import JobOutcome
+from fencepost.model import Interval, StepResult
+from fencepost.settings import Pipeline
+
+ContextOf = Callable[..., Any]
+
+# The provider leaves spark-submit's output open for the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+FAKE = """#!/bin/bash
+printf '%s\\n' "$@" >{folder}/arguments
+env >{folder}/environment
+while [ "$1" != --outcome ]; do shift; done
+{action}
+"""
+
+
+class FakeSparkSubmit:
+    """A script in spark-submit's place. `submitted` is what it was given, or None if it was not run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.script = folder / "fake-spark-submit"
+
+    def does(self, action: str) -> None:
+        self.script.write_text(FAKE.format(folder=self.folder, action=action))
+        self.script.chmod(0o755)
+
+    def answers(self, outcome: JobOutcome) -> None:
+        (self.folder / "answer").write_text(outcome.model_dump_json())
+        self.does(f'cp {self.folder}/answer "$2"\nexit {outcome.exit_code}')
+
+    @property
+    def submitted(self) -> list[str] | None:
+        file = self.folder / "arguments"
+        return file.read_text().splitlines() if file.exists() else None
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkSubmit]:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline: {"spark.ui.enabled": "false"})
+    monkeypatch.setattr("fencepost.spark.package_zip", lambda: tmp_path / "fencepost.zip")
+    monkeypatch.setattr("fencepost.write.write_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.validate.validate_without_spark", lambda pipeline, interval: None)
+    yield FakeSparkSubmit(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture
+def write(fake: FakeSparkSubmit, pipeline: Pipeline) -> FencepostSparkOperator:
+    return FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline, spark_binary=str(fake.script))
+
+
+def test_the_steps_own_result_is_returned(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, result: StepResult
+) -> None:
+    fake.answers(JobOutcome.of(result))
+    assert write.execute(context_of()) == result.model_dump(mode="json")
+
+
+def test_the_job_gets_pipeline_and_interval_and_no_secret(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    result: StepResult,
+    interval: Interval,
+) -> None:
+    fake.answers(JobOutcome.of(result))
+    write.execute(context_of())
+    assert fake.submitted is not None
+    at = fake.submitted.index("--pipeline")
+    assert fake.submitted[at - 1].endswith("spark_jobs/write_batch.py")
+    assert fake.submitted[at : at + 6] == [
+        *("--pipeline", "counted"),
+        *("--start", interval.start.isoformat()),
+        *("--end", interval.end.isoformat()),
+    ]
+    assert fake.submitted[:2] == ["--master", "local[1]"]
+    assert "hunter2" not in " ".join(fake.submitted) + (fake.folder / "environment").read_text()
+
+
+def test_every_attempt_has_an_outcome_file_of_its_own(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, result: StepResult
+) -> None:
+    files = []
+    for _ in range(2):
+        fake.answers(JobOutcome.of(result))
+        write.execute(context_of())
+        assert fake.submitted is not None
+        files.append(Path(fake.submitted[-1]))
+    assert len(set(files)) == 2
+    assert not any(file.parent.exists() for file in files)
+
+
+@pytest.mark.parametrize("step", ["write", "validate"])
+def test_spark_is_not_started_when_there_is_nothing_for_it(
+    fake: FakeSparkSubmit,
+    pipeline: Pipeline,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Any,
+) -> None:
+    monkeypatch.setattr(f"fencepost.{step}.{step}_without_spark", lambda pipeline, interval: result)
+    fake.does("exit 1")
+    operator = FencepostSparkOperator(task_id=step, step=step, pipeline=pipeline, spark_binary=str(fake.script))
+    assert operator.execute(context_of()) == result.model_dump(mode="json")
+    assert fake.submitted is None
+
+
+def test_a_terminal_error_of_the_job_forgoes_retries(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf
+) -> None:
+    fake.answers(JobOutcome.of_error(BatchRejected("carriers are not known; see report.html"), "validate"))
+    with pytest.raises(AirflowFailException, match=r"^BatchRejected: carriers are not known; see report.html$"):
+        write.execute(context_of())
+
+
+@pytest.mark.parametrize("error", [KafkaUnavailable("no broker answered"), ZeroDivisionError("with a row in it")])
+def test_retriable_and_unforeseen_errors_of_the_job_are_retried(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, error: Exception
+) -> None:
+    fake.answers(JobOutcome.of_error(error, "write"))
+    with pytest.raises(AirflowException, match=f"^{type(error).__name__}: ") as raised:
+        write.execute(context_of())
+    assert not isinstance(raised.value, AirflowFailException)
+    assert "with a row" not in str(raised.value)
+
+
+def test_a_killed_job_is_retried_and_its_last_lines_are_told(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf
+) -> None:
+    fake.does("echo java.lang.OutOfMemoryError: Java heap space; kill -9 $$")
+    with pytest.raises(AirflowException, match=r"(?s)exit code -9.*a retry is safe.*OutOfMemoryError") as raised:
+        write.execute(context_of())
+    assert not isinstance(raised.value, AirflowFailException)
+    assert "--outcome" not in str(raised.value)
+
+
+def test_a_job_that_says_nothing_has_not_succeeded(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf
+) -> None:
+    fake.does("exit 0")
+    with pytest.raises(AirflowException, match="exit code 0 and left no outcome"):
+        write.execute(context_of())
+
+
+def test_a_job_that_did_its_work_and_then_died_has_succeeded(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, result: StepResult
+) -> None:
+    fake.answers(JobOutcome.of(result))
+    fake.does(f'cp {fake.folder}/answer "$2"; kill -9 $$')
+    assert write.execute(context_of()) == result.model_dump(mode="json")
+
+
+def test_a_missing_connection_is_named_instead_of_meaning_yarn(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    fake.does("exit 1")
+    with pytest.raises(AirflowException, match=r"no Airflow connection 'spark_default'.*AIRFLOW_CONN_SPARK_DEFAULT"):
+        write.execute(context_of())
+    assert fake.submitted is None
+
+
+def test_cluster_mode_is_refused(
+    fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"conn_type": "spark", "host": "spark://host:7077", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(asked))
+    with pytest.raises(AirflowFailException, match="only client works here"):
+        write.execute(context_of())
+
+
+def test_killing_a_task_that_never_started_spark_is_no_error(write: FencepostSparkOperator) -> None:
+    write.on_kill()
