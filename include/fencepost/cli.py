@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fencepost.errors import FencepostError, SettingsError
+from fencepost.local.commands import register
 from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
 
@@ -215,6 +216,17 @@ def pipelines(as_json: AsJson = False) -> None:
         raise typer.Exit(SettingsError.exit_code)
 
 
+@app.command()
+def demo() -> None:
+    """Start everything, load real flights, run three days through Airflow, and show what came of it."""
+    from fencepost.local.demo import demo as run_demo
+
+    run_demo()
+
+
+register(app)  # up, down, services
+
+
 def _interval(start: str, end: str) -> Interval:
     try:
         return Interval.of(datetime.fromisoformat(start), datetime.fromisoformat(end))
@@ -233,13 +245,11 @@ def _decision(action: str, reason: str) -> Decision:
 def _use_local_kafka() -> None:
     """Without KAFKA_BOOTSTRAP the local stack's broker is meant, where it has been started."""
     if "KAFKA_BOOTSTRAP" not in os.environ:
-        from fencepost.local.state import State as LocalState
+        from fencepost.local.stack import Stack
 
-        services = LocalState.default().services_file
-        if services.exists():
-            bootstrap = json.loads(services.read_text()).get("kafka", {}).get("bootstrap")
-            if bootstrap:
-                os.environ["KAFKA_BOOTSTRAP"] = bootstrap
+        kafka = Stack().services()["kafka"]
+        if kafka["running"]:
+            os.environ["KAFKA_BOOTSTRAP"] = kafka["bootstrap"]
 
 
 def _summary(batch: Batch) -> dict[str, Any]:

@@ -197,7 +197,8 @@ def translated(doing: str, settings: Settings, complaints: Complaints | None = N
 
 def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
     try:
-        return make({**config, "error_cb": complaints}, logger=client_log)
+        # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
+        return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
     except (KafkaException, ValueError, TypeError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None

@@ -36,7 +36,7 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def _partition_column(partitions: int):  # type: ignore[no-untyped-def]  # a pandas UDF has no public type
-    @pandas_udf("int")  # type: ignore[untyped-decorator]
+    @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator]
     def partition(keys: pd.Series) -> pd.Series:
         return pd.Series(partition_of(pa.array(keys, pa.binary()), partitions))
 

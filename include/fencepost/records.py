@@ -48,8 +48,10 @@ def _read_json(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
         "_json", F.from_json("_text", f"{ddl}, {CORRUPT} string", options)
     )
     malformed = F.col("_text").isNull() | F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
-    # An array's elements would pass for objects, and a bare literal for a record of nulls.
+    # Spark's parser takes an array's elements for objects, a bare literal for a record of nulls, and ignores what
+    # follows the first object. Wrapped in an array, a whole object is one element and its sentinel the second.
     malformed |= ~F.ltrim("_text").startswith("{")
+    malformed |= ~F.coalesce(F.expr("json_array_length(concat('[', _text, ',0]')) = 2"), F.lit(False))
     for name in required:
         malformed |= F.col(f"_json.`{name}`").isNull()
     fields = [F.col(f"_json.`{name}`").alias(name) for name in columns]

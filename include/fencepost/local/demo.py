@@ -1,0 +1,136 @@
+"""`fencepost demo`: three days of real flights through Airflow's own scheduler, and a table of what came of it.
+
+Run again it changes nothing: flights are there already, and published intervals are no-ops.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fencepost.errors import Retriable
+from fencepost.local.airflow_api import AirflowApi, Json
+from fencepost.local.commands import start_stack
+from fencepost.local.flights import load_flights
+from fencepost.local.nycflights import days_between
+
+PIPELINE = "nyc_flights"
+DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
+NEW_YORK = ZoneInfo("America/New_York")
+TIMEOUT = 1200.0  # seconds for the three runs
+
+out = Console(highlight=False)
+
+
+class DemoFailed(Retriable):
+    """A run of the demo did not end well."""
+
+
+def demo() -> None:
+    """Start all services, load real flights, run three daily intervals in Airflow, show the result."""
+    out.print("[bold]1[/] Services")
+    services = start_stack()
+    out.print("[bold]2[/] Flights of 1 to 3 January 2013 into topic flights")
+    bootstrap = services["kafka"]["bootstrap"]
+    os.environ["KAFKA_BOOTSTRAP"] = bootstrap
+    load_flights(bootstrap, days=DAYS, progress=_loaded)
+    out.print(f"[bold]3[/] DAG {PIPELINE}: one run for each day, by Airflow's scheduler")
+    with AirflowApi.of_stack() as api:
+        runs = _run_days(api)
+        _show(api, runs, services)
+
+
+def _loaded(day: date, flights: int, added: bool) -> None:
+    out.print(f"  [green]✓[/] {day}  {flights} flights{'' if added else ', there already'}")
+
+
+def _run_days(api: AirflowApi) -> list[Json]:
+    """A backfill of the three days; runs that exist are run again, and find their intervals published."""
+    api.await_dag(PIPELINE)
+    api.unpause(PIPELINE)
+    starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in DAYS]
+    _finish_earlier(api)
+    backfill = api.backfill(PIPELINE, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))
+    _follow(api, backfill["id"], starts)
+    api.await_backfill(backfill["id"])
+    return api.await_intervals(PIPELINE, starts, timeout=TIMEOUT)
+
+
+def _finish_earlier(api: AirflowApi) -> None:
+    """Airflow takes one backfill of a DAG at a time; a demo that was interrupted may have left one at work."""
+    for earlier in api.call("GET", "/backfills", dag_id=PIPELINE)["backfills"]:
+        if not earlier["completed_at"]:
+            out.print("  an earlier backfill is still at work; waiting for it")
+            api.await_backfill(earlier["id"], timeout=TIMEOUT)
+
+
+def _follow(api: AirflowApi, backfill: int, starts: list[datetime]) -> None:
+    """A line for every task that ends, until the backfill has completed."""
+    told: set[tuple[str, str, str]] = set()
+    began = time.monotonic()
+    with out.status("waiting for Airflow's scheduler") as status:
+        while True:
+            completed = api.call("GET", f"/backfills/{backfill}")["completed_at"]
+            running = []
+            for run in api.dag_runs(PIPELINE):
+                start = datetime.fromisoformat(run["data_interval_start"])
+                if start not in starts or run["state"] == "queued":
+                    continue
+                for task in api.task_instances(PIPELINE, run["dag_run_id"]):
+                    label = f"{start.astimezone(NEW_YORK):%Y-%m-%d} {task['task_id']}"
+                    ended = (run["dag_run_id"], task["task_id"], str(task["end_date"]))
+                    if task["state"] == "running":
+                        running.append(label)
+                    elif task["state"] in {"success", "failed"} and ended not in told and _is_recent(task, began):
+                        told.add(ended)
+                        mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
+                        out.print(f"  {mark} {label:<21} {task['duration'] or 0:6.1f} s")
+            status.update(f"running: {', '.join(running) or 'nothing yet'}")
+            if completed:
+                return
+            if time.monotonic() - began > TIMEOUT:
+                raise DemoFailed(f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again.")
+            time.sleep(1)
+
+
+def _is_recent(task: Json, began: float) -> bool:
+    """Whether a task ended after the demo began; a run that is done again keeps its old tasks for a moment."""
+    age = datetime.now(NEW_YORK) - datetime.fromisoformat(task["end_date"])
+    return age < timedelta(seconds=time.monotonic() - began + 1)
+
+
+def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
+    """The table, from what the tasks themselves said."""
+    table = Table(title="nyc_flights", title_justify="left")
+    for name in ("day", "rows in", "rows out", "verdict", "state", "report"):
+        table.add_column(name, justify="right" if name.startswith("rows") else "left", overflow="fold")
+    failed = []
+    for run in runs:
+        day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
+        if run["state"] != "success":
+            failed.append(run["dag_run_id"])
+            table.add_row(f"{day:%Y-%m-%d}", "", "", "", f"[red]{run['state']}[/]", "")
+            continue
+        write, validate, advance = (api.xcom(PIPELINE, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
+        style = "green" if validate["details"]["verdict"] == "passed" else "red"
+        table.add_row(
+            f"{day:%Y-%m-%d}",
+            str(write["details"]["rows_in"]),
+            str(write["details"]["rows"]),
+            f"[{style}]{validate['details']['verdict']}[/]",
+            advance["message"],
+            escape(validate["details"]["report"]),
+        )
+    out.print(table)
+    ui = services["airflow"]
+    out.print(f"Airflow: {ui['url']}  (user {ui['username']}; `fencepost services` shows the password)")
+    out.print("Services stay up; `make down` stops them.")
+    if failed:
+        raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
+

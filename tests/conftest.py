@@ -1,0 +1,117 @@
+"""What tests of several folders share: one broker, one Spark session, and pipelines made on the spot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.local.broker import Broker
+from fencepost.model import Interval
+from fencepost.settings import Pipeline, load_pipeline
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+names = count(1)
+
+# librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker.
+os.environ.pop("KAFKA_BOOTSTRAP", None)
+
+
+def day(number: int) -> Interval:
+    """The interval of day `number`, 1 being 1 January 2026."""
+    start = DAY + timedelta(days=number - 1)
+    return Interval.of(start, start + timedelta(days=1))
+
+
+def at(number: int, hours: float = 12.0) -> int:
+    """A timestamp within day `number`, in milliseconds."""
+    return round((DAY + timedelta(days=number - 1, hours=hours)).timestamp() * 1000)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A real broker for the whole session; topics are the tests' own."""
+    with Broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session for all tests of a process; it has the Kafka connector."""
+    import sys
+
+    from pyspark.sql import SparkSession
+
+    from fencepost.spark import connector_jars
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("fencepost tests")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "OFF")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+TRANSFORM = """
+def transform(frame):
+    return frame.selectExpr("_key", "n", "n * 2 AS doubled", "name")
+"""
+EXPECTATIONS = """
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: n}
+"""
+
+
+@pytest.fixture
+def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
+    """Make a pipeline's folder with small defaults; `changes` go over pipeline.yaml section by section."""
+
+    def make(
+        transform: str = TRANSFORM, expectations: str = EXPECTATIONS, name: str | None = None, **changes: Any
+    ) -> Pipeline:
+        name = name or f"p{next(names)}"
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        settings: dict[str, Any] = {
+            "source": {"topic": f"{name}-in", "schema": {"n": "int", "name": "string"}},
+            "output": {"topic": f"{name}-out", "key": "_key", "partitions": 3},
+            "schedule": {"start": "2026-01-01"},
+            "kafka": {"bootstrap.servers": broker.bootstrap},
+            "quality": {"open_transaction_wait_seconds": 20},
+        }
+        for section, values in changes.items():
+            if isinstance(values, dict):
+                settings[section] = {**settings.get(section, {}), **values}
+            else:
+                settings[section] = values
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+        (folder / "transform.py").write_text(transform)
+        (folder / "expectations.yaml").write_text(expectations)
+        return load_pipeline(folder)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _own_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of tests go into the test's own folder."""
+    monkeypatch.setenv("FENCEPOST_REPORTS", str(tmp_path / "reports"))

@@ -1,0 +1,204 @@
+"""What a read_committed consumer sees after the four steps, on a real broker and real Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from conftest import TRANSFORM, at, day
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, run
+
+from fencepost.advance import advance_batch
+from fencepost.errors import MalformedRecords, SettingsError
+from fencepost.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.model import State
+from fencepost.partitioning import partition_of
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+
+Make = Callable[..., Pipeline]
+
+AGGREGATE = """
+from pyspark.sql import functions as F
+
+def transform(frame):
+    return frame.groupBy("_key").agg(F.sum("n").alias("n"), F.count("*").alias("name"))
+"""
+KEEP_ORDER = """
+def transform(frame):
+    return frame.select("_key", "_partition", "_offset", "n", "name")
+"""
+
+
+def fill(broker: Broker, pipeline: Pipeline, days: int = 2, per_day: int = 40, partitions: int = 2) -> list[tuple[Any, ...]]:
+    """`per_day` records a day over all partitions; some keys are used again and again, so order matters."""
+    create_topic(broker.bootstrap, pipeline.source.topic, partitions)
+    records = []
+    for number in range(1, days + 1):
+        for i in range(per_day):
+            key = f"k{i % 7}".encode()
+            partition = i % 7 % partitions
+            records.append((key, {"n": 1000 * number + i, "name": "ü"}, partition, at(number, i * 20 / per_day)))
+    produce(broker.bootstrap, pipeline.source.topic, records)
+    return records
+
+
+@pytest.mark.parametrize("layout", ["source", "output"])
+def test_output_is_the_source_transformed_record_for_record(
+    layout: str, spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(KEEP_ORDER if layout == "output" else TRANSFORM, output={"layout": layout})
+    records = fill(broker, pipeline)
+    for number in (1, 2):
+        run(spark, pipeline, day(number))
+
+    seen = read_all(broker.bootstrap, pipeline.output.topic)
+    assert Counter((r.key, r.json["n"]) for r in seen) == Counter((k, v["n"]) for k, v, _, _ in records)
+    assert {r.json["name"] for r in seen} == {"ü"}
+    assert [r.partition for r in seen] == list(partition_of(pa.array([r.key for r in seen], pa.binary()), 3))
+    for key in {r.key for r in seen}:
+        mine = [r.json["n"] for r in seen if r.key == key]
+        assert mine == [v["n"] for k, v, _, _ in records if k == key], "a key's records are in the source's order"
+    assert {r.batch for r in seen} == {str(latest(pipeline, day(n)).id) for n in (1, 2)}
+
+
+def test_groups_move_with_the_ledger(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {}
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert batch.state is State.PUBLISHED
+    ends = {r.partition: r.end for r in batch.plan.ranges}
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == ends
+    assert batch.written is not None
+    validated = group_offsets(broker.bootstrap, pipeline.validated_group, pipeline.output.topic, [0, 1, 2])
+    assert validated == dict(enumerate(batch.written.output_ends))
+
+
+def test_a_published_interval_run_again_is_a_noop_that_says_so(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    before = read_all(broker.bootstrap, pipeline.output.topic)
+
+    again = plan_batch(pipeline, day(1))
+    assert (again.changed, again.message) == (False, "already published, revision 1")
+    assert plan_and_write(spark, pipeline, day(1)).changed is False
+    assert advance_batch(pipeline, day(1)).message == "already published, revision 1"
+    assert read_all(broker.bootstrap, pipeline.output.topic) == before
+
+
+def test_reprocess_makes_a_second_revision_of_the_same_input(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    first = latest(pipeline, day(1))
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k1", {"n": 5, "name": "late"}, 1, at(1))])
+
+    run(spark, pipeline, day(1), reprocess=True)
+    second = latest(pipeline, day(1))
+    assert (second.revision, second.state) == (2, State.PUBLISHED)
+    assert second.plan.ranges == first.plan.ranges
+    assert Ledger(pipeline).read().batches[day(1)][0].state is State.SUPERSEDED
+    seen = Counter(r.batch for r in read_all(broker.bootstrap, pipeline.output.topic))
+    assert seen == {str(first.id): 40, str(second.id): 40}
+
+
+def test_a_late_record_falls_in_the_batch_that_is_open(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    produce(broker.bootstrap, pipeline.source.topic, [(b"late", {"n": 1, "name": "late"}, 0, at(1))])
+    produce(broker.bootstrap, pipeline.source.topic, [(b"new", {"n": 2, "name": "new"}, 0, at(2))])
+    run(spark, pipeline, day(2))
+    second = str(latest(pipeline, day(2)).id)
+    assert [r.key for r in read_all(broker.bootstrap, pipeline.output.topic) if r.batch == second] == [b"late", b"new"]
+
+
+def test_an_empty_interval_is_written_and_judged_without_spark(broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline, days=1)
+    assert run(None, pipeline, day(5)).state is State.PUBLISHED
+    batch = latest(pipeline, day(5))
+    assert batch.written is not None
+    assert (batch.written.rows_in, batch.written.rows) == (0, 0)
+
+
+def test_an_aggregate_is_written_by_output_partition(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(AGGREGATE, output={"layout": "output"})
+    records = fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    wanted: Counter[bytes] = Counter()
+    for key, value, _, _ in records:
+        wanted[key] += value["n"]
+    assert {r.key: r.json["n"] for r in read_all(broker.bootstrap, pipeline.output.topic)} == dict(wanted)
+
+
+def test_a_transform_that_shuffles_is_refused_under_layout_source(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(AGGREGATE)
+    fill(broker, pipeline, days=1)
+    plan_batch(pipeline, day(1))
+    with pytest.raises(SettingsError, match="output.layout: output"):
+        plan_and_write(spark, pipeline, day(1))
+    assert read_all(broker.bootstrap, pipeline.output.topic) == []
+
+
+def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    bad = [b"{", b"[]", b"null", b"", b'{"n": "x"}', b'{"n": 1.5}', b"\xff\xfe", b'{"n": 1} trailing', b"3"]
+    bad += [b'{"n": 1} {"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1}]', b'{"n": 1}]{}']
+    good = [(b"k", {"n": 1, "name": "a"}, 0, at(1))]
+    produce(broker.bootstrap, pipeline.source.topic, [*good, *((b"k", b, 1, at(1)) for b in bad)])
+    with pytest.raises(MalformedRecords, match="13 of 14 records") as raised:
+        plan_and_write(spark, pipeline, day(1))
+    assert ", ".join(f"1:{i}" for i in range(13)) in str(raised.value)
+
+    dropping = make_pipeline(name=pipeline.name, source={"on_malformed": "drop"})
+    run(spark, dropping, day(1))
+    written = latest(dropping, day(1)).written
+    assert written is not None
+    assert (written.rows_in, written.rows, written.malformed) == (14, 1, 13)
+    assert written.malformed_at == tuple((1, i) for i in range(13))
+
+
+def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    keep = 'def transform(frame):\n    return frame.select("_key", "_timestamp", "_headers", "_tombstone", "n", "name")\n'
+    pipeline = make_pipeline(
+        keep, source={"headers": True}, output={"timestamp": "_timestamp", "headers": "_headers"}, quality={"engine": "pandas"}
+    )
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    headers = [("trace", b"1"), ("trace", b"2"), ("fencepost-batch", b"another/pipeline")]
+    producer.produce(pipeline.source.topic, b'{"n": 1}', b"a", timestamp=at(1), headers=headers)
+    producer.produce(pipeline.source.topic, None, b"a", timestamp=at(1) + 1)
+    assert producer.flush(10) == 0
+    plan_and_write(spark, pipeline, day(1))
+
+    kept, tombstone = read_all(broker.bootstrap, pipeline.output.topic)
+    assert kept.timestamp == at(1)
+    assert kept.headers == (("trace", b"1"), ("trace", b"2"), ("fencepost-batch", str(latest(pipeline, day(1)).id).encode()))
+    assert kept.json == {"n": 1, "name": None}
+    assert (tombstone.value, tombstone.timestamp) == (None, at(1) + 1)
+
+
+def test_bytes_go_through_untouched(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(
+        "def transform(frame):\n    return frame\n",
+        "expectations:\n  - type: expect_table_row_count_to_equal\n    kwargs: {value: 3}\n",
+        source={"format": "bytes", "schema": {}},
+        output={"format": "bytes"},
+    )
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    values = [b"\x00\xff", b"", b"x" * 500_000]
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", v, 0, at(1)) for v in values])
+    run(spark, pipeline, day(1))
+    assert [r.value for r in read_all(broker.bootstrap, pipeline.output.topic)] == values

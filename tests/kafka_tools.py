@@ -1,0 +1,110 @@
+"""Plain Kafka for tests: records in, records out, offsets of groups. Shares no code with what is tested."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions as Group
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+QUIET_LOG = logging.getLogger("tests.librdkafka")
+QUIET_LOG.setLevel(logging.CRITICAL)
+QUIET = 20.0  # seconds without progress after which a read gives up
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as a consumer sees it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: tuple[tuple[str, bytes], ...] = field(default=())
+
+    @property
+    def json(self) -> Any:
+        """The value parsed."""
+        return json.loads(self.value or b"null")
+
+    @property
+    def batch(self) -> str:
+        """The batch its header names."""
+        return dict(self.headers).get("fencepost-batch", b"").decode()
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, **config: str) -> None:
+    """A topic that is known to the broker when this returns."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1", **config})
+    admin.create_topics([new])[topic].result()
+    while topic not in admin.list_topics(timeout=10).topics:
+        pass
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any, int, int]]) -> None:
+    """Records (key, value, partition, timestamp in milliseconds); values that are not bytes or None become JSON."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}, logger=QUIET_LOG)
+    for key, value, partition, timestamp in records:
+        raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
+        producer.produce(topic, raw, key, partition=partition, timestamp=timestamp)
+    assert producer.flush(30) == 0
+
+
+def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Record]:
+    """Every record up to the high watermark of now, by partition and offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        },
+        logger=QUIET_LOG,
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        open_ = set(partitions)
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        records: list[Record] = []
+        deadline = time.monotonic() + QUIET
+        while open_:
+            assert time.monotonic() < deadline, f"no end of {topic} in sight"
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error():
+                open_.discard(message.partition())
+                continue
+            deadline = time.monotonic() + QUIET
+            records.append(
+                Record(
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    message.timestamp()[1],
+                    tuple(message.headers() or ()),
+                )
+            )
+        return sorted(records, key=lambda r: (r.partition, r.offset))
+    finally:
+        consumer.close()
+
+
+def group_offsets(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """A group's committed offsets; partitions without one are left out."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    asked = Group(group, [TopicPartition(topic, p) for p in partitions])
+    answer = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result()
+    return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+

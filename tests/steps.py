@@ -1,0 +1,33 @@
+"""The four steps one after another, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.advance import advance_batch
+from fencepost.model import Batch, Interval, StepResult
+from fencepost.ledger import Ledger
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from fencepost.validate import validate_batch, validate_without_spark
+from fencepost.write import write_batch, write_without_spark
+
+
+def plan_and_write(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
+    """Up to `written`."""
+    plan_batch(pipeline, interval, reprocess=reprocess)
+    return write_without_spark(pipeline, interval) or write_batch(spark, pipeline, interval)
+
+
+def run(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
+    """All four, as the command line runs them."""
+    plan_and_write(spark, pipeline, interval, reprocess=reprocess)
+    validate_without_spark(pipeline, interval) or validate_batch(spark, pipeline, interval)
+    return advance_batch(pipeline, interval)
+
+
+def latest(pipeline: Pipeline, interval: Interval) -> Batch:
+    """The interval's newest revision in the ledger."""
+    batch = Ledger(pipeline).read().latest(interval)
+    assert batch is not None
+    return batch
