@@ -1,0 +1,191 @@
+"""The demo's two ends: what the loader makes of the data set, and what the pipeline makes of the records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fencepost.local import nycflights
+from fencepost.local.flights import TOPIC_CONFIG, load_flights
+from fencepost.local.nycflights import YEAR, Flight, day_of, days_between, read_flights
+from fencepost.quality.suite import load_suite
+from fencepost.records import read_source, to_records
+from fencepost.settings import find_pipeline
+from fencepost.spark import load_transform, transform
+from oracle.flights_truth import expected_records, flights_frame
+from oracle.reader import ActualRecord, compare
+
+# New Year, the blizzard that cancelled half the flights, and the two days on which the clocks change.
+DAYS = [date(2013, 1, 1), date(2013, 2, 9), date(2013, 3, 10), date(2013, 11, 3)]
+ROW = {"year": "2013", "month": "7", "day": "27", "hour": "1", "minute": "6", "sched_dep_time": "106"}
+ROW |= {"time_hour": "2013-07-27T05:00:00Z", "carrier": "US", "flight": "1632", "tailnum": "NA", "dep_delay": "NA"}
+
+
+@cache
+def whole_year() -> dict[date, list[Flight]]:
+    return read_flights(days_between(*YEAR))
+
+
+def test_all_flights_of_the_year_are_read_in_order_of_scheduled_departure() -> None:
+    assert sum(map(len, whole_year().values())) == 336_776
+    for flights in whole_year().values():
+        assert all(a.timestamp <= b.timestamp for a, b in itertools.pairwise(flights))
+
+
+def test_a_flight_s_timestamp_lies_in_its_new_york_day_also_when_the_clocks_change() -> None:
+    for day, flights in whole_year().items():
+        assert {day_of(flight.timestamp) for flight in flights} == {day}
+
+
+def test_timestamps_are_those_the_time_zone_s_rules_give() -> None:
+    loaded = Counter(flight.timestamp for flights in whole_year().values() for flight in flights)
+    assert loaded == Counter(flights_frame().scheduled_departure_ms.tolist())
+
+
+def test_the_key_is_the_tail_number_or_carrier_and_number_where_there_is_none() -> None:
+    keys = [flight.key for flights in whole_year().values() for flight in flights]
+    assert sum(b"-" in key for key in keys) == 2_512
+    assert nycflights._flight(ROW).key == b"US-1632"
+    assert nycflights._flight({**ROW, "tailnum": "N14228"}).key == b"N14228"
+
+
+def test_missing_values_are_null_and_numbers_stay_whole() -> None:
+    value = json.loads(nycflights._flight(ROW).value)
+    assert value["dep_delay"] is None
+    assert value["tailnum"] is None
+    assert (value["flight"], type(value["flight"])) == (1632, int)
+    assert not any(b"NaN" in flight.value or b".0" in flight.value for flight in whole_year()[DAYS[1]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"hour": "2"}, {"minute": "7"}, {"day": "28"}, {"sched_dep_time": "107"}, {"time_hour": "2013-07-27T06:00:00Z"}],
+)
+def test_a_row_whose_columns_contradict_each_other_is_refused(change: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="contradict"):
+        nycflights._flight({**ROW, **change})
+
+
+def test_a_day_outside_the_data_set_is_refused_before_kafka_is_asked() -> None:
+    with pytest.raises(ValueError, match="2014-01-01"):
+        load_flights("127.0.0.1:1", days=[date(2014, 1, 1)])
+
+
+def test_the_topic_keeps_flights_of_2013() -> None:
+    assert TOPIC_CONFIG["retention.ms"] == "-1"
+
+
+def test_every_interval_of_the_schedule_is_a_new_york_day() -> None:
+    schedule = find_pipeline("nyc_flights").schedule
+    assert schedule.timezone == "America/New_York"
+    assert schedule.start.isoformat() == "2013-01-01T05:00:00+00:00"
+    assert schedule.end is not None
+    assert schedule.end.isoformat() == "2014-01-01T04:59:59+00:00"
+
+
+def source_rows(spark: Any, flights: Sequence[Flight]) -> Any:
+    """Flights as the Kafka connector gives them."""
+    columns = "key binary, value binary, topic string, partition int, offset long, ms long"
+    rows = [(bytearray(f.key), bytearray(f.value), "flights", 0, n, f.timestamp) for n, f in enumerate(flights)]
+    frame = spark.createDataFrame(rows, columns)
+    return frame.selectExpr("key", "value", "topic", "partition", "offset", "timestamp_millis(ms) AS timestamp")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: Any, zone: str) -> None:
+    pipeline = find_pipeline("nyc_flights")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        flights = [flight for day in DAYS for flight in whole_year()[day]]
+        frame, malformed = read_source(source_rows(spark, flights), pipeline.source)
+        assert frame.where(malformed).count() == 0
+        records = to_records(transform(pipeline, frame.drop("_malformed")), pipeline).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert len(records) == len(flights)
+    expected = expected_records(DAYS)
+    home = {record.key: record.partition for record in expected}
+    actual = [
+        ActualRecord(home[bytes(row.key)], offset, bytes(row.key), bytes(row.value))
+        for offset, row in enumerate(records)
+    ]
+    assert compare(expected, actual) == []
+
+
+def test_the_transform_does_not_shuffle(spark: Any) -> None:
+    pipeline = find_pipeline("nyc_flights")
+    frame, _ = read_source(source_rows(spark, whole_year()[DAYS[0]]), pipeline.source)
+    plan = transform(pipeline, frame)._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("BroadcastExchange") == 2
+    assert "Exchange hash" not in plan
+    assert "SortMergeJoin" not in plan
+
+
+def test_a_table_with_a_doubled_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load_transform(find_pipeline("nyc_flights"))
+    assert module is not None
+    twice = [{"carrier": "UA", "name": "United"}, {"carrier": "UA", "name": "United Air Lines"}]
+    monkeypatch.setattr(module, "_table", lambda name: twice)
+    with pytest.raises(ValueError, match="there twice"):
+        module.read_airlines()
+
+
+def test_the_suite_passes_on_every_day_of_2013() -> None:
+    suite = load_suite(find_pipeline("nyc_flights").expectations_file)
+    frame = flights_frame().assign(_key="key")
+    for declared in suite.expectations:
+        for day, of_day in frame.groupby(["month", "day"]):
+            assert holds(declared.type, dict(declared.kwargs), of_day), f"{declared.title} on {day}"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "broken"),
+    [
+        ("carrier", "ZZ", "expect_column_values_to_be_in_set(carrier)"),
+        ("dep_delay_bucket", "unknown", "expect_column_values_to_be_in_set(dep_delay_bucket)"),
+        ("dep_delay", 5000, "expect_column_values_to_be_between(dep_delay)"),
+        ("arr_delay", -500, "expect_column_values_to_be_between(arr_delay)"),
+        ("origin", "HPN", "expect_column_distinct_values_to_equal_set(origin)"),
+        ("flight", 1, "expect_compound_columns_to_be_unique(year, month, day, carrier, flight, origin)"),
+    ],
+)
+def test_the_suite_finds_a_broken_record(column: str, value: Any, broken: str) -> None:
+    suite = load_suite(find_pipeline("nyc_flights").expectations_file)
+    day = flights_frame().query("month == 1 and day == 1").assign(_key="key")
+    if column == "flight":
+        day = pd.concat([day, day.iloc[:1]])
+    else:
+        day.iloc[7, day.columns.get_loc(column)] = value
+    assert [d.title for d in suite.expectations if not holds(d.type, dict(d.kwargs), day)] == [broken]
+
+
+def holds(kind: str, kwargs: dict[str, Any], frame: pd.DataFrame) -> bool:
+    """An expectation as its name says, in pandas: Great Expectations itself takes minutes for a year of days."""
+    if condition := kwargs.get("row_condition"):
+        frame = frame.query(condition.replace("=", "=="))
+    if kind == "expect_table_row_count_to_be_between":
+        return bool(kwargs["min_value"] <= len(frame) <= kwargs["max_value"])
+    if kind == "expect_compound_columns_to_be_unique":
+        return not frame.duplicated(kwargs["column_list"]).any()
+    column = frame[kwargs["column"]]
+    if kind == "expect_column_values_to_not_be_null":
+        return bool(column.notna().mean() >= kwargs.get("mostly", 1))
+    given = column.dropna()
+    if kind == "expect_column_distinct_values_to_equal_set":
+        return set(given) == set(kwargs["value_set"])
+    if kind == "expect_column_values_to_be_in_set":
+        return bool(given.isin(kwargs["value_set"]).all())
+    if kind == "expect_column_values_to_be_between":
+        return bool(given.between(kwargs["min_value"], kwargs["max_value"]).all())
+    if kind == "expect_column_median_to_be_between":
+        return bool(kwargs["min_value"] <= given.median() <= kwargs["max_value"])
+    raise NotImplementedError(kind)
