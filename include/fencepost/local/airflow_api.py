@@ -202,7 +202,8 @@ class AirflowApi:
             self.call("POST", "/pools", {"name": name, "slots": slots, "description": description})
             return
         if found["slots"] != slots:
-            self.call("PATCH", f"/pools/{name}", {"slots": slots}, update_mask="slots")
+            body = {"pool": name, "slots": slots, "include_deferred": found["include_deferred"]}
+            self.call("PATCH", f"/pools/{name}", body, update_mask="slots")
 
     def pools(self) -> list[Json]:
         """All pools: name, slots, running_slots, ..."""

@@ -112,7 +112,7 @@ def family(leaders: Iterable[Process]) -> set[Process]:
                 ours.add(pid)
             elif leader.mark:
                 environment = _environment(pid)
-                wiped = environment <= {b""} and fields.session == leader.pid
+                wiped = fields.session == leader.pid and not any(b"=" in entry for entry in environment)
                 if wiped or f"{MARK}={leader.mark}".encode() in environment:
                     ours.add(pid)
     while more := {pid for pid, fields in table.items() if fields.parent in ours} - ours:
@@ -193,7 +193,7 @@ def _environment(pid: int) -> frozenset[bytes]:
     try:
         return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
-        return frozenset({b"unreadable"})
+        return frozenset({b"=unreadable"})
 
 
 @cache

@@ -182,7 +182,7 @@ class Stack:
         processes = self._registry.processes(service)
         if service == "airflow":
             for name in airflow.stop_order(list(processes)):
-                stop([processes[name]], grace=airflow.STOP_GRACE)
+                stop([processes[name]], grace=airflow.STOP_GRACE[name])
         elif service == "postgres":
             stop(list(processes.values()), number=postgres.STOP_SIGNAL, grace=postgres.STOP_GRACE)
         else:

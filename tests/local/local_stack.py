@@ -1,0 +1,55 @@
+"""A stack of a test's own: own state, own free ports, so that a running demo is never disturbed."""
+
+from pathlib import Path
+
+from fencepost.local.airflow import Folders
+from fencepost.local.ports import any_free_port
+from fencepost.local.processes import Process, family
+from fencepost.local.registry import Registry
+from fencepost.local.stack import SERVICES, Stack
+from fencepost.local.state import State
+
+# Of the session that runs the tests: what set-up resolved is not resolved again.
+SHARED_JARS = State.default().jars
+
+DAG_ID = "says_its_day"
+DAG = """
+from datetime import UTC, datetime
+from airflow.sdk import dag, task
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+@dag(
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    start_date=datetime(2013, 1, 1, tzinfo=UTC),
+    catchup=False,
+    allowed_run_types=["scheduled", "backfill"],
+)
+def says_its_day():
+    @task
+    def say(data_interval_start=None, dag_run=None):
+        print("day", data_interval_start.date(), dag_run.conf)
+        return str(data_interval_start.date())
+    say()
+
+says_its_day()
+"""
+
+
+def new_stack(root: Path) -> Stack:
+    """A stack that is not started, with a DAG that says its day."""
+    folders = Folders(root / "dags", root / "plugins", root / "pipelines")
+    for folder in (folders.dags, folders.plugins, folders.pipelines):
+        folder.mkdir(parents=True, exist_ok=True)
+    (folders.dags / f"{DAG_ID}.py").write_text(DAG)
+    return Stack(State(root / "state", SHARED_JARS), folders, {service: any_free_port() for service in SERVICES})
+
+
+def recorded(stack: Stack) -> dict[str, Process]:
+    """Every process on record, by component."""
+    registry = Registry(stack.state)
+    return {name: process for service in SERVICES for name, process in registry.processes(service).items()}
+
+
+def all_processes(stack: Stack) -> set[Process]:
+    """Every living process of the stack, descendants included."""
+    return family(recorded(stack).values())
