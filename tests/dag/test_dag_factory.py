@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -105,6 +106,14 @@ def test_a_broken_pipeline_leaves_the_others_whole(pipeline: Pipeline, pipelines
     assert list(build_dags()) == ["counted"]
     with pytest.raises(SettingsError, match=r"1 of the pipelines.*\n- broken: .*broken/pipeline.yaml: source.topic"):
         refuse_broken_pipelines()
+
+
+def test_each_dag_belongs_to_the_file_without_import_errors(pipeline: Pipeline) -> None:
+    bag = DagBag(dag_folder=str(ROOT / "dags"))
+    assert bag.import_errors == {}
+    assert {dag_id: Path(dag.fileloc).name for dag_id, dag in bag.dags.items()} == {"counted": "fencepost_dags.py"}
+    reports = DagBag(dag_folder=str(ROOT / "dags" / "fencepost_broken_pipelines.py"))
+    assert reports.dags == {}
 
 
 def test_a_pipeline_airflow_refuses_is_broken_too(

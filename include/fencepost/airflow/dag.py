@@ -85,6 +85,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
         max_active_runs=pipeline.lanes,
         params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},
         tags=["fencepost"],
+        auto_register=False,  # or the file that only reports broken pipelines would have these DAGs as well
         default_args={
             "owner": "fencepost",
             "retries": schedule.retries,

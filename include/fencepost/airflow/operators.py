@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # How long a plan waits for its turn. Then it fails, so that its run does not hold a place for ever.
 PATIENCE = timedelta(days=1)
 # Waits in a row after which an earlier run that is still queued is taken to be kept back by this one.
-QUEUED_PATIENCE = 6
+QUEUED_PATIENCE = 3
 
 PLANNED = {"success", "skipped"}
 NOT_PLANNED = {"failed", "upstream_failed"}
