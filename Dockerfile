@@ -1,0 +1,30 @@
+# The one image of docker-compose.yaml: Airflow's components, the Spark driver, master and workers. They all hold
+# the same Python packages and jars, which is what PySpark and the native wheels in the executors need.
+#
+# Not built where it was written (no Docker engine at hand); tests/static checks what can be checked without one.
+FROM python:3.11-slim-bookworm
+
+# make and java are what `make setup` needs.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends make openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 1000 --create-home fencepost \
+    && install --directory --owner fencepost --mode 0750 /var/lib/fencepost
+
+WORKDIR /opt/fencepost
+ENV PATH=/opt/fencepost/.venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYSPARK_PYTHON=/opt/fencepost/.venv/bin/python \
+    FENCEPOST_JARS=/opt/fencepost/jars \
+    FENCEPOST_STATE=/var/lib/fencepost
+
+# The same set-up as on a developer's machine: requirements.txt and the jars, pinned there. Only what it reads is
+# copied before it, so that it is not run again when something else changes. The broker has an image of its own.
+COPY Makefile pyproject.toml requirements.txt ./
+COPY include/fencepost/__init__.py include/fencepost/__init__.py
+COPY include/fencepost/local include/fencepost/local
+RUN make setup PYTHON=python3.11 \
+    && rm -rf jars/cache jars/kafka ~/.cache
+
+COPY . .
+USER fencepost

@@ -1,0 +1,171 @@
+"""The compose files, checked without an engine; and each check, seen to find what it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fencepost.local.airflow import COMPONENTS, AirflowPlan, Folders
+from fencepost.local.broker import PROPERTIES
+from fencepost.local.credentials import Credentials
+from fencepost.local.state import State
+from static.compose_check import Files, problems
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = Files.of(ROOT)
+# Where compose has to differ: names of hosts, places of files, and secrets.
+ELSEWHERE = {
+    ("core", "dags_folder"),
+    ("core", "plugins_folder"),
+    ("core", "fernet_key"),
+    ("core", "execution_api_server_url"),
+    ("core", "simple_auth_manager_passwords_file"),
+    ("database", "sql_alchemy_conn"),
+    ("logging", "base_log_folder"),
+    ("api", "host"),
+    ("api", "port"),
+    ("api", "base_url"),
+    ("api", "secret_key"),
+    ("api_auth", "jwt_secret"),
+}
+
+
+def test_nothing_is_wrong_with_the_compose_files() -> None:
+    assert problems(FILES) == []
+
+
+def environment(service: str) -> dict[str, str]:
+    return dict(FILES.model["services"][service]["environment"])
+
+
+def test_airflow_is_set_up_as_in_the_local_stack(tmp_path: Path) -> None:
+    credentials = Credentials(*["x"] * 7)
+    plan = AirflowPlan(State(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", Folders.default())
+    local = {(section, name): value for section, names in plan.settings().items() for name, value in names.items()}
+    compose = {
+        (match.group(1).lower(), match.group(2).lower()): value
+        for variable, value in environment("airflow-scheduler").items()
+        if (match := re.fullmatch(r"AIRFLOW__([A-Z_]+?)__(\w+)", variable))
+    }
+    assert compose.keys() == local.keys()
+    assert {k: v for k, v in compose.items() if k not in ELSEWHERE} == {
+        k: v for k, v in local.items() if k not in ELSEWHERE
+    }
+
+
+def test_every_airflow_component_is_a_service_with_the_same_settings_and_command() -> None:
+    services = FILES.model["services"]
+    assert {name.removeprefix("airflow-") for name in services if name.startswith("airflow-")} == {*COMPONENTS, "init"}
+    for component, command in COMPONENTS.items():
+        assert services[f"airflow-{component}"]["command"] == ["airflow", *command]
+        assert environment(f"airflow-{component}") == environment("airflow-scheduler")
+
+
+def test_the_broker_is_set_up_as_the_local_one_wherever_both_say_something() -> None:
+    compose = {
+        name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in environment("kafka").items()
+    }
+    both = compose.keys() & PROPERTIES.keys() - {"node.id"}
+    assert len(both) >= 9
+    assert {name: compose[name] for name in both} == {name: PROPERTIES[name] for name in both}
+
+
+def test_tasks_reach_the_services_of_the_network_and_not_their_own_container() -> None:
+    settings = environment("airflow-scheduler")
+    services = FILES.model["services"]
+    master = json.loads(settings["AIRFLOW_CONN_SPARK_DEFAULT"])["host"]
+    assert master == settings["FENCEPOST_SPARK_MASTER"] == services["spark-worker"]["command"][-1]
+    assert f"INTERNAL://{settings['KAFKA_BOOTSTRAP']}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"]
+    assert settings["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"].startswith("http://airflow-api-server:8080/")
+
+
+COMPOSE_BREAKS = [
+    ("    restart: unless-stopped\n", "    restart: unless-stoped\n", "restart policy"),
+    ("    stop_grace_period: 1m", "    stop_grace_perod: 1m", "unknown field"),
+    ("image: postgres:17-bookworm", "image: postgres", "image with its version"),
+    ("image: postgres:17-bookworm", "image: postgres:latest", "names no version"),
+    ("image: apache/kafka:4.3.0", "image: apache/kafka:4.2.0", "wanted version"),
+    ("  image: fencepost:local", "  image: fencepost:other", "same packages"),
+    ("kafka: {condition: service_healthy}", "kafka: {}", "without a condition"),
+    ("kafka: {condition: service_healthy}", "kafak: {condition: service_healthy}", "no service"),
+    (
+        "airflow-init: {condition: service_completed_successfully}",
+        "airflow-init: {condition: service_healthy}",
+        "health",
+    ),
+    ("kafka: {condition: service_healthy}", "kafka: {condition: service_completed_successfully}", "does not fit"),
+    ("127.0.0.1:${FENCEPOST_KAFKA_PORT:-9092}:9092", "${FENCEPOST_KAFKA_PORT:-9092}:9092", "127.0.0.1"),
+    ("127.0.0.1:${FENCEPOST_AIRFLOW_PORT:-8080}:8080", "0.0.0.0:8080:8080", "127.0.0.1"),
+    ("    healthcheck: *spark-health\n", "", "no health check"),
+    ("      interval: 5s", "      interval: often", "no duration"),
+    ("test: [CMD, pg_isready", "test: [pg_isready", "begins with CMD"),
+    ("      - kafka:/var/lib/kafka/data", "      - kafak:/var/lib/kafka/data", "not declared"),
+    ("      - kafka:/var/lib/kafka/data", "      - ./nowhere:/var/lib/kafka/data", "not in the repository"),
+    ("/opt/fencepost/dags", "/opt/fencepost/dag", "dag is not in the repository"),
+    ("${FENCEPOST_POSTGRES_PASSWORD:?see .env.example}\n", "hunter2\n", "must be a variable"),
+    ("airflow:${FENCEPOST_POSTGRES_PASSWORD:?see .env.example}@", "airflow:hunter2@", "holds a password"),
+    ("${FENCEPOST_AIRFLOW_JWT_SECRET:?see .env.example}", "${FENCEPOST_AIRFLOW_JWT_SECRET}", "required"),
+    ("${FENCEPOST_AIRFLOW_JWT_SECRET:?see .env.example}", "${FENCEPOST_AIRFLOW_JWT_SECRET:-x}", "required"),
+    ('KAFKA_NODE_ID: "1"', "KAFKA_NODE_ID: s3cr3tS3cr3tS3cr3tS3cr3t", "looks like a key"),
+    ('KAFKA_NODE_ID: "1"', "KAFKA_NODE_ID: 1", "quote it"),
+    ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "${FENCEPOST_CORES:-2}", "FENCEPOST_CORES is not documented"),
+    ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "2", "which nothing uses"),
+    ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "${FENCEPOST_SPARK_WORKER_CORES:-3}", "documented as '2'"),
+    ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "${FENCEPOST_SPARK_WORKER_CORES}", "empty in silence"),
+    (
+        "AIRFLOW__CORE__EXECUTOR: LocalExecutor",
+        'AIRFLOW__CORE__EXECUTOR: LocalExecutor\n    AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS: "True"',
+        "everybody",
+    ),
+    ("NOT RUN YET", "Tested", "has not been run"),
+    ("name: fencepost\n", "nane: fencepost\n", "unknown top-level field nane"),
+]
+OTHER_BREAKS = [
+    ("dockerfile", "COPY Makefile", "COPY Makefille", "Makefille is not in the repository"),
+    ("dockerfile", "python:3.11-slim", "python:3.12-slim", "base image"),
+    ("dockerfile", "openjdk-17", "openjdk-21", "no Java 17"),
+    ("dockerfile", "RUN make setup PYTHON=python3.11", "RUN pip install pyspark==4.1.0", "beside requirements.txt"),
+    ("dockerfile", "RUN make setup PYTHON=python3.11", "RUN true", "make setup"),
+    ("dockerignore", "!Makefile", "", "kept out of the image"),
+    ("dockerignore", "\n*\n", "\n", "lets .env into the image"),
+    ("env_example", "FENCEPOST_AIRFLOW_JWT_SECRET=", "FENCEPOST_AIRFLOW_JWT_SECRET=abc", "everybody's own"),
+    ("requirements", "pyspark-client==", "pyspark-client==9.", "two versions"),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"), COMPOSE_BREAKS, ids=[new.strip()[:50] for _, new, _ in COMPOSE_BREAKS]
+)
+def test_a_broken_compose_file_is_found(old: str, new: str, message: str) -> None:
+    assert old in FILES.compose
+    found = problems(replace(FILES, compose=FILES.compose.replace(old, new)))
+    assert any(message in problem for problem in found), found
+
+
+@pytest.mark.parametrize(("field", "old", "new", "message"), OTHER_BREAKS, ids=[b[3] for b in OTHER_BREAKS])
+def test_a_broken_file_beside_it_is_found(field: str, old: str, new: str, message: str) -> None:
+    text = getattr(FILES, field)
+    assert old in text
+    found = problems(replace(FILES, **{field: text.replace(old, new)}))
+    assert any(message in problem for problem in found), found
+
+
+def _has_compose() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _has_compose(), reason="docker compose is not installed")
+def test_docker_compose_accepts_the_file() -> None:
+    required = dict.fromkeys(re.findall(r"^(\w+)=$", FILES.env_example, re.MULTILINE), "x")
+    command = ["docker", "compose", "--file", str(ROOT / "docker-compose.yaml"), "config", "--quiet"]
+    done = subprocess.run(command, env={**os.environ, **required}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
