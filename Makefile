@@ -17,7 +17,6 @@ help: ## list the targets
 .PHONY: setup
 setup: ## virtual environment, pinned packages, jars (again: only what changed)
 	@include/fencepost/local/setup.sh "$(VENV)" "$(PYTHON)"
-	@$(BIN)/python -m fencepost.local.jars
 
 .PHONY: demo
 demo: setup ## start everything, load real flights, run three days through Airflow

@@ -145,6 +145,8 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path) -> None:
         (out / "resolved.json").write_text(json.dumps(record, indent=2, sort_keys=True))
         shutil.rmtree(folder, ignore_errors=True)
         out.rename(folder)
+    # It has served; after a failure it stays, so that the next try fetches only what is missing.
+    shutil.rmtree(cache)
 
 
 def ensure(state: State, jar_sets: Sequence[JarSet] = (BROKER, CONNECTOR)) -> list[JarSet]:

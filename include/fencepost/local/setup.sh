@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment VENV from the pinned requirements.txt. A second run costs
+# Makes the virtual environment VENV from the pinned requirements.txt, and resolves the jars. A second run costs
 # nothing: the stamp holds the hash of everything that went in.
 # Usage: setup.sh VENV PYTHON
 set -euo pipefail
@@ -30,7 +30,7 @@ wanted=$({
     cat requirements.txt pyproject.toml "${BASH_SOURCE[0]}"
 } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'import fencepost' 2>/dev/null; then
-    exit 0
+    exec "$venv/bin/python" -m fencepost.local.jars 9>&-
 fi
 
 rm -f "$stamp"
@@ -49,6 +49,12 @@ export VIRTUAL_ENV=$PWD/$venv
     --no-build-isolation-package fencepost 9>&- ||
     fail "could not install requirements.txt: see above. If a download failed, run again"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
-# it. It is a matter of speed alone, and a few packages ship templates that do not compile.
-"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- || true
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars meanwhile
+# wait for the network.
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- &
+compiling=$!
+resolved=0
+"$venv/bin/python" -m fencepost.local.jars 9>&- || resolved=$?
+wait "$compiling" || true
 echo "$wanted" >"$stamp"
+exit "$resolved"
