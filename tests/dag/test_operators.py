@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ class FakeStep:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch, result: StepResult) -> FakeStep:
     """Both steps, faked."""
+    monkeypatch.setattr("fencepost.airflow.operators.AT_ONCE", timedelta(seconds=0.2))
+    monkeypatch.setattr("fencepost.airflow.operators.LOOK_AGAIN", 0.1)
     step = FakeStep(result)
     monkeypatch.setattr("fencepost.plan.plan_batch", step)
     monkeypatch.setattr("fencepost.advance.advance_batch", step)
@@ -59,6 +62,15 @@ def test_plan_does_nothing_while_it_waits(steps: FakeStep, pipeline: Pipeline, c
     waiting = context_of(("before", "running", "running", "scheduled"))
     assert PlanOperator(task_id="plan", pipeline=pipeline).poke(waiting) is False
     assert steps.calls == []
+
+
+def test_plan_goes_on_at_once_when_its_turn_comes(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = iter(["the earlier run is running", None])
+    monkeypatch.setattr("fencepost.airflow.operators.waits_for", lambda context: next(reasons))
+    assert PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of())
+    assert len(steps.calls) == 1
 
 
 def test_plan_waits_for_a_free_lane_without_using_up_retries(

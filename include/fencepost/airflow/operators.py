@@ -6,12 +6,13 @@ backfill of the same interval all mean the same batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseOperator, BaseSensorOperator, DagRunState, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 # How long a plan waits for its turn. Then it fails, so that its run does not hold a place for ever.
 PATIENCE = timedelta(days=1)
-# Waits in a row after which an earlier run that is still queued is taken to be kept back by this one.
-QUEUED_PATIENCE = 3
+# It looks again every second or two in its own process, since most plans before it take no longer, ...
+AT_ONCE = timedelta(seconds=20)
+LOOK_AGAIN = 1.5  # seconds
+# ... and then gives its slot back and comes again. Not sooner: the scheduler may hear of the end of the last look only
+# after it has queued the next, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
+COME_AGAIN = timedelta(seconds=30)
 
 PLANNED = {"success", "skipped"}
 NOT_PLANNED = {"failed", "upstream_failed"}
@@ -67,33 +72,39 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
 class PlanOperator(BaseSensorOperator):
     """Freeze the interval's batch, once every earlier run of the DAG has frozen its own.
 
-    A plan that overtook an earlier one would take that interval's records into its own batch.
-    `depends_on_past` would keep the order too, but Airflow then refuses a backfill of "Missing Runs"
-    (`_validate_backfill_params` in airflow/models/backfill.py). So the plan waits as a sensor in reschedule
-    mode does: it holds no slot of the worker and no retry. It waits for a free lane in the same way.
+    A plan that overtook an earlier one would take that interval's records into its own batch. `depends_on_past` would
+    keep the order too, but Airflow then refuses a backfill of "Missing Runs" (`_validate_backfill_params` in
+    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: a long wait takes neither a slot nor a
+    retry. It waits for a free lane in the same way.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(mode="reschedule", poke_interval=5, timeout=PATIENCE, **kwargs)
+        super().__init__(mode="reschedule", poke_interval=COME_AGAIN, timeout=PATIENCE, **kwargs)
         self.pipeline = pipeline
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Plan, or say what is waited for."""
-        from fencepost.plan import plan_batch
-
         interval, params = interval_of(context), dict(context["params"])
         self.log.info("interval %s, params %s", interval, params)
+        give_back = time.monotonic() + AT_ONCE.total_seconds()
+        while isinstance(answer := self._plan_in_turn(context, interval, bool(params["reprocess"])), str):
+            if time.monotonic() > give_back:
+                self.log.info("not yet: %s", answer)
+                return False
+            time.sleep(LOOK_AGAIN)
+        return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
+
+    def _plan_in_turn(self, context: Context, interval: Interval, reprocess: bool) -> StepResult | str:
+        from fencepost.plan import plan_batch
+
         reason = waits_for(context)
-        if reason is None:
-            with airflow_errors():
-                try:
-                    result = plan_batch(self.pipeline, interval, reprocess=bool(params["reprocess"]))
-                except NoFreeLane as error:
-                    reason = str(error)
-                else:
-                    return PokeReturnValue(is_done=True, xcom_value=report(self.log, result))
-        self.log.info("not yet: %s", reason)
-        return False
+        if reason is not None:
+            return reason
+        with airflow_errors():
+            try:
+                return plan_batch(self.pipeline, interval, reprocess=reprocess)
+            except NoFreeLane as error:
+                return str(error)
 
 
 class AdvanceOperator(BaseOperator):
@@ -132,11 +143,11 @@ def waits_for(context: Context) -> str | None:
                 "this batch. Clear it with the option Future, which takes this run along; or, if its records "
                 "shall fall into this batch, mark it as success and clear this task."
             )
-        state = ti.get_dagrun_state(ti.dag_id, earlier.run_id)
-        if state in {"queued", "running"}:
-            if state == "queued" and context["task_reschedule_count"] >= QUEUED_PATIENCE:
+        state = DagRunState(ti.get_dagrun_state(ti.dag_id, earlier.run_id))
+        if state in {DagRunState.QUEUED, DagRunState.RUNNING}:
+            if state is DagRunState.QUEUED and context["task_reschedule_count"]:  # it is not only about to start
                 _refuse_if_it_keeps_back(context, earlier.run_id)
-            return f"the earlier run {earlier.run_id} is {state} and has not planned yet"
+            return f"the earlier run {earlier.run_id} is {state.value} and has not planned yet"
         before = earlier.logical_date
     return None
 
