@@ -66,8 +66,7 @@ def judge(
     missing = [e.title for i, e in declared.items() if i not in by_index]
     if missing:
         return Outcome.UNDETERMINED, (
-            f"{_count(len(declared))} declared and only {len(by_index)} evaluated; "
-            f"without a result: {_named(missing)}."
+            f"{_count(len(declared))} declared and only {len(by_index)} evaluated; without a result: {_named(missing)}."
         )
     # 4.
     failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]

@@ -58,13 +58,7 @@ class Declared(Frozen):
         names: list[str] = []
         for key in ("column", "column_A", "column_B", "column_list"):
             value = self.kwargs.get(key)
-            names += (
-                [str(v) for v in value]
-                if isinstance(value, list)
-                else [str(value)]
-                if value is not None
-                else []
-            )
+            names += [str(v) for v in value] if isinstance(value, list) else [str(value)] if value is not None else []
         return f"{self.type}({', '.join(names)})" if names else self.type
 
 
@@ -93,9 +87,7 @@ def load_suite(file: Path) -> Suite:
     raw = read_yaml(file)
     if not isinstance(raw, dict) or set(raw) != {"expectations"}:
         found = ", ".join(map(str, raw)) if isinstance(raw, dict) else _shown(raw)
-        raise SettingsError(
-            f"{file}: expected a mapping with one field, expectations (found {found or 'nothing'})."
-        )
+        raise SettingsError(f"{file}: expected a mapping with one field, expectations (found {found or 'nothing'}).")
     entries = raw["expectations"]
     if not isinstance(entries, list):
         raise SettingsError(f"{file}: expectations: expected a list (found {_shown(entries)}).")
@@ -122,19 +114,13 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
         if field not in FIELDS:
             near = get_close_matches(str(field), FIELDS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(
-                f"{where}.{field}: unknown field; allowed here are {', '.join(FIELDS)}{hint}."
-            )
+            raise SettingsError(f"{where}.{field}: unknown field; allowed here are {', '.join(FIELDS)}{hint}.")
     kind = entry.get("type")
     if not isinstance(kind, str) or not kind.startswith("expect_"):
-        raise SettingsError(
-            f"{where}.type: expected the name of an expectation, expect_... (found {_shown(kind)})."
-        )
+        raise SettingsError(f"{where}.type: expected the name of an expectation, expect_... (found {_shown(kind)}).")
     severity = entry.get("severity", Severity.CRITICAL.value)
     if severity not in list(Severity):
-        raise SettingsError(
-            f"{where}.severity: allowed are {', '.join(Severity)} (found {_shown(severity)})."
-        )
+        raise SettingsError(f"{where}.severity: allowed are {', '.join(Severity)} (found {_shown(severity)}).")
     description = entry.get("description", "")
     if not isinstance(description, str):
         raise SettingsError(f"{where}.description: expected a text (found {_shown(description)}).")
@@ -143,9 +129,7 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
         raise SettingsError(f"{where}.kwargs: expected a mapping (found {_shown(kwargs)}).")
     plain = {_name(k, where): _plain(v, f"{where}.kwargs.{k}") for k, v in kwargs.items()}
     _refuse_what_cannot_fail(kind, plain, f"{where}.kwargs")
-    return Declared(
-        index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain
-    )
+    return Declared(index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain)
 
 
 def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
@@ -154,30 +138,22 @@ def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str
         if name in kwargs:
             raise SettingsError(f"{where}.{name}: not allowed: {reason}.")
     mostly = kwargs.get("mostly")
-    if "mostly" in kwargs and (
-        isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 < mostly <= 1
-    ):
+    if "mostly" in kwargs and (isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 < mostly <= 1):
         raise SettingsError(
             f"{where}.mostly: allowed is a number above 0 and up to 1, the share of non-null rows that must "
             f"hold (found {_shown(mostly)})."
         )
     bounds = [kwargs.get("min_value"), kwargs.get("max_value")]
     if kind.endswith("_between") and "quantile" not in kind and bounds == [None, None]:
-        raise SettingsError(
-            f"{where}: min_value, max_value or both are required; without them every value passes."
-        )
+        raise SettingsError(f"{where}: min_value, max_value or both are required; without them every value passes.")
     for name in LISTS:
         value = kwargs.get(name)
         if name in kwargs and (not isinstance(value, list) or not value):
-            raise SettingsError(
-                f"{where}.{name}: expected a list with at least one value (found {_shown(value)})."
-            )
+            raise SettingsError(f"{where}.{name}: expected a list with at least one value (found {_shown(value)}).")
     values = kwargs.get("value_set")
     if isinstance(values, list) and any(v is None for v in values):
         # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
-        raise SettingsError(
-            f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway."
-        )
+        raise SettingsError(f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway.")
 
 
 def _plain(value: Any, where: str) -> JsonValue:
@@ -189,14 +165,10 @@ def _plain(value: Any, where: str) -> JsonValue:
     if isinstance(value, list | set | tuple):
         return [_plain(v, f"{where}.{i}") for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise SettingsError(
-            f"{where}: {value} is not a number that can be compared; leave the bound out instead."
-        )
+        raise SettingsError(f"{where}: {value} is not a number that can be compared; leave the bound out instead.")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise SettingsError(
-        f"{where}: expected text, number, boolean, date, list or mapping (found {_shown(value)})."
-    )
+    raise SettingsError(f"{where}: expected text, number, boolean, date, list or mapping (found {_shown(value)}).")
 
 
 def _name(key: object, where: str) -> str:

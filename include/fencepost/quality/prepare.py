@@ -1,0 +1,247 @@
+"""From a declared expectation to what each engine is asked: checked against the columns, in their units.
+
+Whatever the two engines would take differently is settled or refused here, before any record is read, so a mistake
+in a suite gets the same clear sentence on every batch, whichever engine it would have run on. All pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from difflib import get_close_matches
+from typing import Literal
+
+from pydantic import JsonValue
+
+from fencepost.model import Frozen
+from fencepost.quality.catalogue import ONE_ENGINE_ONLY, PROVEN, Entry, Kind, Scope
+from fencepost.quality.suite import Declared
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COLUMN_NAMES = ("column", "column_A", "column_B", "column_list")
+REGEXES = ("regex", "regex_list")
+
+
+class NotEvaluable(ValueError):
+    """The expectation cannot be evaluated on this batch's columns; the message says why and what to do."""
+
+
+class Prepared(Frozen):
+    """One expectation, ready. `condition` is its row_condition (Spark SQL); `entry` is None for unproven types."""
+
+    declared: Declared
+    entry: Entry | None
+    columns: tuple[str, ...]
+    condition: str | None
+    for_pandas: dict[str, JsonValue]
+    for_spark: dict[str, JsonValue]
+
+    @property
+    def scope(self) -> Scope | None:
+        """What it looks at; None when nothing is known of the type."""
+        return self.entry.scope if self.entry else None
+
+
+def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto", "pandas", "spark"]) -> Prepared:
+    """Check one expectation against the columns and translate its arguments.
+
+    Raises:
+        NotEvaluable: the type is not proven, or an argument does not fit the columns.
+    """
+    entry = PROVEN.get(declared.type)
+    if entry is None and (engine == "auto" or not _exists_on(declared.type, engine)):
+        raise NotEvaluable(_why_not(declared.type))
+    kwargs = dict(declared.kwargs)
+    condition = kwargs.pop("row_condition", None)
+    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
+        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
+    columns = _columns(kwargs)
+    if entry is None:
+        _refuse_unknown_columns(columns, kinds)
+        return Prepared(
+            declared=declared, entry=None, columns=columns, condition=condition, for_pandas=kwargs, for_spark=kwargs
+        )
+    if entry.scope is Scope.SCHEMA:
+        if condition is not None:
+            raise NotEvaluable(f"{declared.type} looks at columns, not at records: it takes no row_condition")
+        if "type_" in kwargs and not isinstance(kwargs["type_"], str):
+            raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
+        return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
+    _refuse_unknown_columns(columns, kinds)
+    _check_kinds(declared.type, entry, columns, kinds)
+    _check_ignored_rows(entry, kwargs)
+    if kwargs.get("allow_relative_error"):
+        raise NotEvaluable("allow_relative_error is not allowed: quantiles are exact on both engines")
+    if "strftime_format" in kwargs:
+        _check_strftime(kwargs["strftime_format"])
+    for name in entry.values:
+        if kwargs.get(name) is not None:
+            kwargs[name] = _in_units(kwargs[name], kinds[columns[0]], f"{columns[0]}", name)
+    return Prepared(
+        declared=declared,
+        entry=entry,
+        columns=columns,
+        condition=condition,
+        for_pandas={k: _regexes(v, python_regex) if k in REGEXES else v for k, v in kwargs.items()},
+        for_spark={k: _regexes(v, java_regex) if k in REGEXES else v for k, v in kwargs.items()},
+    )
+
+
+def _exists_on(name: str, engine: str) -> bool:
+    """Whether an unproven type may be tried on an engine that was named: not known to be missing there."""
+    return name not in ONE_ENGINE_ONLY or (engine == "pandas" and "engine: pandas" in ONE_ENGINE_ONLY[name])
+
+
+def _why_not(name: str) -> str:
+    if name in ONE_ENGINE_ONLY:
+        return f"{name} cannot be used: {ONE_ENGINE_ONLY[name]}"
+    near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return (
+        f"{name} is unknown, or not known to give one answer on pandas and on Spark{hint} "
+        "A type of Great Expectations beyond those needs its engine named (quality.engine: pandas or spark)"
+    )
+
+
+def unknown_type(name: str) -> str:
+    """What to say of a type nobody knows."""
+    near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
+    return f"unknown expectation type {name}; " + (f"did you mean {' or '.join(near)}?" if near else "see the README")
+
+
+def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    found: list[str] = []
+    for name in COLUMN_NAMES:
+        value = kwargs.get(name)
+        for column in value if isinstance(value, list) else [value]:
+            if isinstance(column, str):
+                found.append(column)
+            elif column is not None:
+                raise NotEvaluable(f"{name}: a column is named by a text; found {column!r}")
+    return tuple(found)
+
+
+def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
+    for column in columns:
+        if column not in kinds:
+            near = get_close_matches(column, kinds, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(kinds)}"
+            raise NotEvaluable(f"there is no column {column}; {hint}")
+        if not re.fullmatch(r"\w+", column):
+            raise NotEvaluable(f"column {column!r}: a checked column's name holds letters, digits and _ only")
+
+
+def _check_kinds(name: str, entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
+    for column in columns:
+        if kinds[column] not in entry.kinds:
+            takes = " or ".join(sorted(entry.kinds))
+            raise NotEvaluable(
+                f"{name} takes columns of {takes}; {column} is {kinds[column]}. Cast it in the transform"
+            )
+    found = {kinds[column] for column in columns}
+    if entry.alike and len(found) > 1:
+        listed = ", ".join(f"{c} is {kinds[c]}" for c in columns)
+        raise NotEvaluable(f"{name} compares columns of one kind; {listed}. Cast one of them in the transform")
+
+
+def _check_ignored_rows(entry: Entry, kwargs: Mapping[str, JsonValue]) -> None:
+    declared = kwargs.get("ignore_row_if", entry.ignore_row_if[0] if entry.ignore_row_if else None)
+    if entry.ignore_row_if and (declared not in entry.ignore_row_if or declared is None):
+        allowed = " or ".join(str(name) for name in entry.ignore_row_if if name)
+        raise NotEvaluable(f"pandas and Spark treat nulls here alike only with ignore_row_if: {allowed}")
+
+
+def _check_strftime(template: JsonValue) -> None:
+    try:
+        datetime.strptime(datetime.now(UTC).strftime(str(template)), str(template))  # noqa: DTZ007
+    except ValueError as error:
+        raise NotEvaluable(f"strftime_format {template!r} cannot be parsed with: {error}") from None
+
+
+def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue:
+    """A bound or set value in the units the column has for Great Expectations: days and microseconds for times."""
+    if isinstance(value, list):
+        return [_in_units(one, kind, column, name) for one in value]
+    wrong = NotEvaluable(f"{name}: {value!r} is not a {kind}, which column {column} is")
+    if kind is Kind.TEXT and isinstance(value, str):
+        return value
+    if kind is Kind.BOOLEAN and isinstance(value, bool):
+        return value
+    if kind in (Kind.INTEGER, Kind.NUMBER) and isinstance(value, int | float) and not isinstance(value, bool):
+        if name != "value_set":
+            return _exact(value, name)
+        if kind is Kind.NUMBER:
+            return value
+        if float(value).is_integer():
+            return int(value)
+        raise wrong
+    if kind is Kind.DATE and isinstance(value, str):
+        try:
+            return (date.fromisoformat(value) - EPOCH.date()).days
+        except ValueError:
+            raise wrong from None
+    if kind is Kind.TIMESTAMP and isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise wrong from None
+        aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return (aware - EPOCH) // timedelta(microseconds=1)
+    raise wrong
+
+
+def _exact(bound: int | float, name: str) -> int | float:
+    """Great Expectations makes a double of every bound; beyond 2**53 the engines round it differently."""
+    if isinstance(bound, int) and abs(bound) > 2**53:
+        raise NotEvaluable(f"{name}: {bound} lies beyond 2**53, where Great Expectations cannot compare exactly")
+    return bound
+
+
+def shown(value: object, kind: Kind) -> object:
+    """A value in the column's units as a person reads it: the reverse of the units for dates and times."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    try:
+        if kind is Kind.DATE:
+            return (EPOCH.date() + timedelta(days=int(value))).isoformat()
+        if kind is Kind.TIMESTAMP:
+            return (EPOCH + timedelta(microseconds=int(value))).isoformat().replace("+00:00", "Z")
+    except OverflowError:  # Spark's years go beyond Python's 9999
+        return value
+    return int(value) if kind is Kind.INTEGER and float(value).is_integer() else value
+
+
+def _regexes(value: JsonValue, translate: Callable[[str], str]) -> JsonValue:
+    if isinstance(value, list):
+        return [_regexes(one, translate) for one in value]
+    if not isinstance(value, str):
+        raise NotEvaluable(f"a regex is a text; found {value!r}")
+    return translate(value)
+
+
+LEADING_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+
+
+def python_regex(pattern: str) -> str:
+    r"""The pattern for Python, read as Java reads it: \d, \w, \s and \b mean ASCII."""
+    flags, rest = _split(pattern)
+    return f"(?a{flags}:{rest})"
+
+
+def java_regex(pattern: str) -> str:
+    """The pattern for Spark, read as Python reads it: only a newline ends a line."""
+    flags, rest = _split(pattern)
+    return f"(?d{flags}:{rest})"
+
+
+def _split(pattern: str) -> tuple[str, str]:
+    found = LEADING_FLAGS.match(pattern)
+    flags, rest = (found.group(1), pattern[found.end() :]) if found else ("", pattern)
+    if set(flags) - set("imsx") or "(?P" in rest:
+        raise NotEvaluable(f"regex {pattern!r}: only what Python and Java share: flags i m s x, no (?P...) groups")
+    try:
+        re.compile(f"(?a{flags}:{rest})")
+    except re.error as error:
+        raise NotEvaluable(f"regex {pattern!r} is not valid: {error}") from None
+    return flags, rest

@@ -1,0 +1,41 @@
+"""Unexpected records as a report shows them: coordinates in Kafka, the key, and the values that were looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fencepost.quality.catalogue import Kind
+from fencepost.quality.checks import SampleRow
+from fencepost.quality.prepare import shown
+
+LONGEST = 300  # characters of a key or value that a report holds
+
+
+def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> SampleRow:
+    """One record of the prepared frame as a sample row."""
+    key, is_hex = _key(record["_key"])
+    return SampleRow(
+        topic=record["_topic"],
+        partition=record["_partition"],
+        offset=record["_offset"],
+        key=key,
+        key_is_hex=is_hex,
+        values={name: cut(shown(record[name], kinds[name])) for name in columns},
+    )
+
+
+def cut(value: Any) -> Any:
+    """A text no longer than a report can bear; what was cut says how long it was."""
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{value[:LONGEST]}… ({len(value):,} characters)"
+    return value
+
+
+def _key(key: bytes | bytearray | None) -> tuple[str | None, bool]:
+    if key is None:
+        return None, False
+    try:
+        return cut(bytes(key).decode("utf-8")), False
+    except UnicodeDecodeError:
+        return cut(bytes(key).hex()), True
