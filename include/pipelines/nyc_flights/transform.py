@@ -6,11 +6,20 @@ import csv
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-AIRLINES = "carrier string, airline string"
-AIRCRAFT = "tailnum string, manufacturer string, model string, built int, seats int"
+AIRLINES = pa.schema({"carrier": pa.string(), "airline": pa.string()})
+AIRCRAFT = pa.schema(
+    {
+        "tailnum": pa.string(),
+        "manufacturer": pa.string(),
+        "model": pa.string(),
+        "built": pa.int32(),
+        "seats": pa.int32(),
+    }
+)
 
 
 def transform(flights: DataFrame) -> DataFrame:
@@ -21,8 +30,9 @@ def transform(flights: DataFrame) -> DataFrame:
     the clock, the session's time zone or other rows.
     """
     spark = flights.sparkSession
-    airlines = spark.createDataFrame(read_airlines(), AIRLINES)
-    aircraft = spark.createDataFrame(read_aircraft(), AIRCRAFT)
+    # Arrow tables become part of the plan; lists of rows would cost a Spark job each before they are broadcast.
+    airlines = spark.createDataFrame(read_airlines())
+    aircraft = spark.createDataFrame(read_aircraft())
     return (
         flights.join(F.broadcast(airlines), "carrier", "left")
         .join(F.broadcast(aircraft), "tailnum", "left")
@@ -56,27 +66,25 @@ def delay_bucket() -> Column:
     )
 
 
-def read_airlines() -> list[tuple[str, str]]:
-    """(carrier, name) of the 16 airlines."""
-    rows = [(row["carrier"], row["name"]) for row in _table("airlines.csv")]
-    _refuse_doubled("airlines.csv", [carrier for carrier, _ in rows])
-    return rows
+def read_airlines() -> pa.Table:
+    """Code and name of the 16 airlines."""
+    rows = [{"carrier": row["carrier"], "airline": row["name"]} for row in _table("airlines.csv")]
+    _refuse_doubled("airlines.csv", [row["carrier"] for row in rows])
+    return pa.Table.from_pylist(rows, AIRLINES)
 
 
-def read_aircraft() -> list[tuple[str, str, str, int | None, int]]:
-    """(tail number, manufacturer, model, year built, seats) of the 3,322 aircraft the register knew."""
+def read_aircraft() -> pa.Table:
+    """The 3,322 aircraft the register knew; the year they were built is null for 70 of them."""
     rows = [
-        (
-            row["tailnum"],
-            row["manufacturer"],
-            row["model"],
-            None if row["year"] == "NA" else int(row["year"]),
-            int(row["seats"]),
-        )
+        {
+            **{name: row[name] for name in ("tailnum", "manufacturer", "model")},
+            "built": None if row["year"] == "NA" else int(row["year"]),
+            "seats": int(row["seats"]),
+        }
         for row in _table("planes.csv")
     ]
-    _refuse_doubled("planes.csv", [row[0] for row in rows])
-    return rows
+    _refuse_doubled("planes.csv", [str(row["tailnum"]) for row in rows])
+    return pa.Table.from_pylist(rows, AIRCRAFT)
 
 
 def _table(name: str) -> list[dict[str, str]]:
