@@ -74,10 +74,10 @@ def judge(
     warnings = [e.title for e in failed if e.severity is Severity.WARNING]
     errored = [r for r in by_index.values() if r.status not in (Status.PASSED, Status.FAILED)]
     if errored:
-        also = f" {len(critical)} critical failed besides." if critical else ""
+        also = f". Besides, {len(critical)} critical failed." if critical else "."
         return Outcome.UNDETERMINED, (
             f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
-            f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}.{also}"
+            f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
         )
     # 5.
     beside = f" Warnings: {_named(warnings)}." if warnings else ""
@@ -108,4 +108,4 @@ def _named(titles: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     first = text.strip().splitlines()[0] if text.strip() else "no reason given"
-    return (first if len(first) <= 200 else f"{first[:197]}...").rstrip(".")
+    return (first if len(first) <= 200 else f"{first[:197]}...").rstrip(".?")

@@ -64,12 +64,12 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
         )
     if entry.scope is Scope.SCHEMA:
         if condition is not None:
-            raise NotEvaluable(f"{declared.type} looks at columns, not at records: it takes no row_condition")
+            raise NotEvaluable("it looks at columns, not at records: it takes no row_condition")
         if "type_" in kwargs and not isinstance(kwargs["type_"], str):
             raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
         return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
     _refuse_unknown_columns(columns, kinds)
-    _check_kinds(declared.type, entry, columns, kinds)
+    _check_kinds(entry, columns, kinds)
     _check_ignored_rows(entry, kwargs)
     if kwargs.get("allow_relative_error"):
         raise NotEvaluable("allow_relative_error is not allowed: quantiles are exact on both engines")
@@ -95,11 +95,11 @@ def _exists_on(name: str, engine: str) -> bool:
 
 def _why_not(name: str) -> str:
     if name in ONE_ENGINE_ONLY:
-        return f"{name} cannot be used: {ONE_ENGINE_ONLY[name]}"
+        return f"this type cannot be used: {ONE_ENGINE_ONLY[name]}"
     near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return (
-        f"{name} is unknown, or not known to give one answer on pandas and on Spark{hint} "
+        f"the type is unknown, or not known to give one answer on pandas and on Spark{hint} "
         "A type of Great Expectations beyond those needs its engine named (quality.engine: pandas or spark)"
     )
 
@@ -107,7 +107,8 @@ def _why_not(name: str) -> str:
 def unknown_type(name: str) -> str:
     """What to say of a type nobody knows."""
     near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
-    return f"unknown expectation type {name}; " + (f"did you mean {' or '.join(near)}?" if near else "see the README")
+    hint = f"did you mean {' or '.join(near)}?" if near else "the README lists those that are proven"
+    return f"Great Expectations knows no such type; {hint}"
 
 
 def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
@@ -132,17 +133,15 @@ def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind])
             raise NotEvaluable(f"column {column!r}: a checked column's name holds letters, digits and _ only")
 
 
-def _check_kinds(name: str, entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
+def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
     for column in columns:
         if kinds[column] not in entry.kinds:
             takes = " or ".join(sorted(entry.kinds))
-            raise NotEvaluable(
-                f"{name} takes columns of {takes}; {column} is {kinds[column]}. Cast it in the transform"
-            )
+            raise NotEvaluable(f"it takes columns of {takes}; {column} is {kinds[column]}. Cast it in the transform")
     found = {kinds[column] for column in columns}
     if entry.alike and len(found) > 1:
         listed = ", ".join(f"{c} is {kinds[c]}" for c in columns)
-        raise NotEvaluable(f"{name} compares columns of one kind; {listed}. Cast one of them in the transform")
+        raise NotEvaluable(f"it compares columns of one kind; {listed}. Cast one of them in the transform")
 
 
 def _check_ignored_rows(entry: Entry, kwargs: Mapping[str, JsonValue]) -> None:

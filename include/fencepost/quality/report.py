@@ -1,16 +1,25 @@
-"""The report of one validation: what an operator reads first, as HTML, as JSON and as a few lines of text."""
+"""The report of one validation: what an operator reads first, as HTML, as JSON and as a few lines of text.
+
+HTML and JSON hold the same data. Both show values of a capped number of unexpected records: they belong where the
+output topic's own readers may look, and nowhere else. The lines of text hold coordinates only.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen
-from fencepost.quality.checks import Evaluation
+from fencepost.model import Batch, Frozen, Interval, Outcome
+from fencepost.quality.checks import CheckResult, Evaluation, Status
+from fencepost.quality.suite import Severity
 
 REPORT_VERSION = 1
+LISTED = 6  # checks that the lines of text name
+COORDINATES = 3  # records that they name of each
 
 
 class ReceiptCheck(Frozen):
@@ -40,6 +49,32 @@ class Report(Frozen):
     receipt_check: ReceiptCheck | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
 
+    @property
+    def next_step(self) -> str:
+        """What the reader is to do now, in one line."""
+        if self.evaluation.outcome is Outcome.PASSED:
+            return "Nothing to do: the advance step publishes this batch."
+        if self.receipt_check is not None and not self.receipt_check.agrees:
+            return (
+                f"The suite was not run. Find who else writes to {self.batch.plan.output_topic}, or why the transform "
+                "gives other rows on a retry; then clear write. The README says how."
+            )
+        if self.evaluation.outcome is Outcome.UNDETERMINED:
+            return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
+        if self.evaluation.rows == 0:
+            return (
+                "Is an empty batch right? Then set quality.empty: pass and clear validate. "
+                "Else mend the source or the transform and clear write. The README says more."
+            )
+        return (
+            "Is the suite wrong? Mend expectations.yaml and clear validate. "
+            "Are the data wrong? Mend the transform and clear write. The README says more."
+        )
+
+    def in_order(self) -> tuple[CheckResult, ...]:
+        """All checks, first what decides the verdict: errored, failed critical, failed warning, passed."""
+        return tuple(sorted(self.evaluation.checks, key=lambda check: (rank(check), check.index)))
+
 
 class ReportFiles(NamedTuple):
     """Where a report was written."""
@@ -49,10 +84,82 @@ class ReportFiles(NamedTuple):
 
 
 def write_report(report: Report, folder: Path) -> ReportFiles:
-    """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically."""
-    raise NotImplementedError
+    """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
+
+    A report of the same number is replaced: whoever reads sees the old one or the new one, never half of one.
+    """
+    from fencepost.quality.report_html import render_html  # Jinja is needed here only
+
+    batch = report.batch
+    stem = f"revision-{batch.revision}-validation-{report.number}"
+    target = folder / batch.pipeline / str(batch.interval)
+    target.mkdir(parents=True, exist_ok=True)
+    files = ReportFiles(html=target / f"{stem}.html", json=target / f"{stem}.json")
+    _replace(files.json, report.model_dump_json(indent=2) + "\n")
+    _replace(files.html, render_html(report))
+    return files
 
 
 def render_plain(report: Report) -> str:
     """The verdict and what failed in 5 to 15 lines, for a terminal or a task log. Holds no record's values."""
-    raise NotImplementedError
+    batch, evaluation = report.batch, report.evaluation
+    lines = [
+        f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
+        f"revision {batch.revision}, validation {report.number}",
+        evaluation.reason,
+    ]
+    bad = [check for check in report.in_order() if check.status is not Status.PASSED]
+    lines += [f"  {_plain_check(check)}" for check in bad[:LISTED]]
+    if len(bad) > LISTED:
+        lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
+    if batch.written is not None:
+        lines.append(
+            f"records: {batch.written.rows_in:,} in, {batch.written.malformed:,} malformed dropped, "
+            f"{batch.written.rows:,} out"
+        )
+    if report.receipt_check is not None:
+        agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
+        lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
+    judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
+    took = f"{judged} of {len(evaluation.checks)} evaluated, on {evaluation.engine}, in {evaluation.seconds:.1f} s"
+    lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
+    return "\n".join(lines)
+
+
+def rank(check: CheckResult) -> int:
+    """0 for an errored check, then failed critical, failed warning, passed."""
+    if check.status is Status.FAILED:
+        return 1 if check.severity is Severity.CRITICAL else 2
+    return 0 if check.status is Status.ERRORED else 3
+
+
+def span(interval: Interval) -> str:
+    """The interval for a person: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
+    start, end = (f"{moment:%Y-%m-%d %H:%M}" for moment in (interval.start, interval.end))
+    return f"{start} to {end} UTC"
+
+
+def _plain_check(check: CheckResult) -> str:
+    mark = ("NOT EVALUATED", "FAILED", "warning")[rank(check)]
+    if check.status is Status.ERRORED:
+        return f"{mark}  {check.title}: {check.error.splitlines()[0] if check.error else 'no reason given'}"
+    if not check.unexpected_count:
+        return f"{mark}  {check.title}"
+    records = "1 record" if check.unexpected_count == 1 else f"{check.unexpected_count:,} records"
+    rows = [f"{row.topic}[{row.partition}]@{row.offset}" for row in check.sample]
+    where = ", ".join(rows[:COORDINATES]) + (", …" if check.unexpected_count > COORDINATES else "")
+    return f"{mark}  {check.title}: {records}" + (f", at {where}" if rows else "")
+
+
+def _replace(target: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
+        temporary = Path(part.name)
+        try:
+            part.write(text.encode("utf-8", "backslashreplace"))
+            part.flush()
+            os.fsync(part.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

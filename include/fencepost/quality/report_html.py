@@ -1,0 +1,101 @@
+"""The report as one HTML file that needs no network: nothing in it is loaded, and nothing runs.
+
+All data are escaped by Jinja, and characters that would reorder, hide or break a line are shown by their number.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import unicodedata
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from fencepost.model import Outcome
+from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.report import Report, rank, span
+
+TEMPLATE = "report.html.j2"
+CELL = 160  # characters of one value in a table
+SHOWN = 8  # unexpected records of a check that are not folded away
+FEW = 12  # rows a table has without being folded away
+WORDS = {Outcome.PASSED: "Passed", Outcome.REJECTED: "Rejected", Outcome.UNDETERMINED: "Undetermined"}
+RANKS = ("not evaluated", "critical failed", "warning", "passed")
+
+
+def render_html(report: Report) -> str:
+    """The whole page. Raises nothing for any data: what cannot be shown is shown by its number."""
+    plan, written = report.batch.plan, report.batch.written
+    checks = report.in_order()
+    ends = written.output_ends if written else plan.output_ends
+    return _template().render(
+        report=report,
+        batch=report.batch,
+        plan=plan,
+        written=written,
+        evaluation=report.evaluation,
+        word=WORDS[report.evaluation.outcome],
+        span=span(report.batch.interval),
+        checks=checks,
+        failed=[check for check in checks if check.status is not Status.PASSED],
+        counts=[(name, sum(rank(c) == i for c in checks)) for i, name in enumerate(RANKS)],
+        output_ranges=[(p, start, end) for p, (start, end) in enumerate(zip(plan.output_ends, ends, strict=False))],
+        few=FEW,
+        shown=SHOWN,
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    # Through importlib.resources, because executors and jobs import the package from a zip.
+    source = resources.files("fencepost.quality").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "visible": visible,
+        "cell": cell,
+        "number": lambda value: f"{value:,}",
+        "percent": percent,
+        "moment": lambda value: f"{value:%Y-%m-%d %H:%M:%S} UTC",
+        "rank": lambda check: RANKS[rank(check)],
+        "asked": asked,
+    }
+    return environment.from_string(source)
+
+
+def visible(value: object, longest: int | None = None) -> str:
+    """A text in which every character that draws nothing, or moves others about, is shown as `⟨U+202E⟩`."""
+    text = str(value)
+    cut = len(text) - longest if longest is not None and len(text) > longest else 0
+    shown = "".join(_shown(character) for character in (text[:longest] if cut else text))
+    return f"{shown}… (+{cut:,})" if cut else shown
+
+
+def cell(value: Any) -> str:
+    """A value as it stands in a table: text as it is, all else as JSON, cut to a cell's length."""
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return visible(text, CELL) if text else "(empty text)"
+
+
+def percent(value: float | None) -> str:
+    """`1.43 %`, with a space that does not break; what is more than nothing never reads as 0."""
+    if value is None:
+        return ""
+    return "< 0.01\u00a0%" if 0 < value < 0.01 else f"{value:.2f}\u00a0%"
+
+
+def asked(check: CheckResult) -> str:
+    """An expectation's arguments on one line, its columns left out: they stand in the title."""
+    columns = ("column", "column_A", "column_B", "column_list")
+    rest = {name: value for name, value in check.kwargs.items() if name not in columns}
+    return ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())
+
+
+def _shown(character: str) -> str:
+    # Controls, formats (bidirectional marks among them), surrogates, private and unassigned; line separators.
+    if character != " " and unicodedata.category(character)[0] in "CZ":
+        return "⏎" if character == "\n" else f"⟨U+{ord(character):04X}⟩"
+    return character

@@ -1,0 +1,207 @@
+"""Reports made by hand for tests: one for every verdict, one with many partitions, one with hostile data."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fencepost.model import Batch, Interval, Layout, OffsetRange, Outcome, Plan, Receipt, State, Written
+from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
+from fencepost.quality.gate import judge
+from fencepost.quality.report import ReceiptCheck, Report
+from fencepost.quality.suite import Declared, Severity, Suite
+
+NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
+DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
+
+
+def sample(offset: int, key: str | None = "N14228", is_hex: bool = False, **values: Any) -> SampleRow:
+    return SampleRow(
+        topic="flight_delays", partition=offset % 4, offset=offset, key=key, key_is_hex=is_hex, values=values
+    )
+
+
+def check(index: int, type_: str, status: Status = Status.PASSED, **fields: Any) -> CheckResult:
+    return CheckResult(**{"index": index, "type": type_, "severity": Severity.CRITICAL, "status": status, **fields})
+
+
+PASSING = (
+    check(
+        0,
+        "expect_column_values_to_not_be_null",
+        kwargs={"column": "carrier"},
+        element_count=842,
+        missing_count=0,
+        unexpected_count=0,
+        unexpected_percent=0.0,
+    ),
+    check(
+        1,
+        "expect_column_mean_to_be_between",
+        kwargs={"column": "dep_delay", "min_value": -5, "max_value": 60},
+        description="Delays are of the usual size",
+        observed=11.5489,
+    ),
+    check(2, "expect_table_row_count_to_be_between", kwargs={"min_value": 500, "max_value": 1500}, observed=842),
+    check(
+        3,
+        "expect_column_values_to_be_in_set",
+        kwargs={"column": "tail_colour", "value_set": ["red", "blue"]},
+        element_count=842,
+        missing_count=842,
+        unexpected_count=0,
+        no_value=True,
+    ),
+)
+FAILED_SET = check(
+    4,
+    "expect_column_values_to_be_in_set",
+    Status.FAILED,
+    description="Only carriers we know",
+    kwargs={"column": "carrier", "value_set": ["9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA"]},
+    element_count=842,
+    missing_count=0,
+    unexpected_count=27,
+    unexpected_percent=3.2067,
+    sample=tuple(sample(i, carrier=c) for i, c in zip(range(1040, 1060), "WNVXYVZZ" * 3, strict=False)),
+)
+FAILED_WARNING = check(
+    5,
+    "expect_column_values_to_be_between",
+    Status.FAILED,
+    severity=Severity.WARNING,
+    description="Plausible delays",
+    kwargs={"column": "dep_delay", "min_value": -60, "max_value": 600, "mostly": 0.999},
+    element_count=842,
+    missing_count=4,
+    unexpected_count=2,
+    unexpected_percent=0.2387,
+    sample=(sample(17, dep_delay=853), sample(911, key=None, dep_delay=1301)),
+)
+FAILED_MEDIAN = check(
+    6,
+    "expect_column_median_to_be_between",
+    Status.FAILED,
+    kwargs={"column": "arr_delay", "min_value": 0, "max_value": 30},
+    observed=-4.5,
+)
+ERRORED = check(
+    7,
+    "expect_column_values_to_be_in_sett",
+    Status.ERRORED,
+    severity=Severity.WARNING,
+    kwargs={"column": "origin", "value_set": ["EWR", "JFK", "LGA"]},
+    error="expect_column_values_to_be_in_sett is unknown; did you mean expect_column_values_to_be_in_set?",
+)
+EVIL = "<script>alert('x')</script>\u202egnp.exe\u202c\x00\x1b[31m\u2028line\nnext"
+HOSTILE = check(
+    4,
+    "expect_column_values_to_match_regex",
+    Status.FAILED,
+    description=f'"><img src=x onerror=alert(1)> {EVIL}',
+    kwargs={"column": "name", "regex": f"^{EVIL}$"},
+    element_count=50_000_000,
+    missing_count=12,
+    unexpected_count=1,
+    unexpected_percent=0.000002,
+    sample=(
+        sample(7, key="fffe00c3", is_hex=True, name=EVIL, **{"<b>&column": "{{ 7 * 7 }}"}),
+        sample(2**62, key="'\"--></td><h1>", name="x" * 300 + "… (1,000,000 characters)", **{"<b>&column": None}),
+        sample(9, key="עברית العربية", name="nobreak" * 40, **{"<b>&column": ""}),
+    ),
+)
+
+
+def written(tasks: int, rows: int, malformed: int = 0) -> Written:
+    return Written(
+        receipts=tuple(
+            Receipt(task=t, lease=41, rows=rows // tasks + (t < rows % tasks), fingerprint=(t + 1) * 0x9E3779B97F4A7)
+            for t in range(tasks)
+        ),
+        output_ends=tuple(9_000 + 31 * p + rows // tasks for p in range(tasks)),
+        rows_in=rows + malformed,
+        malformed=malformed,
+        malformed_at=tuple((1, 5_100 + i) for i in range(min(malformed, 3))),
+        seconds=7.25,
+        written_at=NOON,
+    )
+
+
+def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1) -> Batch:
+    plan = Plan(
+        source_topic="flights",
+        source_topic_id="kV9s",
+        ranges=tuple(OffsetRange(partition=p, start=5_000 * p, end=5_000 * p + rows // tasks) for p in range(tasks)),
+        output_topic="flight_delays",
+        output_topic_id="Qm2a",
+        output_ends=tuple(9_000 + 31 * p for p in range(tasks)),
+        layout=Layout.SOURCE,
+        writers=tasks,
+        lane=2,
+        fence_up_to=tasks,
+        settings_digest="5f1d" * 16,
+        software="fencepost 0.1.0, Spark 4.0.4",
+        planned_at=NOON,
+    )
+    return Batch(
+        pipeline="nyc_flights",
+        interval=DAY,
+        revision=revision,
+        state=State.WRITTEN,
+        lease=41,
+        plan=plan,
+        written=written(tasks, rows, malformed),
+    )
+
+
+def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int = 0, **fields: Any) -> Report:
+    """A report whose verdict is the gate's own."""
+    suite = Suite.of(
+        tuple(Declared(**c.model_dump(include={"index", "type", "severity", "description", "kwargs"})) for c in checks)
+    )
+    outcome, reason = judge(suite, checks if rows else (), rows, fields.pop("empty", "pass"))
+    evaluation = Evaluation(
+        outcome=outcome,
+        reason=reason,
+        engine="pandas" if rows else "none",
+        rows=rows,
+        checks=checks if rows else (),
+        suite_digest=suite.digest,
+        seconds=1.3,
+    )
+    values = {
+        "number": 1,
+        "batch": batch(tasks, rows, malformed),
+        "evaluation": evaluation,
+        "receipt_check": ReceiptCheck(rows_expected=rows, rows_read=rows, fingerprint_expected=7, fingerprint_read=7),
+        "seconds": {"validate": 9.1},
+    }
+    return Report(**{**values, **fields})
+
+
+def disagreeing() -> Report:
+    """The receipts promise other records than were read, so no check was run."""
+    check = ReceiptCheck(rows_expected=842, rows_read=843, fingerprint_expected=2**63 + 5, fingerprint_read=17)
+    evaluation = Evaluation(
+        outcome=Outcome.UNDETERMINED,
+        reason="The receipts promise 842 records; read_committed shows 843.",
+        engine="none",
+        rows=843,
+        checks=(),
+        suite_digest="0" * 64,
+        seconds=0,
+    )
+    return report(*PASSING, evaluation=evaluation, receipt_check=check)
+
+
+REPORTS: dict[str, Report] = {
+    "passed": report(*PASSING),
+    "passed_with_warning": report(*PASSING, FAILED_WARNING, malformed=5),
+    "rejected": report(*PASSING, FAILED_SET, FAILED_WARNING, FAILED_MEDIAN),
+    "undetermined": report(*PASSING, FAILED_SET, ERRORED),
+    "empty": report(*PASSING, rows=0),
+    "empty_rejected": report(*PASSING, rows=0, empty="reject"),
+    "many_partitions": report(*PASSING, FAILED_WARNING, tasks=50, rows=1_234_567),
+    "hostile": report(*PASSING, HOSTILE, rows=50_000_000),
+    "disagreeing": disagreeing(),
+}

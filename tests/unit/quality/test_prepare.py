@@ -1,0 +1,119 @@
+"""From a declaration to each engine's arguments; most refusals are among the cases of the integration test."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from fencepost.quality.catalogue import Kind
+from fencepost.quality.prepare import NotEvaluable, java_regex, prepare, python_regex, shown
+from fencepost.quality.suite import Declared
+
+KINDS = {
+    "n": Kind.INTEGER,
+    "x": Kind.NUMBER,
+    "flag": Kind.BOOLEAN,
+    "name": Kind.TEXT,
+    "day": Kind.DATE,
+    "at": Kind.TIMESTAMP,
+    "dotted.name": Kind.TEXT,
+}
+V = "expect_column_values_to_"
+
+
+def ready(type_: str, engine: Any = "auto", /, **kwargs: Any) -> Any:
+    return prepare(Declared(index=0, type=type_, kwargs=kwargs), KINDS, engine)
+
+
+def refusal(type_: str, engine: Any = "auto", /, **kwargs: Any) -> str:
+    with pytest.raises(NotEvaluable) as error:
+        ready(type_, engine, **kwargs)
+    return str(error.value)
+
+
+def test_times_become_numbers_and_back() -> None:
+    days = ready(f"{V}be_between", column="day", min_value="2013-01-02", max_value="2013-01-03").for_pandas
+    assert [shown(days[k], Kind.DATE) for k in ("min_value", "max_value")] == ["2013-01-02", "2013-01-03"]
+    moments = ready(
+        f"{V}be_in_set",
+        column="at",
+        value_set=["2013-01-01T05:00:00.000001+02:00", "2013-01-01", "1969-12-31T23:59:59"],
+    ).for_spark
+    assert [shown(v, Kind.TIMESTAMP) for v in moments["value_set"]] == [
+        "2013-01-01T03:00:00.000001Z",
+        "2013-01-01T00:00:00Z",
+        "1969-12-31T23:59:59Z",
+    ]
+    assert shown(10**18, Kind.DATE) == 10**18
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("n", "1"),
+        ("n", True),
+        ("n", 1.5),
+        ("x", "1"),
+        ("flag", 1),
+        ("name", 1),
+        ("day", "today"),
+        ("day", 3),
+        ("at", 3),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(column: str, value: Any) -> None:
+    assert f"value_set: {value!r} is not a {KINDS[column]}, which column {column} is" in refusal(
+        f"{V}be_in_set", column=column, value_set=[value]
+    )
+
+
+def test_an_unknown_type_is_named_with_close_ones() -> None:
+    assert f"did you mean {V}be_in_set" in refusal(f"{V}be_in_sett", column="n", value_set=[1])
+
+
+def test_an_unproven_type_needs_its_engine_named() -> None:
+    name = "expect_column_value_z_scores_to_be_less_than"
+    assert "quality.engine: pandas or spark" in refusal(name, column="x", threshold=3)
+    assert ready(name, "pandas", column="x", threshold=3).entry is None
+    assert ready(name, "spark", column="x", threshold=3).entry is None
+
+
+def test_types_that_one_engine_lacks_name_the_way_out() -> None:
+    for engine in ("auto", "pandas", "spark"):
+        assert "use a regex" in refusal(f"{V}match_like_pattern", engine, column="name", like_pattern="A%")
+    assert "strftime format or a regex, or set quality.engine: pandas" in refusal(
+        f"{V}be_dateutil_parseable", column="name"
+    )
+    assert refusal(f"{V}be_dateutil_parseable", "spark", column="name")
+    assert ready(f"{V}be_dateutil_parseable", "pandas", column="name")
+
+
+def test_a_column_that_is_not_there_is_named_with_a_close_one() -> None:
+    assert refusal(f"{V}not_be_null", column="nam") == "there is no column nam; did you mean name?"
+    assert "there are n, x, flag" in refusal(f"{V}not_be_null", column="zzz")
+    assert "a column is named by a text" in refusal(f"{V}not_be_null", column=5)
+    assert "letters, digits and _ only" in refusal(f"{V}not_be_null", column="dotted.name")
+
+
+def test_row_conditions_are_texts_and_stay_out_of_the_arguments() -> None:
+    one = ready(f"{V}not_be_null", column="n", row_condition="x > 3")
+    assert (one.condition, one.for_pandas, one.for_spark) == ("x > 3", {"column": "n"}, {"column": "n"})
+    assert "row_condition is a Spark SQL condition" in refusal(f"{V}not_be_null", column="n", row_condition=5)
+    assert "row_condition is a Spark SQL condition" in refusal(f"{V}not_be_null", column="n", row_condition=" ")
+    assert "takes no row_condition" in refusal("expect_column_to_exist", column="n", row_condition="x > 3")
+
+
+def test_a_type_check_without_a_type_is_refused() -> None:
+    """Great Expectations would pass it."""
+    assert "type_ is required" in refusal(f"{V}be_of_type", column="n", type_=None)
+
+
+def test_regexes_of_both_engines_mean_the_same() -> None:
+    assert re.search(python_regex(r"^\d$"), "٣") is None
+    assert re.search(python_regex("(?i)^ab$"), "AB\n")
+    assert java_regex("(?i)^ab$") == "(?di:^ab$)"
+    for pattern in ("(?u)a", "(?P<year>.)", "(", r"\p{L}"):
+        with pytest.raises(NotEvaluable):
+            java_regex(pattern)

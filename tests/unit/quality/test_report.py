@@ -1,0 +1,197 @@
+"""Reports: what they say first, that they need no network, and that no data can break them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import fencepost
+from fencepost.quality.report import REPORT_VERSION, Report, render_plain, write_report
+from fencepost.quality.report_html import render_html, visible
+from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, report
+
+
+class Page(HTMLParser):
+    """The elements of a page, and its text in reading order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] != ["style"] and data.strip():
+            self.words.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_page_is_self_contained(name: str) -> None:
+    """Nothing is loaded from anywhere, nothing runs, and every element is one of the template's own."""
+    html = render_html(REPORTS[name])
+    page = Page(html)
+    known = (
+        "html head meta title style body svg circle path header main div section h1 h2 h3 p b span code pre br".split()
+    )
+    assert set(page.tags) <= {*known, *"table tr th td details summary dl dt dd".split()}
+    assert not {k for k, _ in page.attributes} & {"src", "href", "onclick", "onerror", "action", "srcset"}
+    assert not re.search(r"https?:|@import|url\(|//[a-z]", html.replace("'none'", ""))
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("passed", "Passed"), ("rejected", "Rejected"), ("undetermined", "Undetermined"), ("empty_rejected", "Rejected")],
+)
+def test_the_verdict_comes_first_as_word_colour_and_icon(name: str, word: str) -> None:
+    html = render_html(REPORTS[name])
+    assert Page(html).words[1] == word
+    assert f'class="banner {word.lower()}"' in html
+    assert f'aria-label="{word.lower()}"' in html
+
+
+def test_failed_checks_and_their_coordinates_come_before_anything_else() -> None:
+    text = Page(render_html(REPORTS["rejected"])).text
+    order = [
+        "Rejected",
+        "nyc_flights",
+        "Next:",
+        "Only carriers we know",
+        "27 unexpected records of 842 judged (3.21\u00a0%)",
+    ]
+    order += ["flight_delays 0 1040 N14228", "Plausible delays", "Expectations", "Records", "Receipts", "Batch"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "These are the first 20 of 27" in text
+
+
+def test_what_was_not_evaluated_leads_an_undetermined_report() -> None:
+    text = Page(render_html(REPORTS["undetermined"])).text
+    assert text.index("It could not be evaluated:") < text.index("Only carriers we know")
+    assert "did you mean expect_column_values_to_be_in_set?" in text
+
+
+def test_an_empty_batch_says_that_nothing_was_evaluated() -> None:
+    text = Page(render_html(REPORTS["empty"])).text
+    assert "empty batch" in text
+    assert "None was evaluated." in text
+
+
+def test_receipts_that_disagree_are_told_in_the_banner() -> None:
+    text = Page(render_html(REPORTS["disagreeing"])).text
+    assert "receipts disagree" in text
+    assert "read back: does not agree" in text
+
+
+def test_long_tables_are_folded_away_and_short_ones_are_not() -> None:
+    assert Page(render_html(REPORTS["many_partitions"])).tags.count("details") == 3
+    assert Page(render_html(REPORTS["passed"])).tags.count("details") == 0
+
+
+def test_malformed_records_are_named_by_their_coordinates() -> None:
+    text = Page(render_html(REPORTS["passed_with_warning"])).text
+    assert "flights[1]@5100" in text
+    assert "and 2 more" in text
+
+
+def test_hostile_data_is_shown_and_does_nothing() -> None:
+    html = render_html(REPORTS["hostile"])
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "{{ 7 * 7 }}" in html
+    assert not {c for c in html if c in "\u202e\u202c\u2028\x00\x1b"}
+    assert "hex" in html
+    assert "fffe00c3" in html
+    assert "⟨U+202E⟩" in visible(EVIL)
+
+
+def test_files_are_named_by_the_batch_and_replaced_whole(tmp_path: Path) -> None:
+    files = write_report(REPORTS["rejected"], tmp_path)
+    folder = tmp_path / "nyc_flights" / "20130101T000000Z-20130102T000000Z"
+    assert files.html == folder / "revision-1-validation-1.html"
+    assert files.json == folder / "revision-1-validation-1.json"
+    write_report(REPORTS["passed"], tmp_path)
+    assert "Passed" in files.html.read_text(encoding="utf-8")
+    assert sorted(file.name for file in folder.iterdir()) == [files.html.name, files.json.name]
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+
+
+def test_a_write_that_fails_leaves_the_old_report_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_report(REPORTS["rejected"], tmp_path)
+    before = files.json.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fencepost.quality.report.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(REPORTS["passed"], tmp_path)
+    assert files.json.read_bytes() == before
+    assert len(list(files.json.parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_json_holds_the_same_data_and_its_version(name: str, tmp_path: Path) -> None:
+    text = write_report(REPORTS[name], tmp_path).json.read_text(encoding="utf-8")
+    assert json.loads(text)["version"] == REPORT_VERSION
+    assert Report.model_validate_json(text) == REPORTS[name]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_plain_text_is_short_and_quotes_no_record(name: str) -> None:
+    text = render_plain(REPORTS[name])
+    assert 5 <= len(text.splitlines()) <= 15
+    assert text.startswith(f"{REPORTS[name].evaluation.outcome.upper()}  nyc_flights  2013-01-01 00:00 to ")
+    assert "N14228" not in text
+    assert EVIL[:9] not in text
+
+
+def test_plain_text_stays_short_when_everything_fails() -> None:
+    many = tuple(FAILED_SET.model_copy(update={"index": i, "kwargs": {"column": f"c{i}"}}) for i in range(40))
+    lines = render_plain(report(*many)).splitlines()
+    assert len(lines) <= 15
+    assert "  and 34 more; the report lists them all" in lines
+    assert "27 records, at flight_delays[0]@1040, flight_delays[1]@1041, flight_delays[2]@1042, …" in lines[2]
+
+
+def test_the_template_loads_when_the_package_is_a_zip(tmp_path: Path) -> None:
+    """Jobs and executors import the package from the zip that py_files ships."""
+    package = Path(fencepost.__file__).parent
+    archive = tmp_path / "fencepost.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for file in package.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                zipped.write(file, Path("fencepost") / file.relative_to(package))
+    (tmp_path / "report.json").write_text(report(*PASSING).model_dump_json(), encoding="utf-8")
+    code = (
+        "import pathlib, fencepost.quality.report_html as html\n"
+        "from fencepost.quality.report import Report\n"
+        f"assert {str(archive)!r} in html.__file__\n"
+        "print('Passed' in html.render_html(Report.model_validate_json(pathlib.Path('report.json').read_text())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(archive), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "True", done.stderr
