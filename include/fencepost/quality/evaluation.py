@@ -116,6 +116,8 @@ def _evaluate_on_spark(
     records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})
     records = records.persist(StorageLevel.MEMORY_AND_DISK)
     try:
+        # Fills the cache. A read that fails is raised here; within Great Expectations it would pass for a bad check.
+        records.count()
         frames = {"": records} | {sql: records.where(F.col(name)) for sql, name in conditions.items()}
         found = engines.find_on_spark(ready, frames)
 

@@ -66,14 +66,15 @@ def test_a_check_that_raises_is_errored_and_not_failed(run: Any) -> None:
     assert "Great Expectations raised" in said.reason
 
 
-def test_one_check_that_raises_takes_no_other_with_it(run: Any) -> None:
+def test_one_check_that_raises_takes_no_other_with_it(batch: Any) -> None:
     """On Spark all aggregates run as one job; a failing one is told apart by running each alone."""
-    bad = ("expect_column_value_z_scores_to_be_less_than", {"column": "code", "threshold": 3, "double_sided": False})
+    pairs = {"column_A": "half", "column_B": "id", "value_pairs_set": [["no number", 1]]}
+    bad = ("expect_column_pair_values_to_be_in_set", pairs)
     good = [
         (f"expect_column_{x}_to_be_between", {"column": "half", "min_value": -5, "max_value": 5})
         for x in ("min", "max")
     ]
-    said = run(bad, *good)
+    said = evaluate(batch, suite(bad, *good), Quality(engine="spark"), ROWS)
     assert [c.status for c in said.checks] == [Status.ERRORED, Status.PASSED, Status.PASSED]
 
 
