@@ -47,7 +47,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int, **config: str) -> 
     new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1", **config})
     admin.create_topics([new])[topic].result()
     while topic not in admin.list_topics(timeout=10).topics:
-        pass
+        time.sleep(0.05)
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any, int, int]]) -> None:

@@ -1,0 +1,182 @@
+"""What a retry cannot mend is refused with what to do, and nothing is lost or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from conftest import at, day
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, run
+
+from fencepost.errors import (
+    AccessDenied,
+    KafkaUnavailable,
+    LedgerUnreadable,
+    NeedsOperator,
+    RecordRefused,
+    SettingsError,
+    SourceDataExpired,
+    TopicRecreated,
+    TransitionRefused,
+)
+from fencepost.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.local.ports import any_free_port
+from fencepost.model import Interval, State
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+
+Make = Callable[..., Pipeline]
+
+
+def fill(broker: Broker, pipeline: Pipeline, partitions: int = 2) -> None:
+    create_topic(broker.bootstrap, pipeline.source.topic, partitions)
+    for number in (1, 2):
+        records = [(b"k", {"n": i, "name": "x"}, i % partitions, at(number)) for i in range(10)]
+        produce(broker.bootstrap, pipeline.source.topic, records)
+
+
+def delete_records(broker: Broker, topic: str, partition: int, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    place = TopicPartition(topic, partition, before)
+    admin.delete_records([place])[place].result(20)
+
+
+def make_anew(broker: Broker, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    admin.delete_topics([topic])[topic].result(20)
+    create_topic(broker.bootstrap, topic, partitions)
+
+
+def nothing_moved(broker: Broker, pipeline: Pipeline) -> bool:
+    offsets = group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1])
+    return offsets == {} and read_all(broker.bootstrap, pipeline.output.topic) == []
+
+
+def test_source_data_expired_under_a_planned_range(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    delete_records(broker, pipeline.source.topic, 1, 3)
+    with pytest.raises(SourceDataExpired, match=r"partition 1: offsets 0 to 2.*on_expired: skip"):
+        plan_and_write(spark, pipeline, day(1))
+    assert nothing_moved(broker, pipeline)
+    assert latest(pipeline, day(1)).state is State.PLANNED
+
+
+def test_source_data_expired_before_it_was_planned_can_be_accepted(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    delete_records(broker, pipeline.source.topic, 0, 7)
+    with pytest.raises(SourceDataExpired, match="partition 0: offsets 5 to 6"):
+        plan_batch(pipeline, day(2))
+    accepting = make_pipeline(name=pipeline.name, source={"on_expired": "skip"})
+    run(spark, accepting, day(2))
+    batch = latest(accepting, day(2))
+    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(0, 5, 7)]
+    assert batch.written is not None
+    assert batch.written.rows == 8
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 10, 1: 10}
+
+
+def test_a_source_topic_made_anew_is_refused(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    make_anew(broker, pipeline.source.topic, 2)
+    for step in (lambda: plan_and_write(spark, pipeline, day(1)), lambda: plan_batch(pipeline, day(2))):
+        with pytest.raises(TopicRecreated, match="deleted and created again"):
+            step()
+    assert nothing_moved(broker, pipeline)
+
+
+def test_an_output_topic_made_anew_is_refused(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    make_anew(broker, pipeline.output.topic, 3)
+    with pytest.raises(TopicRecreated, match="--reprocess"):
+        plan_and_write(spark, pipeline, day(1))
+
+
+def test_a_transaction_timeout_above_the_brokers_is_refused_at_plan(broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(kafka={"transaction.timeout.ms": 900_001})
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    with pytest.raises(SettingsError, match=r"900001.*transaction.max.timeout.ms of 900000"):
+        plan_batch(pipeline, day(1))
+    assert Ledger(pipeline).read().all() == []
+
+
+def test_a_broker_that_is_down_is_named(make_pipeline: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.kafka.REQUEST_TIMEOUT", 2.0)
+    where = f"127.0.0.1:{any_free_port()}"
+    with pytest.raises(KafkaUnavailable, match=where):
+        plan_batch(make_pipeline(kafka={"bootstrap.servers": where}), day(1))
+
+
+def test_wrong_credentials_are_refused_without_showing_them(tmp_path: Path, make_pipeline: Make) -> None:
+    with Broker(tmp_path / "sasl", sasl_users={"etl": "right"}) as secured:
+        login = {
+            "bootstrap.servers": secured.sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "etl",
+        }
+        pipeline = make_pipeline(kafka={**login, "sasl.password": "hunter2-wrong"})
+        with pytest.raises(AccessDenied, match=r"sasl\.\*") as raised:
+            plan_batch(pipeline, day(1))
+        assert "hunter2" not in str(raised.value) + repr(pipeline)
+
+        create_topic(secured.bootstrap, pipeline.source.topic, 1)
+        right = make_pipeline(name=pipeline.name, kafka={**login, "sasl.password": "right"})
+        assert plan_batch(right, day(1)).state is State.PLANNED
+
+
+def test_a_source_topic_that_is_not_there_is_named(make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    with pytest.raises(NeedsOperator, match=pipeline.source.topic):
+        plan_batch(pipeline, day(1))
+
+
+def test_an_interval_that_overlaps_a_planned_one_in_part_is_refused(broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    with pytest.raises(TransitionRefused, match="overlaps"):
+        plan_batch(pipeline, Interval(start=day(1).start, end=day(2).end))
+
+
+def test_a_foreign_record_in_the_ledger_is_named_by_its_offset(broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    produce(broker.bootstrap, pipeline.ledger_topic, [(b"x", b"SECRET", 0, at(1))])
+    with pytest.raises(LedgerUnreadable, match=r"offset \d+: not a record of Fencepost's") as raised:
+        plan_batch(pipeline, day(2))
+    assert "SECRET" not in str(raised.value)
+
+
+def test_a_ledger_record_of_a_newer_version_asks_for_an_upgrade(broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    produce(broker.bootstrap, pipeline.ledger_topic, [(b"x", {"version": 99, "new": True}, 0, at(1))])
+    with pytest.raises(LedgerUnreadable, match="Upgrade"):
+        plan_batch(pipeline, day(2))
+
+
+def test_a_record_kafka_will_never_take_is_not_retried(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    long = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "repeat(\'x\', 2000000) AS name")\n'
+    pipeline = make_pipeline(long)
+    fill(broker, pipeline)
+    with pytest.raises(RecordRefused, match=r"message\.max\.bytes"):
+        plan_and_write(spark, pipeline, day(1))
+    assert nothing_moved(broker, pipeline)
