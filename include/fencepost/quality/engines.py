@@ -109,12 +109,7 @@ def _find_all(
             asked.append(_ask(engine, one, flavour))
         except Exception as error:  # whatever it raises, the check was not evaluated
             answers[one.declared.index] = Found(error=_explain(error))
-    answers |= _resolve(engine, asked)
-    # One failing aggregate takes all those bundled with it down: each errs, or not, for itself.
-    for one_asked in asked:
-        if len(asked) > 1 and answers[one_asked.prepared.declared.index].error:
-            answers |= _resolve(engine, [one_asked])
-    return answers
+    return answers | _resolve(engine, asked)
 
 
 def _ask(engine: Any, prepared: Prepared, flavour: Literal["pandas", "spark"]) -> _Asked:

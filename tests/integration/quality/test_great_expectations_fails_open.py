@@ -67,7 +67,7 @@ def test_a_check_that_raises_is_errored_and_not_failed(run: Any) -> None:
 
 
 def test_one_check_that_raises_takes_no_other_with_it(batch: Any) -> None:
-    """On Spark all aggregates run as one job; a failing one is told apart by running each alone."""
+    """On Spark all aggregates run as one job, and the one that raised is to be named, not its neighbours."""
     pairs = {"column_A": "half", "column_B": "id", "value_pairs_set": [["no number", 1]]}
     bad = ("expect_column_pair_values_to_be_in_set", pairs)
     good = [
