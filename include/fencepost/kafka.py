@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -226,6 +227,7 @@ def make_consumer(settings: Settings, group: str, *, committed_only: bool = True
     """A consumer that is never subscribed: it reads assigned ranges, or a group's offsets."""
     complaints = Complaints()
     config = {
+        "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each
         **settings.for_consumer(),
         "group.id": group,
         "enable.auto.commit": False,
@@ -256,10 +258,10 @@ class Cluster:
     def _ask(self, doing: str, future: Any) -> Any:
         """One answer. A time-out of ours is named like librdkafka's own."""
         deadline = time.monotonic() + REQUEST_TIMEOUT
-        while not future.done():
+        while not wait([future], timeout=0.2).done:
+            self._admin.poll(0)  # serves the error callback, which alone hears of refused credentials
             if self._complaints.denied is not None or time.monotonic() > deadline:
                 raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
-            self._admin.poll(0.05)
         with translated(doing, self.settings, self._complaints):
             return future.result()
 
@@ -388,7 +390,7 @@ class Cluster:
             if not told:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)
                 told = True
-            time.sleep(0.2)
+            time.sleep(0.05)
 
 
 def read_until(

@@ -157,7 +157,7 @@ class Airflow:
         write_private_json(
             home / "passwords.json", {ADMIN: credentials.airflow_admin, VIEWER: credentials.airflow_viewer}
         )
-        self._migrate()
+        self._make_database()
 
     def launch(self, component: str) -> Process:
         """Start one component without waiting."""
@@ -220,11 +220,16 @@ class Airflow:
         # A component killed a moment ago counts as healthy for another half minute.
         return self._launched_at is None or datetime.fromisoformat(heartbeat) >= self._launched_at
 
-    def _migrate(self) -> None:
-        log = self.log("migrate")
+    def _make_database(self) -> None:
+        """Bring the database to this version, and make the pool without which no Spark task would ever run."""
+        self._run("migrate", [_program(), "db", "migrate"])
+        self._run("pools", [sys.executable, "-m", "fencepost.airflow"])
+
+    def _run(self, name: str, command: Sequence[str]) -> None:
+        log = self.log(name)
         with log.open("ab") as out:
             done = subprocess.run(
-                [_program(), "db", "migrate"],
+                command,
                 env=self.plan.environment(),
                 cwd=self.plan.state.airflow,
                 stdin=subprocess.DEVNULL,
@@ -233,7 +238,7 @@ class Airflow:
                 check=False,
             )
         if done.returncode != 0:
-            raise ServiceFailed(f"`airflow db migrate` failed. {log} ends with:\n{log_tail(log)}")
+            raise ServiceFailed(f"Airflow's {name} step failed. {log} ends with:\n{log_tail(log)}")
 
 
 def _program() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from rich.console import Console
@@ -108,14 +109,14 @@ def _is_recent(task: Json, began: float) -> bool:
 def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
     """The table, from what the tasks themselves said."""
     table = Table(title="nyc_flights", title_justify="left")
-    for name in ("day", "rows in", "rows out", "verdict", "state", "report"):
-        table.add_column(name, justify="right" if name.startswith("rows") else "left", overflow="fold")
-    failed = []
+    for name in ("day", "rows in", "rows out", "verdict", "result"):
+        table.add_column(name, justify="right" if name.startswith("rows") else "left")
+    failed, reports = [], []
     for run in runs:
         day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
         if run["state"] != "success":
             failed.append(run["dag_run_id"])
-            table.add_row(f"{day:%Y-%m-%d}", "", "", "", f"[red]{run['state']}[/]", "")
+            table.add_row(f"{day:%Y-%m-%d}", "", "", "", f"[red]{run['state']}[/]")
             continue
         write, validate, advance = (api.xcom(PIPELINE, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
         style = "green" if validate["details"]["verdict"] == "passed" else "red"
@@ -125,12 +126,18 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
             str(write["details"]["rows"]),
             f"[{style}]{validate['details']['verdict']}[/]",
             advance["message"],
-            escape(validate["details"]["report"]),
         )
+        reports.append(validate["details"]["report"])
     out.print(table)
+    for report in reports:
+        out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
     ui = services["airflow"]
-    out.print(f"Airflow: {ui['url']}  (user {ui['username']}; `fencepost services` shows the password)")
+    out.print(f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)", soft_wrap=True)
     out.print("Services stay up; `make down` stops them.")
     if failed:
         raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
 
+
+def _short(path: str) -> str:
+    """A path as one would type it from here."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
