@@ -11,8 +11,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as Group
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,  # type: ignore[attr-defined]
+)
 
 QUIET_LOG = logging.getLogger("tests.librdkafka")
 QUIET_LOG.setLevel(logging.CRITICAL)
@@ -107,4 +109,3 @@ def group_offsets(bootstrap: str, group: str, topic: str, partitions: Sequence[i
     asked = Group(group, [TopicPartition(topic, p) for p in partitions])
     answer = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result()
     return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
-

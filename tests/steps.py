@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.advance import advance_batch
-from fencepost.model import Batch, Interval, StepResult
 from fencepost.ledger import Ledger
+from fencepost.model import Batch, Interval, StepResult
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
 from fencepost.validate import validate_batch, validate_without_spark

@@ -159,7 +159,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
         return
     out.print(_table(f"{pipeline}: intervals", current))
-    out.print(f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}")
+    out.print(
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}"
+    )
     if hole:
         out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {_advice(hole)}")
 
@@ -206,10 +208,14 @@ def pipelines(as_json: AsJson = False) -> None:
     good, bad = load_pipelines()
     if as_json:
         listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
-        _print_json({"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}})
+        _print_json(
+            {"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}}
+        )
     else:
         for name, pipeline in good.items():
-            out.print(f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}", markup=False)
+            out.print(
+                f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}", markup=False
+            )
     for error in bad.values():
         err.print(str(error), style="red", markup=False)
     if bad:

@@ -38,8 +38,8 @@ from fencepost.errors import (
     OpenTransaction,
     RecordRefused,
     SettingsError,
-    WriterFenced,
     WriteFailed,
+    WriterFenced,
 )
 from fencepost.settings import Pipeline
 
@@ -156,7 +156,9 @@ class Complaints:
             self.denied = error
 
 
-def translate(error: KafkaError, doing: str, settings: Settings, complaints: Complaints | None = None) -> FencepostError:
+def translate(
+    error: KafkaError, doing: str, settings: Settings, complaints: Complaints | None = None
+) -> FencepostError:
     """The FencepostError for a KafkaError met while `doing` something."""
     denied = complaints.denied if complaints else None
     code = error.code()
@@ -180,11 +182,15 @@ def translate(error: KafkaError, doing: str, settings: Settings, complaints: Com
             "pipeline's kafka settings and max.message.bytes on the topic; or make the transform write less."
         )
     if error.txn_requires_abort():
-        return WriteFailed(f"{doing}: the transaction cannot be committed: {error.str()}. Nothing of it is visible; run again.")
+        return WriteFailed(
+            f"{doing}: the transaction cannot be committed: {error.str()}. Nothing of it is visible; run again."
+        )
     if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
         return NeedsOperator(f"{doing}: {error.str()}. Create the topic, or mend its name in pipeline.yaml.")
     seen = complaints.last.str() if complaints and complaints.last else error.str()
-    return KafkaUnavailable(f"{doing}: no answer from Kafka at {settings.bootstrap}: {seen}. Is the broker up? Then run again.")
+    return KafkaUnavailable(
+        f"{doing}: no answer from Kafka at {settings.bootstrap}: {seen}. Is the broker up? Then run again."
+    )
 
 
 @contextmanager
@@ -220,7 +226,9 @@ def make_producer(
         config["transactional.id"] = transactional_id
     if failed is not None:
         config["on_delivery"] = failed
-    return _client(Producer, config, complaints, f"producer {transactional_id or 'without a transactional id'}"), complaints
+    return _client(
+        Producer, config, complaints, f"producer {transactional_id or 'without a transactional id'}"
+    ), complaints
 
 
 def make_consumer(settings: Settings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
@@ -276,7 +284,9 @@ class Cluster:
         """The topic, created first where it is missing (replication factor: the cluster's default)."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         try:
-            self._ask(f"creating topic {topic}", self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT)[topic])
+            self._ask(
+                f"creating topic {topic}", self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT)[topic]
+            )
         except FencepostError as error:
             cause = error.__cause__
             exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS

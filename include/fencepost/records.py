@@ -125,7 +125,9 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
     kept = []
     if output.timestamp:
         if not isinstance(frame.schema[output.timestamp].dataType, TimestampType):
-            raise SettingsError(f"{pipeline.transform_file}: column {output.timestamp!r} must be a timestamp to be the record's.")
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {output.timestamp!r} must be a timestamp to be the record's."
+            )
         kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
     if output.headers:
         kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))

@@ -72,7 +72,9 @@ def _column_type(text: str) -> str:
     without_names = re.sub(r"[A-Za-z_]\w*\s*:", "", plain)
     words = re.findall(r"[A-Za-z_]\w*", without_names)
     if not words or plain.count("<") != plain.count(">") or any(w.lower() not in SIMPLE_TYPES for w in words):
-        raise ValueError(f"not a Spark SQL type; allowed are {', '.join(SIMPLE_TYPES)}, optionally followed by 'not null'")
+        raise ValueError(
+            f"not a Spark SQL type; allowed are {', '.join(SIMPLE_TYPES)}, optionally followed by 'not null'"
+        )
     return text.strip()
 
 
@@ -228,9 +230,13 @@ class Pipeline(Section):
     @model_validator(mode="after")
     def _header_needs_or_one_lane(self) -> Self:
         if not self.output.batch_header and self.lanes != 1:
-            raise ValueError("output.batch_header: false needs lanes: 1, or records of two batches could not be told apart")
+            raise ValueError(
+                "output.batch_header: false needs lanes: 1, or records of two batches could not be told apart"
+            )
         if self.source.topic == self.output.topic:
-            raise ValueError(f"output.topic is the source topic ({self.source.topic}); a batch would read its own output")
+            raise ValueError(
+                f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
+            )
         return self
 
     @property
@@ -355,7 +361,7 @@ def load_pipeline(folder: Path) -> Pipeline:
 def read_yaml(file: Path) -> Any:
     """A YAML file's content; what cannot be read or parsed is a SettingsError with the line."""
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        return yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise SettingsError(f"{file}: not there.") from None
     except (OSError, UnicodeDecodeError) as error:

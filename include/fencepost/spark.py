@@ -62,7 +62,9 @@ def connector_jars() -> list[Path]:
     folder = Path(os.environ.get("FENCEPOST_SPARK_JARS") or State.default().jars_spark)
     jars = sorted(folder.glob("*.jar"))
     if not jars:
-        raise SettingsError(f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS.")
+        raise SettingsError(
+            f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS."
+        )
     return jars
 
 
@@ -174,14 +176,12 @@ def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
     Spark's Kafka RDD keeps one partition per range, empty ones too, through filters, projections and broadcast joins.
     """
     ranges = []
-    for partition in frame._jdf.queryExecution().toRdd().partitions():  # noqa: SLF001
+    for partition in frame._jdf.queryExecution().toRdd().partitions():
         if partition.getClass().getSimpleName() != "KafkaSourceRDDPartition":
             return None
         found = partition.offsetRange()
         ranges.append(
-            OffsetRange(
-                partition=found.topicPartition().partition(), start=found.fromOffset(), end=found.untilOffset()
-            )
+            OffsetRange(partition=found.topicPartition().partition(), start=found.fromOffset(), end=found.untilOffset())
         )
     return ranges
 
@@ -232,9 +232,7 @@ def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
 
 def fingerprint_hash() -> str:
     """SQL for the 64-bit hash of a record's key and value; nulls and empty values differ."""
-    return (
-        "xxhash64(key, value, CASE WHEN key IS NULL THEN 1 ELSE 0 END + CASE WHEN value IS NULL THEN 2 ELSE 0 END)"
-    )
+    return "xxhash64(key, value, CASE WHEN key IS NULL THEN 1 ELSE 0 END + CASE WHEN value IS NULL THEN 2 ELSE 0 END)"
 
 
 def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:

@@ -173,7 +173,9 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
     """Record a verdict on a written or rejected batch."""
     batch = _own(view, interval, revision)
     if batch.state not in {State.WRITTEN, State.REJECTED}:
-        raise TransitionRefused(f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first.")
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+        )
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
     after = moved(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
@@ -189,7 +191,9 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     if batch.state is State.PUBLISHED:
         return ()
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
-        raise TransitionRefused(f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first.")
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first."
+        )
     check_receipts(batch, batch.written)
     passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     if not passed and not (decision and batch.state is State.REJECTED):
@@ -245,7 +249,9 @@ def holding_back(view: View) -> Batch | None:
     run = _run(view)
     for position, batch in enumerate(run):
         if batch.state not in PASSED and not batch.plan.is_empty:
-            return batch if any(b.state in PASSED for b in run[position + 1 :]) or batch.state is State.REJECTED else None
+            return (
+                batch if any(b.state in PASSED for b in run[position + 1 :]) or batch.state is State.REJECTED else None
+            )
     return None
 
 

@@ -60,7 +60,9 @@ def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult
     if not batch.plan.is_empty:
         return None
     suite = load_suite(pipeline.expectations_file)
-    return _conclude(ledger, batch, _without_checks(suite, *judge(suite, (), written.rows, pipeline.quality.empty)), None, began)
+    return _conclude(
+        ledger, batch, _without_checks(suite, *judge(suite, (), written.rows, pipeline.quality.empty)), None, began
+    )
 
 
 def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
@@ -179,9 +181,13 @@ def _conclude(
     reached("validate.recorded")
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
-        raise ReceiptsDisagree(f"{words}. No offset moved. Find who else writes to the topic, then run again with --reprocess.")
+        raise ReceiptsDisagree(
+            f"{words}. No offset moved. Find who else writes to the topic, then run again with --reprocess."
+        )
     if verdict.outcome is Outcome.REJECTED:
-        raise BatchRejected(f"{words}. No offset moved. Mend the suite and validate again, or the transform and write again.")
+        raise BatchRejected(
+            f"{words}. No offset moved. Mend the suite and validate again, or the transform and write again."
+        )
     if verdict.outcome is Outcome.UNDETERMINED:
         raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
     return _result(after, changed=True)
@@ -202,7 +208,9 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         revision=batch.revision,
         state=batch.state,
         changed=changed,
-        message=f"{outcome}: {verdict.reason}" if changed and verdict else f"already {batch.state}, revision {batch.revision}",
+        message=f"{outcome}: {verdict.reason}"
+        if changed and verdict
+        else f"already {batch.state}, revision {batch.revision}",
         details={
             "verdict": str(outcome),
             "expectations": verdict.expectations if verdict else 0,

@@ -269,5 +269,3 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         message=message,
         details={"rows_in": rows_in, "rows": rows, "malformed": batch.written.malformed if batch.written else 0},
     )
-
-

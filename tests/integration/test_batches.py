@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from conftest import TRANSFORM, at, day
-from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
-from steps import latest, plan_and_write, run
 
+from conftest import TRANSFORM, at, day
 from fencepost.advance import advance_batch
 from fencepost.errors import MalformedRecords, SettingsError
 from fencepost.ledger import Ledger
@@ -21,6 +19,8 @@ from fencepost.model import State
 from fencepost.partitioning import partition_of
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
 
@@ -36,7 +36,9 @@ def transform(frame):
 """
 
 
-def fill(broker: Broker, pipeline: Pipeline, days: int = 2, per_day: int = 40, partitions: int = 2) -> list[tuple[Any, ...]]:
+def fill(
+    broker: Broker, pipeline: Pipeline, days: int = 2, per_day: int = 40, partitions: int = 2
+) -> list[tuple[Any, ...]]:
     """`per_day` records a day over all partitions; some keys are used again and again, so order matters."""
     create_topic(broker.bootstrap, pipeline.source.topic, partitions)
     records = []
@@ -142,11 +144,13 @@ def test_an_aggregate_is_written_by_output_partition(spark: Any, broker: Broker,
     assert {r.key: r.json["n"] for r in read_all(broker.bootstrap, pipeline.output.topic)} == dict(wanted)
 
 
-def test_a_transform_that_shuffles_is_refused_under_layout_source(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+def test_a_transform_that_shuffles_is_refused_under_layout_source(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
     pipeline = make_pipeline(AGGREGATE)
     fill(broker, pipeline, days=1)
     plan_batch(pipeline, day(1))
-    with pytest.raises(SettingsError, match="output.layout: output"):
+    with pytest.raises(SettingsError, match=r"output\.layout: output"):
         plan_and_write(spark, pipeline, day(1))
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
@@ -171,9 +175,14 @@ def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Brok
 
 
 def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broker, make_pipeline: Make) -> None:
-    keep = 'def transform(frame):\n    return frame.select("_key", "_timestamp", "_headers", "_tombstone", "n", "name")\n'
+    keep = (
+        'def transform(frame):\n    return frame.select("_key", "_timestamp", "_headers", "_tombstone", "n", "name")\n'
+    )
     pipeline = make_pipeline(
-        keep, source={"headers": True}, output={"timestamp": "_timestamp", "headers": "_headers"}, quality={"engine": "pandas"}
+        keep,
+        source={"headers": True},
+        output={"timestamp": "_timestamp", "headers": "_headers"},
+        quality={"engine": "pandas"},
     )
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
@@ -185,7 +194,11 @@ def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broke
 
     kept, tombstone = read_all(broker.bootstrap, pipeline.output.topic)
     assert kept.timestamp == at(1)
-    assert kept.headers == (("trace", b"1"), ("trace", b"2"), ("fencepost-batch", str(latest(pipeline, day(1)).id).encode()))
+    assert kept.headers == (
+        ("trace", b"1"),
+        ("trace", b"2"),
+        ("fencepost-batch", str(latest(pipeline, day(1)).id).encode()),
+    )
     assert kept.json == {"n": 1, "name": None}
     assert (tombstone.value, tombstone.timestamp) == (None, at(1) + 1)
 

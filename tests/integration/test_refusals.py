@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from conftest import at, day
-from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
-from steps import latest, plan_and_write, run
 
+from conftest import at, day
 from fencepost.errors import (
     AccessDenied,
     KafkaUnavailable,
@@ -30,6 +28,8 @@ from fencepost.local.ports import any_free_port
 from fencepost.model import Interval, State
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
 

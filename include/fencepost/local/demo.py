@@ -96,7 +96,9 @@ def _follow(api: AirflowApi, backfill: int, starts: list[datetime]) -> None:
             if completed:
                 return
             if time.monotonic() - began > TIMEOUT:
-                raise DemoFailed(f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again.")
+                raise DemoFailed(
+                    f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again."
+                )
             time.sleep(1)
 
 
@@ -132,7 +134,10 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
     for report in reports:
         out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
     ui = services["airflow"]
-    out.print(f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)", soft_wrap=True)
+    out.print(
+        f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",
+        soft_wrap=True,
+    )
     out.print("Services stay up; `make down` stops them.")
     if failed:
         raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")

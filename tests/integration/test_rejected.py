@@ -1,0 +1,132 @@
+"""A rejected batch, and the ways out of it: a mended suite, a mended transform, an operator's decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from conftest import at, day
+from fencepost.advance import advance_batch, skip_batch
+from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
+from fencepost.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.model import Decision, State, utc_now
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from fencepost.transitions import holding_back
+from fencepost.validate import validate_batch
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, plan_and_write, run
+
+Make = Callable[..., Pipeline]
+
+SMALL_ONLY = """
+expectations:
+  - type: expect_column_values_to_be_between
+    kwargs: {column: doubled, max_value: 16}
+"""
+HALVED = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "n AS doubled", "name")\n'
+
+
+@pytest.fixture
+def rejected(spark: Any, broker: Broker, make_pipeline: Make) -> Pipeline:
+    """Day 1 is rejected: one of its ten records is 18, and 16 is allowed. Day 2 holds one good record."""
+    pipeline = make_pipeline(expectations=SMALL_ONLY)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k%d" % n, {"n": n}, 0, at(1)) for n in range(10)])
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, at(2))])
+    with pytest.raises(BatchRejected, match="Report: "):
+        run(spark, pipeline, day(1))
+    return pipeline
+
+
+def frontier(broker: Broker, pipeline: Pipeline) -> dict[int, int]:
+    return group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0])
+
+
+def test_no_offset_moves_and_the_report_names_the_record(rejected: Pipeline, broker: Broker) -> None:
+    batch = latest(rejected, day(1))
+    assert batch.state is State.REJECTED
+    assert frontier(broker, rejected) == {}
+    with pytest.raises(TransitionRefused, match="verdict is rejected"):
+        advance_batch(rejected, day(1))
+    assert batch.verdict is not None
+    report = json.loads(Path(batch.verdict.report).with_suffix(".json").read_text())
+    (sample,) = report["evaluation"]["checks"][0]["sample"]
+    (seen,) = [r for r in read_all(broker.bootstrap, rejected.output.topic) if r.json["doubled"] == 18]
+    assert (sample["partition"], sample["offset"], sample["key"]) == (seen.partition, seen.offset, "k9")
+
+
+def test_a_published_interval_behind_it_does_not_move_the_frontier(
+    spark: Any, rejected: Pipeline, broker: Broker
+) -> None:
+    run(spark, rejected, day(2))
+    assert latest(rejected, day(2)).state is State.PUBLISHED
+    assert frontier(broker, rejected) == {0: 0}
+    hole = holding_back(Ledger(rejected).read())
+    assert hole is not None
+    assert hole.interval == day(1)
+    skip_batch(rejected, day(1), decision("skip"))
+    assert frontier(broker, rejected) == {0: 11}
+
+
+def test_a_mended_transform_is_written_as_a_new_revision(
+    spark: Any, rejected: Pipeline, broker: Broker, make_pipeline: Make
+) -> None:
+    mended = make_pipeline(HALVED, SMALL_ONLY, name=rejected.name)
+    run(spark, mended, day(1))
+    batch = latest(mended, day(1))
+    assert (batch.revision, batch.state) == (2, State.PUBLISHED)
+    assert frontier(broker, mended) == {0: 10}
+    seen = [r.json["doubled"] for r in read_all(broker.bootstrap, mended.output.topic) if r.batch == str(batch.id)]
+    assert sorted(seen) == list(range(10))
+
+
+def test_an_operator_may_publish_it_all_the_same(rejected: Pipeline, broker: Broker) -> None:
+    advance_batch(rejected, day(1), decision("publish"))
+    batch = latest(rejected, day(1))
+    assert batch.state is State.PUBLISHED
+    assert batch.decision is not None
+    assert (batch.decision.by, batch.decision.reason) == ("ann", "checked by hand")
+    assert frontier(broker, rejected) == {0: 10}
+
+
+def test_a_check_that_cannot_be_evaluated_gives_no_verdict(
+    spark: Any, rejected: Pipeline, broker: Broker, make_pipeline: Make
+) -> None:
+    wrong = SMALL_ONLY.replace("expect_column_values_to_be_between", "expect_column_values_to_be_betwixt")
+    pipeline = make_pipeline(expectations=wrong, name=rejected.name)
+    with pytest.raises(VerdictUndetermined, match="betwixt"):
+        validate_batch(spark, pipeline, day(1))
+    assert latest(pipeline, day(1)).state is State.REJECTED
+    assert frontier(broker, pipeline) == {}
+
+
+def test_foreign_records_under_the_batchs_header_are_found(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """What a second copy of a record would look like: the receipts say what was committed, and it is more."""
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    plan_batch(pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    forge(broker, pipeline.output.topic, str(batch.id))
+    plan_and_write(spark, pipeline, day(1))
+    with pytest.raises(ReceiptsDisagree, match=r"promise 1 records.*shows 2"):
+        validate_batch(spark, pipeline, day(1))
+    with pytest.raises(TransitionRefused, match="verdict is undetermined"):
+        advance_batch(pipeline, day(1))
+
+
+def forge(broker: Broker, topic: str, batch: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    producer.produce(topic, b'{"n": 1}', b"k", headers=[("fencepost-batch", batch.encode())])
+    assert producer.flush(10) == 0
+
+
+def decision(action: str) -> Decision:
+    return Decision(action=action, by="ann", reason="checked by hand", decided_at=utc_now())
