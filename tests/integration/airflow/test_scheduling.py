@@ -1,0 +1,89 @@
+"""What Airflow itself makes of the DAGs: order of plans, refused runs, broken pipelines, no-ops."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from fencepost.local.airflow_api import AirflowRefused, await_value
+
+from .conftest import Running, day
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+PLAIN = "def transform(frame): return frame.selectExpr('_key', 'value')"
+
+
+@pytest.fixture(scope="module")
+def backfilled(running: Running) -> list[dict[str, Any]]:
+    """Three empty days of pipeline `ordered`, run together, the earliest first; and two of another, backwards."""
+    running.add("ordered", PLAIN, retries=5)  # its runs take the ledger from each other
+    running.add("backwards", PLAIN)
+    forwards = running.backfill("ordered", 1, 3)
+    running.backfill("backwards", 5, 6, run_backwards=True, max_active_runs=1)
+    running.api.await_backfill(forwards, timeout=180)
+    return running.api.dag_runs("ordered")
+
+
+def plan_of(running: Running, run: dict[str, Any]) -> dict[str, Any]:
+    """The plan of an ended run."""
+    tasks = running.api.task_instances(run["dag_id"], run["dag_run_id"])
+    return next(task for task in tasks if task["task_id"] == "plan")
+
+
+def test_plans_of_runs_that_go_on_together_keep_the_order_of_their_intervals(
+    running: Running, backfilled: list[dict[str, Any]]
+) -> None:
+    plans = [plan_of(running, run) for run in backfilled]
+    assert [plan["state"] for plan in plans] == ["success"] * 3
+    ends = [datetime.fromisoformat(plan["end_date"]) for plan in plans]
+    assert ends == sorted(ends)
+    began = [datetime.fromisoformat(plan["start_date"]) for plan in plans]
+    assert began[2] < ends[0], "they did not go on together, so nothing is shown"
+
+
+def test_a_published_interval_run_again_is_a_no_op_that_says_so(
+    running: Running, backfilled: list[dict[str, Any]]
+) -> None:
+    assert [run["state"] for run in backfilled] == ["success"] * 3
+    first = backfilled[0]
+    run_id = first["dag_run_id"]
+    again = running.backfill("ordered", 1, 1, reprocess_behavior="completed")
+    running.api.await_backfill(again, timeout=120)
+    assert running.api.await_run("ordered", run_id)["state"] == "success"
+    assert "already published, revision 1" in running.whole_log(first, "plan", plan_of(running, first)["try_number"])
+    results = [running.api.xcom("ordered", run_id, task) for task in ("plan", "write", "validate", "advance")]
+    assert [(r["changed"], r["revision"], r["state"]) for r in results] == [(False, 1, "published")] * 4
+
+
+def test_a_backfill_that_runs_backwards_is_refused_by_name(running: Running, backfilled: list[dict[str, Any]]) -> None:
+    first, second = running.api.await_intervals("backwards", [day(5), day(6)], timeout=180)
+    plans = plan_of(running, first), plan_of(running, second)
+    assert [plan["state"] for plan in plans] == ["success", "failed"]
+    assert plans[1]["try_number"] == 1  # waiting takes no retry
+    assert "A backfill cannot run backwards" in running.whole_log(second, "plan")
+
+
+def test_a_manual_run_is_refused(running: Running, backfilled: list[dict[str, Any]]) -> None:
+    with pytest.raises(AirflowRefused) as refused:
+        running.api.call("POST", "/dags/ordered/dagRuns", {"logical_date": day(9).isoformat()})
+    assert refused.value.status == 400
+
+
+def test_a_broken_pipeline_is_an_import_error_and_leaves_the_others_schedulable(
+    running: Running, backfilled: list[dict[str, Any]]
+) -> None:
+    broken = running.pipelines / "broken"
+    broken.mkdir()
+    (broken / "pipeline.yaml").write_text("source: {topic: flights, fromat: json}\n")
+    error = await_value(lambda: next(iter(running.api.import_errors()), None), "the import error", 60)
+    assert error["filename"] == "fencepost_broken_pipelines.py"
+    assert "broken/pipeline.yaml: source.fromat: unknown field; allowed here are topic, format" in error["stack_trace"]
+    dag = running.api.dag("ordered")
+    assert dag is not None
+    assert (dag["has_import_errors"], dag["is_stale"]) == (False, False)
+    shutil.rmtree(broken)
+    await_value(lambda: True if not running.api.import_errors() else None, "the import error to go", 60)
