@@ -35,6 +35,8 @@ app = typer.Typer(
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
 
+SHOWN_REPORTS = 10  # of batches that wait for somebody; the newest
+
 STATE_STYLE = {
     State.PUBLISHED: "green",
     State.REJECTED: "bold red",
@@ -133,7 +135,7 @@ def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Where every interval of a pipeline stands, what holds its frontier back, and how far the source is ahead."""
     from fencepost.ledger import Ledger
-    from fencepost.transitions import View, frontier, holding_back
+    from fencepost.transitions import PASSED, View, frontier, holding_back
 
     _use_local_kafka()
     ledger = Ledger(find_pipeline(pipeline))
@@ -159,6 +161,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
         return
     out.print(_table(f"{pipeline}: intervals", current))
+    _print_reports([b for b in current if b.state not in PASSED][-SHOWN_REPORTS:])
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}"
     )
@@ -178,9 +181,12 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
         _print_json([b.model_dump(mode="json") for b in batches])
         return
     out.print(_table(f"ledger {ledger.pipeline.ledger_topic}", batches))
+    _print_reports(batches)
     for batch in batches:
         for event in batch.history:
-            out.print(f"  {event.at:%Y-%m-%d %H:%M:%S}  {batch.id}  {event.state} {event.note}", markup=False)
+            out.print(
+                f"  {event.at:%Y-%m-%d %H:%M:%S}  {batch.id}  {event.state}  {event.note}", markup=False, soft_wrap=True
+            )
 
 
 @app.command()
@@ -274,15 +280,22 @@ def _summary(batch: Batch) -> dict[str, Any]:
 
 def _table(title: str, batches: list[Batch]) -> Table:
     table = Table(title=title, title_justify="left")
-    for name in ("interval", "rev", "state", "in", "out", "verdict", "report"):
-        table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", overflow="fold")
+    for name in ("interval (UTC)", "rev", "state", "in", "out", "verdict"):
+        table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
     for batch in batches:
         row = _summary(batch)
-        style = STATE_STYLE[batch.state]
-        cells = [str(batch.interval), str(batch.revision), f"[{style}]{batch.state}[/]"]
-        cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict", "report")]
+        interval = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
+        cells = [interval, str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table
+
+
+def _print_reports(batches: list[Batch]) -> None:
+    """Where the reports lie, outside the table: a path is for copying, so it is not broken."""
+    for batch in batches:
+        if batch.verdict is not None:
+            out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)
 
 
 def _advice(batch: Batch) -> str:
