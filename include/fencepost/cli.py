@@ -69,8 +69,7 @@ def run(
 
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
-    found, interval = find_pipeline(pipeline), _interval(start, end)
-    _use_local_kafka()
+    found, interval = _pipeline(pipeline), _interval(start, end)
     steps: list[StepResult] = []
     failure: FencepostError | None = None
     try:
@@ -137,8 +136,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     from fencepost.ledger import Ledger
     from fencepost.transitions import PASSED, View, frontier, holding_back
 
-    _use_local_kafka()
-    ledger = Ledger(find_pipeline(pipeline))
+    ledger = Ledger(_pipeline(pipeline))
     view = ledger.read() if ledger.exists() else View()
     ends = frontier(view)
     source = ledger.cluster.describe(ledger.pipeline.source.topic)
@@ -174,8 +172,7 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Every revision of every interval as the ledger has it, with its history."""
     from fencepost.ledger import Ledger
 
-    _use_local_kafka()
-    ledger = Ledger(find_pipeline(pipeline))
+    ledger = Ledger(_pipeline(pipeline))
     batches = ledger.read().all() if ledger.exists() else []
     if as_json:
         _print_json([b.model_dump(mode="json") for b in batches])
@@ -194,8 +191,7 @@ def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None
     """Let the frontier pass an interval without its output; stored in the ledger with who, when and why."""
     from fencepost.advance import skip_batch
 
-    _use_local_kafka()
-    out.print(skip_batch(find_pipeline(pipeline), _interval(start, end), _decision("skip", reason)).message)
+    out.print(skip_batch(_pipeline(pipeline), _interval(start, end), _decision("skip", reason)).message)
 
 
 @app.command()
@@ -203,14 +199,14 @@ def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> N
     """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
     from fencepost.advance import advance_batch
 
-    _use_local_kafka()
     decision = _decision("publish", reason)
-    out.print(advance_batch(find_pipeline(pipeline), _interval(start, end), decision).message)
+    out.print(advance_batch(_pipeline(pipeline), _interval(start, end), decision).message)
 
 
 @app.command()
 def pipelines(as_json: AsJson = False) -> None:
     """The pipelines there are, and what is wrong with those that cannot be loaded."""
+    _use_local_kafka()
     good, bad = load_pipelines()
     if as_json:
         listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
@@ -252,6 +248,11 @@ def _decision(action: str, reason: str) -> Decision:
     if not reason.strip():
         raise SettingsError("--reason: say why, for those who read the ledger later.")
     return Decision(action=action, by=getpass.getuser(), reason=reason, decided_at=utc_now())
+
+
+def _pipeline(name: str) -> Pipeline:
+    _use_local_kafka()
+    return find_pipeline(name)
 
 
 def _use_local_kafka() -> None:

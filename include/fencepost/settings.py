@@ -197,7 +197,9 @@ class Pipeline(Section):
     output: Output
     schedule: Schedule
     quality: Quality = Quality()
-    lanes: int = Field(default=4, ge=1, le=64)
+    # One lane: a batch is planned when the one before it is written, so a key's records keep their order from interval
+    # to interval. More lanes write intervals side by side, and give that order up.
+    lanes: int = Field(default=1, ge=1, le=64)
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
 

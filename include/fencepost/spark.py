@@ -68,8 +68,8 @@ def connector_jars() -> list[Path]:
     return jars
 
 
-def submit_conf(pipeline: Pipeline) -> dict[str, str]:
-    """Spark settings of a pipeline's jobs, with the pipeline's own on top. Holds no secret."""
+def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
+    """Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. Holds no secret."""
     conf = {
         "spark.jars": ",".join(str(jar) for jar in connector_jars()),
         "spark.pyspark.python": sys.executable,
@@ -85,7 +85,7 @@ def submit_conf(pipeline: Pipeline) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
-    if spark_master(pipeline).startswith("local"):
+    if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return conf | {k: v for k, v in pipeline.spark.items() if k != "spark.master"}
 
@@ -100,10 +100,13 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(spark_master(pipeline))
-        for name, value in submit_conf(pipeline).items():
+        master = spark_master(pipeline)
+        builder = builder.master(master)
+        for name, value in submit_conf(pipeline, master).items():
             builder = builder.config(name, value)
-        if not spark_master(pipeline).startswith("local"):
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        else:
             builder = builder.config("spark.submit.pyFiles", str(package_zip()))
     session = builder.getOrCreate()
     session.conf.set("spark.sql.adaptive.enabled", "false")

@@ -55,7 +55,7 @@ class FakeSparkSubmit:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkSubmit]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
-    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline: {"spark.ui.enabled": "false"})
+    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline, master: {"spark.ui.enabled": "false"})
     monkeypatch.setattr("fencepost.spark.package_zip", lambda: tmp_path / "fencepost.zip")
     monkeypatch.setattr("fencepost.write.write_without_spark", lambda pipeline, interval: None)
     monkeypatch.setattr("fencepost.validate.validate_without_spark", lambda pipeline, interval: None)

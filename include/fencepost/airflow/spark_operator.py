@@ -68,10 +68,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return validate_without_spark(self.pipeline, interval)
 
     def _on_spark(self, context: Context, interval: Interval) -> StepResult:
-        self._check_connection()
+        master = self._check_connection()
         with TemporaryDirectory(prefix="fencepost-") as folder, tied_to_parent():
             file = Path(folder) / "outcome.json"
-            self._prepare(interval, file)
+            self._prepare(interval, file, master)
             failure: AirflowException | None = None
             try:
                 super().execute(context)
@@ -87,12 +87,12 @@ class FencepostSparkOperator(SparkSubmitOperator):
             raise kind(f"{outcome.error}: {outcome.message}")
         return outcome.result
 
-    def _prepare(self, interval: Interval, outcome: Path) -> None:
+    def _prepare(self, interval: Interval, outcome: Path, master: str) -> None:
         from fencepost.spark import package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
         with airflow_errors():
-            self.conf = submit_conf(self.pipeline)
+            self.conf = submit_conf(self.pipeline, master)
             self.py_files = str(package_zip())
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "FENCEPOST_PARENT": str(os.getpid())}
         self.application_args = [
@@ -102,8 +102,8 @@ class FencepostSparkOperator(SparkSubmitOperator):
             *("--outcome", str(outcome)),
         ]
 
-    def _check_connection(self) -> None:
-        """Refuse what the provider would take for something else.
+    def _check_connection(self) -> str:
+        """The connection's Spark master; what the provider would take for something else is refused.
 
         Without the connection its hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py).
         In cluster mode the driver is out of the task's reach, and so is the file with its outcome.
@@ -123,6 +123,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 f"connection {name!r} asks for deploy-mode cluster; only client works here: the driver has "
                 "to end with the task. Remove deploy-mode from the connection's extra."
             )
+        return str(connection.host)
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:

@@ -43,7 +43,7 @@ def flights(running: Running) -> list[dict[str, Any]]:
     running.api.unpause("nyc_flights")
     starts = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
     running.api.backfill("nyc_flights", starts[0], starts[-1], max_active_runs=3)
-    return running.api.await_intervals("nyc_flights", starts, timeout=280)
+    return running.api.await_intervals("nyc_flights", starts, timeout=700)
 
 
 def test_three_days_of_flights_are_in_the_output_record_for_record(
