@@ -95,6 +95,12 @@ FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
 }
+LEADER_MOVED = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 REFUSED_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_MSG,
@@ -371,11 +377,22 @@ class Cluster:
         return result
 
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
+        """One offset per partition. A leader that is just being elected, or has moved, is asked again."""
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
-        futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
         doing = f"listing offsets of topic {topic.name}"
-        answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
-        return [answers[p] for p in range(topic.partitions)]
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while True:
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+            try:
+                answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
+            except KafkaUnavailable as error:
+                cause = error.__cause__
+                moved = isinstance(cause, KafkaException) and cause.args[0].code() in LEADER_MOVED
+                if not moved or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+                continue
+            return [answers[p] for p in range(topic.partitions)]
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
         """Wait until read_committed can see everything below `ends`.
