@@ -18,8 +18,8 @@ from fencepost.local.jars import KAFKA_VERSION
 
 OWN_IMAGE = "fencepost:local"
 IN_IMAGE = "/opt/fencepost/"
-# Made inside the image; Airflow takes a plugins folder that is not there for an empty one.
-NOT_IN_THE_REPOSITORY = {".venv", "jars", "plugins"}
+# Made inside the image.
+NOT_IN_THE_REPOSITORY = {".venv", "jars"}
 TOP = {"name", "services", "volumes"}
 SERVICE = """build command depends_on environment healthcheck image init ports restart stop_grace_period
 volumes""".split()
