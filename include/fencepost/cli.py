@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -127,7 +127,8 @@ def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
         yield spark
     finally:
         for session in sessions:
-            session.stop()
+            with suppress(Exception):  # a JVM that was killed cannot be stopped; the step's own error says so
+                session.stop()
 
 
 @app.command()
