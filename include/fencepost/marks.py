@@ -41,5 +41,6 @@ def from_metadata(text: str | None, where: str) -> Receipt:
     except ValidationError:
         raise NeedsOperator(
             f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> are for "
-            "marks only: delete the group with kafka-consumer-groups.sh, then write the batch again with --reprocess."
+            "marks only: delete the group with kafka-consumer-groups.sh, then `fencepost skip` the interval and run it "
+            "with --reprocess."
         ) from None

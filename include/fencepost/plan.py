@@ -172,8 +172,8 @@ def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[Offs
     return SourceDataExpired(
         f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
         "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again (what is left is processed and the loss recorded), or "
-        f"`fencepost skip {pipeline.name}` the interval."
+        "source.on_expired: skip in pipeline.yaml and run again (what is left is processed and the loss recorded). An "
+        f"interval that is planned already needs `fencepost skip {pipeline.name}` first, and then --reprocess."
     )
 
 

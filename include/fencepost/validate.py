@@ -182,7 +182,8 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. Find who else writes to the topic, then run again with --reprocess."
+            f"{words}. No offset moved. Find who else writes to the topic, `fencepost skip` the interval, "
+            "then run it with --reprocess."
         )
     if verdict.outcome is Outcome.REJECTED:
         raise BatchRejected(

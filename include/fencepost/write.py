@@ -95,7 +95,7 @@ def check_topics(ledger: Ledger, batch: Batch) -> Topic:
     if output.id != plan.output_topic_id:
         raise TopicRecreated(
             f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{plan.output_topic_id}, now {output.id}). Run the interval again with --reprocess to write it anew."
+            f"{plan.output_topic_id}, now {output.id}). `fencepost skip` the interval, then run it with --reprocess."
         )
     return output
 
