@@ -39,6 +39,7 @@ expectations:
   - type: expect_column_values_to_not_be_null
     kwargs: {column: value}
 """
+PLAIN = "def transform(frame): return frame.selectExpr('_key', 'value')"
 # Attempts up to number {sleeps} sleep until somebody ends them: in a Python worker, or before there is one. Each notes
 # its processes, and which of an earlier attempt's still live when it begins.
 SLEEPY = """
@@ -151,3 +152,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 yield Running(api, services["kafka"]["bootstrap"], pipelines)
         finally:
             stack.down()
+
+
+@pytest.fixture(scope="session")
+def backfills(running: Running) -> int:
+    """Three empty days of `ordered`, run together, the earliest first; and two of `backwards`. The first's id.
+
+    Nobody waits here: they run while a test of the folder waits for a time-out.
+    """
+    running.add("ordered", PLAIN, retries=5)  # its runs take the ledger from each other
+    running.add("backwards", PLAIN)
+    forwards = running.backfill("ordered", 1, 3)
+    running.backfill("backwards", 5, 6, run_backwards=True, max_active_runs=1)
+    return forwards

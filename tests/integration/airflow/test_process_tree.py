@@ -19,14 +19,15 @@ SOON = 10.0  # seconds
 
 
 @pytest.fixture(scope="module")
-def notes(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the sleepy pipelines wrote down. The second starts its Spark while the first sleeps."""
+def notes(running: Running, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """What the sleepy pipelines wrote down. The second starts its Spark while the first sleeps, as do the backfills."""
     folder = tmp_path_factory.mktemp("notes")
     running.add_sleepy("timed_out", folder / "timed_out", sleeps=1, in_worker=False, timeout_minutes=1, retries=0)
     running.add_sleepy("killed", folder / "killed", sleeps=2, in_worker=True)
     running.backfill("timed_out", 1, 1)
     asleep(folder / "timed_out", 1)
     running.backfill("killed", 1, 1)
+    request.getfixturevalue("backfills")
     return folder
 
 
