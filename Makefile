@@ -34,6 +34,10 @@ down: ## stop what `up` or `demo` started, and only that
 test: setup ## all tests (ARGS="-k name" for some)
 	@$(BIN)/pytest $(ARGS)
 
+.PHONY: fault
+fault: setup ## the slow tests that kill and pause writers (some ten minutes)
+	@$(BIN)/pytest -m fault $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, its formatter and mypy
 	@$(BIN)/ruff check .

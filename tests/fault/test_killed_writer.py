@@ -16,6 +16,9 @@ from fencepost.settings import Pipeline
 from .faults import Fault, alive, await_true, finish
 
 
+pytestmark = pytest.mark.fault
+
+
 @pytest.fixture
 def fault(broker: Broker, make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> Fault:
     fault = Fault(broker, make_pipeline(), tmp_path)

@@ -19,6 +19,8 @@ from .faults import PARTITIONS, PER_PARTITION, Fault, finish
 
 Make = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.fault
+
 
 def test_a_zombie_with_everything_sent_is_refused_at_its_commit(
     broker: Broker, make_pipeline: Make, tmp_path: Path
