@@ -15,7 +15,6 @@ from fencepost.settings import Pipeline
 
 from .faults import Fault, alive, await_true, finish
 
-
 pytestmark = pytest.mark.fault
 
 
