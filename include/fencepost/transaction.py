@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,7 +78,7 @@ class Transaction:
 
     def wait_for_room(self) -> None:
         """Called when librdkafka's queue is full: serves its callbacks for a moment while brokers answer."""
-        self._producer.poll(0.005)
+        self._serve(lambda: self._producer.poll(0.005))
         self._raise_failed()
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group_metadata: Any) -> None:
@@ -109,11 +109,22 @@ class Transaction:
         self._at("committed")
 
     def _deliver(self) -> None:
-        while self._producer.flush(SLICE) > 0:
+        while self._serve(lambda: self._producer.flush(SLICE)) > 0:
             self._raise_failed()
             if self._complaints.denied is not None:
                 raise self._error(self._complaints.denied, "delivering records")
         self._raise_failed()
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """A call that serves librdkafka's callbacks. After a fatal error, such as being fenced, confluent-kafka wraps
+        the KafkaException in a SystemError there *(measured)*."""
+        try:
+            return call()
+        except (KafkaException, SystemError) as raised:
+            cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._error(cause.args[0], "delivering records") from raised
 
     def _raise_failed(self) -> None:
         if self._failed is not None:
