@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as Group
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,  # type: ignore[attr-defined]
+    OffsetSpec,
 )
 
 QUIET_LOG = logging.getLogger("tests.librdkafka")
@@ -43,10 +44,13 @@ class Record:
         return dict(self.headers).get("fencepost-batch", b"").decode()
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, **config: str) -> None:
-    """A topic that is known to the broker when this returns."""
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, *, replicas: list[list[int]] | None = None, **config: str
+) -> None:
+    """A topic that is known to the broker when this returns; `replicas` names each partition's nodes, leader first."""
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
-    new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1", **config})
+    placed = {"replica_assignment": replicas} if replicas else {"replication_factor": 1}
+    new = NewTopic(topic, partitions, config={"retention.ms": "-1", **config}, **placed)
     admin.create_topics([new])[topic].result()
     while topic not in admin.list_topics(timeout=10).topics:
         time.sleep(0.05)
@@ -101,6 +105,15 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Reco
         return sorted(records, key=lambda r: (r.partition, r.offset))
     finally:
         consumer.close()
+
+
+def end_offset(bootstrap: str, topic: str, partition: int, *, committed: bool = False) -> int:
+    """The high watermark, or with `committed` the last stable offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest()}
+    (future,) = admin.list_offsets(asked, isolation_level=isolation).values()
+    return int(future.result(20).offset)
 
 
 def group_offsets(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from fencepost.local.broker import Broker
 from fencepost.settings import Pipeline
 from kafka_tools import create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import murmur2
+from waiting import await_true
 
 PARTITIONS = 2
 PER_PARTITION = 150
@@ -101,14 +100,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     text, _ = process.communicate(timeout=LIMIT)
     error = json.loads(text)["error"] if text.strip() else None
     return process.returncode, f"{error['type']}: {error['message']}" if error else ""
-
-
-def await_true(condition: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """Poll a condition; it is an assertion that it comes true."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {limit:.0f} s for {what}"
-        time.sleep(0.05)
 
 
 def alive(pid: int) -> bool:

@@ -13,7 +13,9 @@ import pytest
 from fencepost.local.broker import Broker
 from fencepost.settings import Pipeline
 
-from .faults import Fault, alive, await_true, finish
+from waiting import await_true
+
+from .faults import Fault, alive, finish
 
 pytestmark = pytest.mark.fault
 

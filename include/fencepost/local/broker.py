@@ -69,17 +69,20 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         *,
         sasl_users: Mapping[str, str] | None = None,
+        extra_listener: tuple[str, int, int] | None = None,
         log: Path | None = None,
         jars: Path | None = None,
         process: Process | None = None,
     ) -> None:
         """`properties` go over ours; `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
-        `sasl_bootstrap`; `process` is one that an earlier command started on this folder."""
+        `sasl_bootstrap`; `extra_listener` (name, port, port told to clients) opens one that a proxy stands before;
+        `process` is one that an earlier command started on this folder."""
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
         self.sasl_users = dict(sasl_users or {})
         self.sasl_port = any_free_port() if self.sasl_users else 0
+        self.extra_listener = extra_listener
         self.log = log or folder / "kafka.log"
         self.process = process
         self._jars = jars
@@ -172,9 +175,16 @@ class Broker:
     def _all_properties(self) -> dict[str, str]:
         listeners = [f"PLAINTEXT://{self.bootstrap}", f"CONTROLLER://{LOOPBACK}:{self._controller_port()}"]
         protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        advertised = [listeners[0]]
         sasl: dict[str, str] = {}
+        if self.extra_listener is not None:
+            name, port, told = self.extra_listener
+            listeners.append(f"{name}://{LOOPBACK}:{port}")
+            advertised.append(f"{name}://{LOOPBACK}:{told}")
+            protocols.append(f"{name}:PLAINTEXT")
         if self.sasl_users:
             listeners.append(f"SASL://{self.sasl_bootstrap}")
+            advertised.append(listeners[-1])
             protocols.append("SASL:SASL_PLAINTEXT")
             users = " ".join(f'user_{name}="{password}"' for name, password in self.sasl_users.items())
             module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -186,7 +196,7 @@ class Broker:
             **PROPERTIES,
             "log.dirs": str(self.folder / "data"),
             "listeners": ",".join(listeners),
-            "advertised.listeners": ",".join(x for x in listeners if not x.startswith("CONTROLLER")),
+            "advertised.listeners": ",".join(advertised),
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(protocols),
             "controller.quorum.bootstrap.servers": listeners[1].removeprefix("CONTROLLER://"),
