@@ -35,8 +35,12 @@ test: setup ## all tests (ARGS="-k name" for some)
 	@$(BIN)/pytest $(ARGS)
 
 .PHONY: fault
-fault: setup ## the slow tests that kill and pause writers (some ten minutes)
+fault: setup ## the rest of the crash matrix, which `make test` leaves out
 	@$(BIN)/pytest -m fault $(ARGS)
+
+.PHONY: soak
+soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; a minute or two each
+	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) $(BIN)/pytest tests/soak $(ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, its formatter and mypy

@@ -1,8 +1,8 @@
 """Named places where a test can make a process die, stall or fail. Off unless `FENCEPOST_FAILPOINTS` is set.
 
-`FENCEPOST_FAILPOINTS` is a list, separated by commas, of `name[#task]=action`, for example
-`write.committed#1=kill`. Each entry strikes once in all processes together: the first to create its file in
-`FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions: `kill` (SIGKILL this process), `kill-parent` (SIGKILL the
+`FENCEPOST_FAILPOINTS` is a list, separated by commas, of `name[#task][@nth]=action`, for example
+`write.committed#1=kill`, or `write.rows#0@3=stop` for the third time a process comes by. Each entry strikes once in all
+processes together: the first to create its file in `FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions: `kill` (SIGKILL this process), `kill-parent` (SIGKILL the
 parent as well: of a Python worker's daemon, the executor JVM), `stop` (SIGSTOP this process, which a test resumes),
 `raise` (RuntimeError). The file holds the pid of the process that was struck.
 """
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+
+_visits: Counter[str] = Counter()
 
 
 def _nothing(name: str, task: int | None = None) -> None:
@@ -22,8 +25,12 @@ def _nothing(name: str, task: int | None = None) -> None:
 def _strike(name: str, task: int | None = None) -> None:
     for entry in os.environ["FENCEPOST_FAILPOINTS"].split(","):
         place, _, action = entry.strip().partition("=")
+        place, _, nth = place.partition("@")
         wanted, _, number = place.partition("#")
-        if wanted != name or (number and number != str(task)) or not _first(entry.strip()):
+        if wanted != name or (number and number != str(task)):
+            continue
+        _visits[place] += 1
+        if (nth and int(nth) != _visits[place]) or not _first(entry.strip()):
             continue
         if action == "raise":
             raise RuntimeError(f"failpoint {entry}")

@@ -28,7 +28,10 @@ from fencepost.transitions import View
 
 log = logging.getLogger("fencepost.ledger")
 
-OPEN_TRANSACTION_LIMIT = 90.0  # seconds; a coordinator's own transaction takes milliseconds
+# A coordinator's transaction takes milliseconds. One that died in it hides the ledger from plain readers until the
+# broker aborts it: after its time-out, and the broker looks every ten seconds.
+COORDINATOR_TIMEOUT_MS = 15_000
+OPEN_TRANSACTION_LIMIT = 90.0  # seconds
 TURNS = 5  # times a fenced coordinator decides again before it leaves the field to the other
 
 
@@ -47,6 +50,7 @@ class Ledger:
         self.pipeline = pipeline
         self.settings = settings or settings_of(pipeline)
         self.cluster = Cluster(self.settings)
+        self._coordinator = Settings({**self.settings.values, "transaction.timeout.ms": str(COORDINATOR_TIMEOUT_MS)})
 
     def create(self) -> None:
         """Make the topic where it is missing; idempotent.
@@ -94,7 +98,7 @@ class Ledger:
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
         for turn in range(TURNS):
-            coordinator = Transaction(self.settings, self.pipeline.coordinator_id, "coordinator")
+            coordinator = Transaction(self._coordinator, self.pipeline.coordinator_id, "coordinator")
             try:
                 coordinator.init()  # 1
                 view = self.read()  # 2

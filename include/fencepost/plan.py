@@ -34,18 +34,20 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
     check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
 
+    changed = False
+
     def decide(view: View) -> Change | None:
-        if planning(view, interval, reprocess) is not None:
+        nonlocal changed
+        changed = planning(view, interval, reprocess) is None
+        if not changed:
             return None
         note = "reprocess was asked for" if view.latest(interval) else ""
         return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
 
-    known = {str(b.id) for b in ledger.read().all()}
-    view = ledger.transact(decide)  # 3
+    batch = ledger.transact(decide).latest(interval)  # 3
     reached("plan.frozen")
-    batch = view.latest(interval)
     assert batch is not None
-    return _result(batch, changed=str(batch.id) not in known)
+    return _result(batch, changed=changed)
 
 
 def revise(ledger: Ledger, batch: Batch, reason: str) -> Batch:

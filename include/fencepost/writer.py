@@ -138,20 +138,24 @@ def writer_of(job: WriterTask, tasks: tuple[int, ...]) -> Any:
     """The function for `mapInArrow`: Spark partition i writes task-partition `tasks[i]` and answers with its receipt."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        receipt, skipped = write_partition(job, tasks[context.partitionId()], batches)
-        reached("write.receipt", receipt.task)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "task": pa.array([receipt.task], pa.int32()),
-                "lease": pa.array([receipt.lease], pa.int64()),
-                "rows": pa.array([receipt.rows], pa.int64()),
-                "fingerprint": pa.array([str(receipt.fingerprint)]),
-                "skipped": pa.array([skipped]),
-            }
-        )
+        return _answer(job, tasks, batches)  # what is nested travels by value, what it calls by name
 
     return write
+
+
+def _answer(job: WriterTask, tasks: tuple[int, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    receipt, skipped = write_partition(job, tasks[context.partitionId()], batches)
+    reached("write.receipt", receipt.task)
+    yield pa.RecordBatch.from_pydict(
+        {
+            "task": pa.array([receipt.task], pa.int32()),
+            "lease": pa.array([receipt.lease], pa.int64()),
+            "rows": pa.array([receipt.rows], pa.int64()),
+            "fingerprint": pa.array([str(receipt.fingerprint)]),
+            "skipped": pa.array([skipped]),
+        }
+    )

@@ -160,7 +160,7 @@ def backfills(running: Running) -> int:
 
     Nobody waits here: they run while a test of the folder waits for a time-out.
     """
-    running.add("ordered", PLAIN, retries=5)  # its runs take the ledger from each other
+    running.add("ordered", PLAIN)
     running.add("backwards", PLAIN)
     forwards = running.backfill("ordered", 1, 3)
     running.backfill("backwards", 5, 6, run_backwards=True, max_active_runs=1)

@@ -1,0 +1,177 @@
+"""One pipeline under attack, and a checker that shares no code with the writer: an oracle of its own, plain consumers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from conftest import at, day
+from fencepost.ledger import Ledger
+from fencepost.model import Interval, State
+from fencepost.settings import Pipeline
+from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
+from oracle.murmur2 import murmur2
+from waiting import await_true
+
+PARTITIONS = 2
+PER_PARTITION = 60
+KEYS = 7  # a partition; few, so that a key's order can be lost
+
+
+class Follower(Thread):
+    """A read_committed reader of a topic that reads along while things break, from the start to `stop`."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(name=f"follower of {topic}", daemon=True)
+        self.seen: list[tuple[int, int, bytes | None, bytes | None]] = []
+        self._positions = dict.fromkeys(range(partitions), 0)
+        self._topic, self._ending = topic, Event()
+        config = {"bootstrap.servers": bootstrap, "group.id": "follower", "enable.auto.commit": False}
+        self._consumer = Consumer(config | {"isolation.level": "read_committed"}, logger=QUIET_LOG)
+        self._consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            for message in self._consumer.consume(1000, timeout=0.1):
+                if message.error() is None:
+                    self.seen.append((message.partition(), message.offset(), message.key(), message.value()))
+
+    def stop(self) -> None:
+        self._ending.set()
+        self.join()
+        self._consumer.close()
+
+
+@dataclass
+class Attacked:
+    """A pipeline with its source filled for day 1 (or more days), and what its output has to be."""
+
+    bootstrap: str
+    pipeline: Pipeline
+    struck: Path  # where failpoints leave the pid of the process they struck
+    days: tuple[int, ...] = (1,)
+    follower: Follower = field(init=False)
+
+    @property
+    def interval(self) -> Interval:
+        return day(self.days[0])
+
+    def __enter__(self) -> Self:
+        self.struck.mkdir(parents=True, exist_ok=True)
+        create_topic(self.bootstrap, self.pipeline.source.topic, PARTITIONS)
+        create_topic(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
+        produce(self.bootstrap, self.pipeline.source.topic, self.source())
+        self.follower = Follower(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
+        self.follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.follower.is_alive():
+            self.follower.stop()
+
+    def source(self) -> list[tuple[bytes, dict[str, object], int, int]]:
+        """The source's records; `n` grows along each key."""
+        return [
+            (f"p{p}k{n % KEYS}".encode(), {"n": 1000 * d + n, "name": "x"}, p, at(d, n * 20 / PER_PARTITION))
+            for d in self.days
+            for p in range(PARTITIONS)
+            for n in range(PER_PARTITION)
+        ]
+
+    def await_struck(self, failpoint: str, going: Callable[[], bool] = lambda: True) -> int:
+        """Wait for a failpoint to strike; the pid of the process it struck. `going`: whether it still may."""
+        file = self.struck / failpoint
+
+        def struck_or_never() -> bool:
+            return (file.exists() and file.read_text() != "") or not going()
+
+        await_true(struck_or_never, f"{failpoint} to strike")
+        assert file.exists(), f"{failpoint} did not strike"
+        return int(file.read_text())
+
+    def has_struck(self, failpoint: str) -> bool:
+        return (self.struck / failpoint).exists()
+
+    def differences(self) -> list[str]:
+        """Everything that is not as exactly-once promises, once all days are published; nothing is the good answer."""
+        output = self.pipeline.output
+        seen = read_all(self.bootstrap, output.topic)
+        return [
+            *self._differences_of_records([(r.partition, r.key, r.json) for r in seen]),
+            *self._differences_of_the_follower([(r.partition, r.offset, r.key, r.value) for r in seen]),
+            *self._differences_of_offsets(),
+            *self._differences_of_the_ledger(),
+            *self._open_transactions(),
+        ]
+
+    def _differences_of_records(self, seen: list[tuple[int, bytes | None, dict[str, int]]]) -> list[str]:
+        wanted = Counter((key, value["n"]) for key, value, _, _ in self.source())
+        there = Counter((key, value["n"]) for _, key, value in seen)
+        found = [f"lost {one}" for one in (wanted - there).elements()]
+        found += [f"too many of {one}" for one in (there - wanted).elements()]
+        for partition, key, value in seen:
+            if partition != (murmur2(key or b"") & 0x7FFFFFFF) % self.pipeline.output.partitions:
+                found.append(f"{key!r} in partition {partition}")
+            if value["doubled"] != 2 * value["n"]:
+                found.append(f"not what the transform says: {value}")
+        for key in {k for _, k, _ in seen}:
+            order = [value["n"] for _, k, value in seen if k == key]
+            found += [f"order of {key!r}: {order}"] if order != sorted(order) else []
+        return found
+
+    def _differences_of_the_follower(self, final: list[tuple[int, int, bytes | None, bytes | None]]) -> list[str]:
+        """Who read along saw exactly what is there in the end: nothing that vanished, nothing twice."""
+        await_true(lambda: len(self.follower.seen) >= len(final), "the follower to catch up", 30)
+        self.follower.stop()
+        followed = Counter(self.follower.seen)
+        final_ones = Counter(final)
+        return [f"follower saw {one}" for one in (followed - final_ones)] + [
+            f"follower missed {one}" for one in (final_ones - followed)
+        ]
+
+    def _differences_of_offsets(self) -> list[str]:
+        pipeline, found = self.pipeline, []
+        frontier = group_offsets(self.bootstrap, pipeline.group, pipeline.source.topic, range(PARTITIONS))
+        if frontier != dict.fromkeys(range(PARTITIONS), PER_PARTITION * len(self.days)):
+            found.append(f"group offsets {frontier}")
+        parts = range(pipeline.output.partitions)
+        validated = group_offsets(self.bootstrap, f"{pipeline.name}.validated", pipeline.output.topic, parts)
+        ends = {p: end_offset(self.bootstrap, pipeline.output.topic, p) for p in parts}
+        too_far = {p: o for p, o in validated.items() if o > ends[p]}
+        records = [
+            r for r in read_all(self.bootstrap, pipeline.output.topic) if r.offset >= validated.get(r.partition, 0)
+        ]
+        if too_far or records:
+            found.append(f"validated offsets {validated} with ends {ends} leave out {len(records)} records")
+        return found
+
+    def _differences_of_the_ledger(self) -> list[str]:
+        raw = read_all(self.bootstrap, f"fencepost.{self.pipeline.name}.ledger")
+        newest = {r.key: json.loads(r.value or b"") for r in raw}
+        states = Counter(b["state"] for b in newest.values())
+        found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
+        rows = sum(receipt["rows"] for b in newest.values() for receipt in b["written"]["receipts"])
+        if rows != len(self.source()):
+            found.append(f"receipts promise {rows} rows")
+        assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"
+        return found
+
+    def _open_transactions(self) -> list[str]:
+        """No transaction is left hanging on any topic we wrote to."""
+        topics = {
+            self.pipeline.output.topic: self.pipeline.output.partitions,
+            f"fencepost.{self.pipeline.name}.ledger": 1,
+        }
+        found = []
+        for topic, partitions in topics.items():
+            for p in range(partitions):
+                end, stable = (end_offset(self.bootstrap, topic, p, committed=c) for c in (False, True))
+                found += [f"{topic}-{p}: stable up to {stable} of {end}"] if stable < end else []
+        return found

@@ -1,0 +1,118 @@
+"""A Python worker is struck at every step of the writer's protocol; then the ordinary retry. Nothing lost, nothing doubled.
+
+The attempt runs in the tests' own Spark, so the JVM lives on; `test_process_faults.py` kills that and the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from arming import armed
+from conftest import TRANSFORM, day
+from fencepost.errors import FencepostError, Retriable
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from fencepost.write import write_batch
+from kafka_tools import read_all
+from steps import latest, run
+
+from .checker import PARTITIONS, PER_PARTITION, Attacked
+
+POINTS = [
+    "write.init",
+    "write.initialised",
+    "write.mark-read",
+    "write.begun",
+    "write.rows",
+    "write.rows@3",
+    "write.offsets-sent",
+    "write.committing",
+    "write.committed",
+    "write.receipt",
+]
+IN_SHORT = {"raise": {"write.rows@3", "write.committed"}, "stop": {"write.init", "write.committing", "write.receipt"}}
+
+
+def cases() -> Iterator[Any]:
+    for action in ("kill", "raise", "stop"):
+        for place in POINTS:
+            name, at, nth = place.partition("@")
+            slow = action != "kill" and place not in IN_SHORT[action]
+            yield pytest.param(
+                f"{name}#0{at}{nth}={action}", id=f"{place}={action}", marks=[pytest.mark.fault] if slow else []
+            )
+
+
+class Attempt(Thread):
+    """A write in a thread of its own; `error` is what it ended with."""
+
+    def __init__(self, spark: Any, pipeline: Pipeline) -> None:
+        super().__init__(daemon=True)
+        self._spark, self._pipeline = spark, pipeline
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            write_batch(self._spark, self._pipeline, day(1))
+        except Exception as error:
+            self.error = error
+
+
+@pytest.fixture
+def spark(spark: Any) -> Iterator[Any]:
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    yield spark
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.mark.parametrize("failpoint", list(cases()))
+def test_each_record_once_after_a_strike_and_a_retry(
+    spark: Any, attacked: Callable[..., Attacked], failpoint: str
+) -> None:
+    """Killed and failed attempts end with a retriable error. A stopped one stands still while the retry finishes, and then
+    goes on as a zombie: it is refused, or finds its work done."""
+    case = attacked()
+    plan_batch(case.pipeline, day(1))
+    attempt = Attempt(spark, case.pipeline)
+    with armed(spark, failpoint, case.struck):
+        attempt.start()
+        pid = case.await_struck(failpoint, attempt.is_alive)
+        if not failpoint.endswith("stop"):
+            attempt.join(60)
+    if not failpoint.endswith("stop"):
+        assert isinstance(attempt.error, Retriable)
+    run(spark, case.pipeline, day(1))
+    if failpoint.endswith("stop"):
+        os.kill(pid, signal.SIGCONT)
+        attempt.join(120)
+        assert attempt.error is None or isinstance(attempt.error, FencepostError)
+    assert not attempt.is_alive()
+    assert case.differences() == []
+
+
+def test_a_zombie_of_an_older_lease_stops_at_the_mark_of_the_newer_one(
+    spark: Any, attacked: Callable[..., Attacked], make_pipeline: Callable[..., Pipeline]
+) -> None:
+    """It starts late, fences the valid attempt's id, and learns from the mark's lease that it is late: it writes nothing."""
+    case = attacked()
+    plan_batch(case.pipeline, day(1))
+    attempt = Attempt(spark, case.pipeline)
+    failpoint = "write.init#0=stop"
+    with armed(spark, failpoint, case.struck):
+        attempt.start()
+        pid = case.await_struck(failpoint, attempt.is_alive)
+    mended = make_pipeline(TRANSFORM + "# mended\n", name=case.pipeline.name)
+    run(spark, mended, day(1))
+    os.kill(pid, signal.SIGCONT)
+    attempt.join(120)
+    assert type(attempt.error).__name__ == "Superseded"
+    batch = latest(mended, day(1))
+    assert batch.revision == 2
+    counted = [r for r in read_all(case.bootstrap, mended.output.topic) if r.batch == str(batch.id)]
+    assert len(counted) == len({(r.key, r.json["n"]) for r in counted}) == PARTITIONS * PER_PARTITION

@@ -1,0 +1,94 @@
+"""One seed, one story: days of records, faults composed at random, ordinary retries, and the checker at the end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Thread
+
+from conftest import day
+from fencepost.errors import FencepostError, Retriable
+from steps import run
+
+from .faults import FAULTS
+from .scene import Scene
+
+DAYS = 3
+ATTEMPTS = 12
+
+
+@dataclass
+class Outcome:
+    """What a seed came to. `faults` counts what was broken, `errors` what attempts ended with before the retry."""
+
+    seed: int
+    faults: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def play(scene: Scene, seed: int) -> Outcome:
+    """Run all days under faults; raises only when an attempt ends in a way no retry may mend."""
+    chance = random.Random(seed)
+    outcome = Outcome(seed)
+    began = time.monotonic()
+    for number in range(1, DAYS + 1):
+        chosen = chance.sample(FAULTS, chance.choice([1, 1, 2, 3]))
+        twins = chance.random() < 0.2
+        scene.tell(f"day {number}{', two runs at once' if twins else ''}:")
+        with ExitStack() as stack:
+            for fault in chosen:
+                stack.enter_context(fault(scene, chance))
+                outcome.faults[fault.__name__] += 1
+            scene.fill(number, DAYS, chance)
+            if twins:
+                outcome.faults["two_runs_at_once"] += 1
+                at_once(lambda n=number: settle(scene, n, outcome, twin=True))
+            else:
+                settle(scene, number, outcome)
+    cleared = chance.randint(1, DAYS)
+    assert not run(scene.spark, scene.pipeline, day(cleared)).changed, "a published day run again is a no-op"
+    outcome.differences = scene.differences()
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def settle(scene: Scene, number: int, outcome: Outcome, *, twin: bool = False) -> None:
+    """Run a day as Airflow would: again after errors that are worth it. A twin may lose to the other in any state."""
+    for _ in range(ATTEMPTS):
+        try:
+            run(scene.spark, scene.pipeline, day(number))
+            return
+        except FencepostError as error:
+            outcome.errors[type(error).__name__] += 1
+            scene.tell(f"  {type(error).__name__}: {str(error)[:200]}")
+            if not isinstance(error, Retriable) and not twin:
+                raise
+        except Exception as error:  # Airflow runs an unforeseen error again, too; it is counted
+            outcome.errors[f"unforeseen {type(error).__name__}"] += 1
+            scene.tell(f"  unforeseen {type(error).__name__}: {str(error)[:300]}")
+    raise AssertionError(f"day {number} was not published in {ATTEMPTS} attempts")
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """The same work in two threads."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [Thread(target=guarded, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(600)
+        assert not thread.is_alive(), "a run hangs"
+    assert not errors, errors
