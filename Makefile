@@ -43,10 +43,11 @@ soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three b
 	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) $(BIN)/pytest tests/soak $(ARGS)
 
 .PHONY: lint
-lint: setup ## ruff, its formatter and mypy
+lint: setup ## ruff, its formatter, mypy, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports
 
 .PHONY: requirements
 requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: newest versions)
