@@ -200,10 +200,26 @@ def translate(
 
 
 @contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raises the KafkaException that a client raised while it served its callbacks.
+
+    After a fatal error, such as being fenced, confluent-kafka raises inside its error callback, and Python then reports
+    a SystemError, with the KafkaException as its cause, from whatever call served the callback *(measured)*.
+    """
+    try:
+        yield
+    except SystemError as raised:
+        if isinstance(raised.__cause__, KafkaException):
+            raise raised.__cause__ from raised
+        raise
+
+
+@contextmanager
 def translated(doing: str, settings: Settings, complaints: Complaints | None = None) -> Iterator[None]:
     """Raises Fencepost's errors for confluent-kafka's, with what was being done."""
     try:
-        yield
+        with unwrapped():
+            yield
     except KafkaException as error:
         raise translate(error.args[0], doing, settings, complaints) from error
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from fencepost.errors import CommitStateUnknown, FencepostError
 from fencepost.failpoints import reached
-from fencepost.kafka import FENCED, Settings, make_producer, translate
+from fencepost.kafka import FENCED, Settings, make_producer, translate, translated, unwrapped
 
 log = logging.getLogger("fencepost.transaction")
 
@@ -60,7 +61,8 @@ class Transaction:
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
             try:
-                self._producer.init_transactions(SLICE)  # may be called again after a time-out
+                with unwrapped():
+                    self._producer.init_transactions(SLICE)  # may be called again after a time-out
                 break
             except KafkaException as raised:
                 error = raised.args[0]
@@ -69,16 +71,15 @@ class Transaction:
         self._at("initialised")
 
     def __enter__(self) -> Self:
-        try:
+        with self._translated("begin_transaction"):
             self._producer.begin_transaction()
-        except KafkaException as raised:
-            raise self._error(raised.args[0], "begin_transaction") from raised
         self._at("begun")
         return self
 
     def wait_for_room(self) -> None:
         """Called when librdkafka's queue is full: serves its callbacks for a moment while brokers answer."""
-        self._serve(lambda: self._producer.poll(0.005))
+        with self._translated("delivering records"):
+            self._producer.poll(0.005)
         self._raise_failed()
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group_metadata: Any) -> None:
@@ -109,22 +110,19 @@ class Transaction:
         self._at("committed")
 
     def _deliver(self) -> None:
-        while self._serve(lambda: self._producer.flush(SLICE)) > 0:
+        while self._waiting():
             self._raise_failed()
             if self._complaints.denied is not None:
                 raise self._error(self._complaints.denied, "delivering records")
         self._raise_failed()
 
-    def _serve(self, call: Callable[[], int]) -> int:
-        """A call that serves librdkafka's callbacks. After a fatal error, such as being fenced, confluent-kafka wraps
-        the KafkaException in a SystemError there *(measured)*."""
-        try:
-            return call()
-        except (KafkaException, SystemError) as raised:
-            cause = raised if isinstance(raised, KafkaException) else raised.__cause__
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._error(cause.args[0], "delivering records") from raised
+    def _waiting(self) -> bool:
+        """Whether records are still to be delivered, after a while of serving their callbacks."""
+        with self._translated("delivering records"):
+            return self._producer.flush(SLICE) > 0
+
+    def _translated(self, doing: str) -> AbstractContextManager[None]:
+        return translated(f"{self.id}: {doing}", self._settings, self._complaints)
 
     def _raise_failed(self) -> None:
         if self._failed is not None:
@@ -134,7 +132,8 @@ class Transaction:
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
             try:
-                self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
+                with unwrapped():
+                    self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
                 return
             except KafkaException as raised:
                 error = raised.args[0]
@@ -147,7 +146,8 @@ class Transaction:
         deadline = time.monotonic() + COMMIT_TIMEOUT
         while True:
             try:
-                self._producer.commit_transaction(SLICE)
+                with unwrapped():
+                    self._producer.commit_transaction(SLICE)
                 return
             except KafkaException as raised:
                 error = raised.args[0]
@@ -163,6 +163,7 @@ class Transaction:
     def _abort(self) -> None:
         """Abort as far as the brokers answer. Where they do not, the next init_transactions does it."""
         try:
-            self._producer.abort_transaction(SLICE * 5)
+            with unwrapped():
+                self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
             log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())

@@ -57,9 +57,10 @@ def test_each_record_once_after_the_driver_was_killed_and_its_worker_went_on(
     driver = start_step(case, "write", f"{place}=stop")
     worker = psutil.Process(case.await_struck(f"{place}=stop", lambda: driver.poll() is None))
     family = [p for p in psutil.Process(driver.pid).children(recursive=True) if p != worker]
+    machines = [p for p in family if p.name() == "java"]
     driver.kill()
     driver.communicate()
-    await_true(lambda: not any(alive(p) for p in family if p.name() == "java"), "the driver's JVM to end", 60)
+    await_true(lambda: not any(alive(p) for p in machines), "the driver's JVM to end", 60)
     run(spark, case.pipeline, day(1))
     worker.send_signal(signal.SIGCONT)
     await_true(lambda: not any(alive(p) for p in [worker, *family]), "the worker and its family to end", 60)

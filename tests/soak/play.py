@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -71,7 +72,7 @@ def settle(scene: Scene, number: int, outcome: Outcome, *, twin: bool = False) -
                 raise
         except Exception as error:  # Airflow runs an unforeseen error again, too; it is counted
             outcome.errors[f"unforeseen {type(error).__name__}"] += 1
-            scene.tell(f"  unforeseen {type(error).__name__}: {str(error)[:300]}")
+            scene.tell(f"  unforeseen {''.join(traceback.format_exception(error))[-3000:]}")
     raise AssertionError(f"day {number} was not published in {ATTEMPTS} attempts")
 
 

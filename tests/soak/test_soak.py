@@ -50,4 +50,4 @@ def test_faults_composed_at_random_lose_nothing_and_double_nothing(
         print(f"seed {seed}:\n" + "\n".join(scene.told))  # noqa: T201
         if outcome is not None and "SOAK_LOG" in os.environ:
             with Path(os.environ["SOAK_LOG"]).open("a") as log:
-                log.write(json.dumps(vars(outcome)) + "\n")
+                log.write(json.dumps({**vars(outcome), "story": scene.told}) + "\n")
