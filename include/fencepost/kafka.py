@@ -200,18 +200,20 @@ def translate(
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
-    """Raises the KafkaException that a client raised while it served its callbacks.
+def unwrapped(*, undecided: bool = False) -> Iterator[None]:
+    """Raises a KafkaException where confluent-kafka raises a SystemError.
 
-    After a fatal error, such as being fenced, confluent-kafka raises inside its error callback, and Python then reports
-    a SystemError, with the KafkaException as its cause, from whatever call served the callback *(measured)*.
+    A client that fails for good, by being fenced for example, while a call of ours serves its callbacks ends that call
+    with a SystemError, which has the KafkaException as its cause, or no cause at all *(measured)*. Without a cause the
+    transaction is to be aborted; `undecided` says that it may have committed.
     """
     try:
         yield
     except SystemError as raised:
         if isinstance(raised.__cause__, KafkaException):
             raise raised.__cause__ from raised
-        raise
+        failed = KafkaError(KafkaError._FAIL, "the client failed while it was served", txn_requires_abort=not undecided)
+        raise KafkaException(failed) from raised
 
 
 @contextmanager

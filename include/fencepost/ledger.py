@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, Message, TopicPartition
 from pydantic import ValidationError
 
-from fencepost.errors import CoordinatorFenced, LedgerUnreadable, NeedsOperator, SettingsError, WriterFenced
+from fencepost.errors import (
+    CoordinatorFenced,
+    LedgerUnreadable,
+    NeedsOperator,
+    SettingsError,
+    WriteFailed,
+    WriterFenced,
+)
 from fencepost.kafka import Cluster, Settings, Topic, make_consumer, read_until, settings_of
 from fencepost.model import LEDGER_VERSION, Batch
 from fencepost.settings import Pipeline
@@ -92,7 +99,7 @@ class Ledger:
         1. init_transactions fences every other coordinator;
         2. the ledger is read to its end;
         3. `decide` answers with a change, with None (nothing to do), or raises;
-        4. the change is committed. Fenced meanwhile: from 1 again, a few times, with a pause of random length.
+        4. the change is committed. Fenced meanwhile, or aborted: from 1 again, a few times, with a pause of random length.
 
         Raises:
             CoordinatorFenced: other runs of the pipeline kept taking over.
@@ -106,8 +113,8 @@ class Ledger:
                 if change is None or not (change.batches or change.offsets):
                     return view
                 self._commit(coordinator, change)  # 4
-            except WriterFenced:
-                log.info("%s: another run took the ledger over; deciding again (%d)", self.pipeline.name, turn + 1)
+            except (WriterFenced, WriteFailed) as error:  # neither commits; and being fenced can look like the other
+                log.info("%s: deciding again (%d): %s", self.pipeline.name, turn + 1, error)
                 time.sleep(random.uniform(0.1, 1.0) * (turn + 1))  # noqa: S311
                 continue
             for batch in change.batches:

@@ -146,7 +146,7 @@ class Transaction:
         deadline = time.monotonic() + COMMIT_TIMEOUT
         while True:
             try:
-                with unwrapped():
+                with unwrapped(undecided=True):
                     self._producer.commit_transaction(SLICE)
                 return
             except KafkaException as raised:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,32 @@ def test_fenceposts_transaction_says_that_it_was_fenced(
     with pytest.raises(WriterFenced, match=f"id-{topic}.*a newer producer"):
         write()
     assert values(broker, topic) == []
+
+
+def test_producers_that_fence_each_other_end_with_errors_of_ours_alone(
+    broker: Broker, settings: Settings, topic: str
+) -> None:
+    """Three threads take one transactional id from each other, whatever they are doing at the moment."""
+
+    def take_turns() -> list[str]:
+        ended = []
+        for _ in range(12):
+            transaction = Transaction(settings, f"id-{topic}", "write", 0)
+            try:
+                transaction.init()
+                with transaction:
+                    transaction.produce(topic, b"one")
+                    transaction.produce(topic, b"two")
+            except Exception as error:
+                ended.append(type(error).__name__)
+            else:
+                ended.append("committed")
+        return ended
+
+    with ThreadPoolExecutor(3) as pool:
+        ends = Counter(end for turns in [pool.submit(take_turns) for _ in range(3)] for end in turns.result())
+    assert set(ends) <= {"committed", "WriterFenced", "WriteFailed"}
+    assert len(values(broker, topic)) == 2 * ends["committed"]
 
 
 def test_init_transactions_settles_what_a_dead_producer_left_open(
