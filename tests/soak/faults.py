@@ -80,9 +80,10 @@ def node_is_killed(scene: Scene, chance: random.Random) -> Iterator[None]:
 
     def strike(over: Event) -> None:
         over.wait(wait)
-        scene.cluster.nodes[number].kill()
-        over.wait(down)
-        scene.cluster.nodes[number].start()
+        with scene.killing:
+            scene.cluster.nodes[number].kill()
+            over.wait(down)
+            scene.cluster.nodes[number].start()
 
     with meanwhile(strike):
         yield
@@ -96,13 +97,14 @@ def replicas_are_lost(scene: Scene, chance: random.Random) -> Iterator[None]:
 
     def strike(over: Event) -> None:
         over.wait(wait)
-        for number in (2, 3):
-            scene.cluster.nodes[number].kill()
-        over.wait(down)
-        for number in (2, 3):
-            scene.cluster.nodes[number].launch()
-        for number in (2, 3):
-            scene.cluster.nodes[number].await_ready()
+        with scene.killing:
+            for number in (2, 3):
+                scene.cluster.nodes[number].kill()
+            over.wait(down)
+            for number in (2, 3):
+                scene.cluster.nodes[number].launch()
+            for number in (2, 3):
+                scene.cluster.nodes[number].await_ready()
 
     with meanwhile(strike):
         yield

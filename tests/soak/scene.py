@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from confluent_kafka import Producer
@@ -34,6 +35,7 @@ class Scene:
     output_partitions: list[int] = field(default_factory=lambda: [3])  # the counts it had, in order
     produced: Counter[tuple[bytes, int]] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
+    killing: Lock = field(default_factory=Lock)  # one fault at a time kills and starts nodes
 
     def tell(self, line: str) -> None:
         self.told.append(line)
