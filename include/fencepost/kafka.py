@@ -7,6 +7,7 @@ what was really wrong: librdkafka reports refused credentials and absent brokers
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -212,8 +213,10 @@ def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complain
     try:
         # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
-    except (KafkaException, ValueError, TypeError) as error:
+    except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        # librdkafka quotes a value it refuses, and a password may stand under the wrong name.
+        cause = re.sub(r'(alue) ".*" (for configuration property)', r"\1 \2", cause, flags=re.DOTALL)
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 
+from fencepost.client_settings import java_settings
 from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
@@ -33,6 +34,7 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     ledger.create()  # 1
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
     check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
+    java_settings(ledger.settings.common())
 
     def decide(view: View) -> Change | None:
         if planning(view, interval, reprocess) is not None:
