@@ -19,6 +19,11 @@ from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, S
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
 
+NEW_NAME = (
+    "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
+    "one ended. What is published stays as it is, and this one's ledger keeps its history."
+)
+
 
 def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
@@ -174,8 +179,7 @@ def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[Offs
     return SourceDataExpired(
         f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
         "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again (what is left is processed and the loss recorded). An "
-        f"interval that is planned already needs `fencepost skip {pipeline.name}` first, and then --reprocess."
+        "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
     )
 
 
@@ -188,13 +192,12 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
     if batch.plan.source_topic == source.name and batch.plan.source_topic_id != source.id:
         raise TopicRecreated(
             f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. To go on with the new topic, "
-            "give the pipeline a new name, or move its ledger topic out of the way; published output stays as it is."
+            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. {NEW_NAME}"
         )
     if batch.plan.source_topic != source.name:
         raise TopicRecreated(
             f"batch {batch.id} was planned on source topic {batch.plan.source_topic}, and the pipeline now reads "
-            f"{source.name}. Offsets of one topic mean nothing in another: give the pipeline a new name."
+            f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
 
 
