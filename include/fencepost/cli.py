@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fencepost.errors import FencepostError, SettingsError
+from fencepost.errors import FencepostError, Retriable, SettingsError
+from fencepost.failures import HOW_TO_SEE, told
+from fencepost.jobs import start_log
 from fencepost.local.commands import register
 from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
@@ -77,10 +78,10 @@ def run(
         for result in _steps(found, interval, reprocess):
             steps.append(result)
             err.print(f"[bold]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
-    except FencepostError as error:
-        failure = error
+    except Exception as error:
         if not as_json:
             raise
+        failure = error if isinstance(error, FencepostError) else unexpected(error)
     if as_json:
         _print_json(
             {
@@ -324,16 +325,23 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def unexpected(error: Exception) -> Retriable:
+    """An error nobody foresaw, without its words."""
+    return Retriable(f"unexpected error: {told(error)}. Run again; {HOW_TO_SEE}.")
+
+
 def main() -> None:
     """The console script: Fencepost's errors become one clear line and an exit code."""
-    level = os.environ.get("FENCEPOST_LOG", "WARNING")
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
+        start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
         app()
     except FencepostError as error:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
+    except Exception as error:  # a bug, or something nobody foresaw; its words may quote records
+        err.print(str(unexpected(error)), markup=False, soft_wrap=True)
+        sys.exit(Retriable.exit_code)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to go on.")
         sys.exit(130)

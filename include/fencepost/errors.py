@@ -7,6 +7,7 @@
     │   ├── CoordinatorFenced      another run took the pipeline's ledger over
     │   ├── WriterFenced           a newer attempt took this writer's transactional.id over
     │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
+    │   ├── JobFailed              a Spark job failed that only reads
     │   ├── NoFreeLane             as many batches are being written as there are lanes
     │   └── OpenTransaction        somebody's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
@@ -53,6 +54,10 @@ class WriterFenced(Retriable):
 
 class WriteFailed(Retriable):
     """A transaction was aborted before its commit; readers with read_committed never see it."""
+
+
+class JobFailed(Retriable):
+    """A Spark job that only reads failed; nothing was changed."""
 
 
 class NoFreeLane(Retriable):

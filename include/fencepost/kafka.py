@@ -90,6 +90,7 @@ DENIED = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError._SSL,
 }
+WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 FENCED = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -159,7 +160,8 @@ class Complaints:
 
     def __call__(self, error: KafkaError) -> None:
         self.last = error
-        if error.code() in DENIED:
+        # A broker that goes away in the middle of a login is reported as a failed login; it refused nothing.
+        if error.code() in DENIED and not WENT_AWAY.search(error.str()):
             self.denied = error
 
 

@@ -16,13 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.client_settings import java_settings
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.state import State
 from fencepost.model import OffsetRange
@@ -61,7 +65,8 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        # Spark's ERROR lines give a failed task's error in full, and so quote records.
+        "spark.log.level": "FATAL",
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -90,6 +95,8 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
         else:
             builder = builder.config("spark.submit.pyFiles", str(package_zip()))
     session = builder.getOrCreate()
+    for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
+        PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
 
@@ -175,8 +182,12 @@ def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
             result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
         else:
             result = module.transform(frame)
+    except (PySparkException, Py4JError) as error:
+        # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
+        analysed = isinstance(error, AnalysisException)
+        raise SettingsError(f"{file}: failed: {error if analysed else told(error, pipeline.folder)}") from error
     except Exception as error:
-        raise SettingsError(f"{file}: failed: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{file}: failed: {told(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     return result

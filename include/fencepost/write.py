@@ -21,6 +21,7 @@ from fencepost.errors import (
     WriteFailed,
 )
 from fencepost.failpoints import reached
+from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
@@ -221,24 +222,24 @@ def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
 
 
 MALFORMED = "fencepost: malformed source record"
-RAISED = re.compile(r"fencepost\.errors\.(\w+): (.+)")
+# The last line of a Python worker's traceback. Elsewhere such words could be a record's.
+RAISED = re.compile(r"^fencepost\.errors\.(\w+): (.+)", re.MULTILINE)
 
 
 def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError:
     """What really failed: Spark wraps a task's error in its own, text only."""
     pipeline, text = ledger.pipeline, str(error)
-    if MALFORMED in text:
-        found = _count_source(raw, pipeline)
+    if MALFORMED in text and (found := _count_source(raw, pipeline)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
             f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
             "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
         )
-    for name, message in reversed(RAISED.findall(text)):
+    for name, message in reversed(RAISED.findall(text) if "Traceback (most recent call last)" in text else []):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FencepostError):
-            return kind(message)
+            return kind(message if str(batch.id) in message else f"batch {batch.id}: {message}")
     try:
         check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
     except SourceDataExpired as expired:
@@ -249,10 +250,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fe
         )
     except FencepostError as found_error:
         return found_error
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return WriteFailed(
-        f"batch {batch.id}: the Spark job failed: {lines[0] if lines else type(error).__name__}. What had not committed is "
-        "aborted; run again. The job's log has the whole error."
+        f"batch {batch.id}: the Spark job failed: {told(error, pipeline.folder)}. What had not committed is aborted, and no "
+        f"offset moved; run again. {HOW_TO_SEE}."
     )
 
 
