@@ -15,7 +15,7 @@
         ├── AccessDenied           Kafka refused the credentials or the right     exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         └── NeedsOperator          anything else a retry cannot mend              exit code 4
-            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, MalformedRecords,
+            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
             └── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
@@ -104,6 +104,10 @@ class TopicRecreated(NeedsOperator):
 
 class LedgerUnreadable(NeedsOperator):
     """A record in the ledger is not Fencepost's, is damaged, or was written by a newer version."""
+
+
+class LedgerLost(NeedsOperator):
+    """The ledger is empty, and the pipeline's group says that it was not."""
 
 
 class MalformedRecords(NeedsOperator):

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 
+from confluent_kafka import TopicPartition
+
 from fencepost.client_settings import java_settings
-from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
+from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
-from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
@@ -44,6 +46,8 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     def decide(view: View) -> Change | None:
         if planning(view, interval, reprocess) is not None:
             return None
+        if not view.batches:
+            check_not_lost(ledger, source)
         note = "reprocess was asked for" if view.latest(interval) else ""
         return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
 
@@ -53,6 +57,23 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     batch = view.latest(interval)
     assert batch is not None
     return _result(batch, changed=str(batch.id) not in known)
+
+
+def check_not_lost(ledger: Ledger, source: Topic) -> None:
+    """An empty ledger is a new pipeline's: its group has no offsets yet, since only a published batch moves them.
+
+    Raises:
+        LedgerLost: planning anew would write again what is published.
+    """
+    pipeline = ledger.pipeline
+    asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
+    if committed_offsets(ledger.settings, pipeline.group, asked, f"reading offsets of group {pipeline.group}"):
+        raise LedgerLost(
+            f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} is empty, and group {pipeline.group} has offsets of "
+            f"topic {source.name}: the ledger was lost, and planning anew would write again what is published. Restore the "
+            "ledger from a copy, or give the pipeline a new name (rename its folder) with schedule.start where this one ended. "
+            "If it shall begin anew, delete the group with kafka-consumer-groups.sh."
+        )
 
 
 def revise(ledger: Ledger, batch: Batch, reason: str) -> Batch:
