@@ -103,6 +103,12 @@ LEADER_MOVED = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+# Said too while a new cluster makes its topic for offsets.
+COORDINATOR_MOVED = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 REFUSED_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_MSG,
@@ -487,7 +493,7 @@ def read_committed_offsets(
             error = unstable[0]
         except KafkaException as raised:
             error = raised.args[0]
-        again = error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or error.retriable()
+        again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, *COORDINATOR_MOVED} or error.retriable()
         if not again or time.monotonic() > deadline:
             raise translate(error, doing, settings, complaints)
         time.sleep(0.05)
