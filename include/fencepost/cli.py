@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,11 +17,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from fencepost.errors import FencepostError, SettingsError
+from fencepost.errors import FencepostError, Retriable, SettingsError
+from fencepost.failures import HOW_TO_SEE, told
+from fencepost.jobs import start_log
 from fencepost.local.commands import register
-from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
 
 app = typer.Typer(
@@ -75,11 +77,11 @@ def run(
     try:
         for result in _steps(found, interval, reprocess):
             steps.append(result)
-            err.print(f"[bold]{result.step:9}[/] {result.message}", markup=True)
-    except FencepostError as error:
-        failure = error
+            err.print(f"[bold]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
+    except Exception as error:
         if not as_json:
             raise
+        failure = error if isinstance(error, FencepostError) else unexpected(error)
     if as_json:
         _print_json(
             {
@@ -162,10 +164,11 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     out.print(_table(f"{pipeline}: intervals", current))
     _print_reports([b for b in current if b.state not in PASSED][-SHOWN_REPORTS:])
     out.print(
-        f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}"
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
+        soft_wrap=True,
     )
     if hole:
-        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {_advice(hole)}")
+        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {advice(hole)}", soft_wrap=True)
 
 
 @app.command(name="ledger")
@@ -217,10 +220,12 @@ def pipelines(as_json: AsJson = False) -> None:
     else:
         for name, pipeline in good.items():
             out.print(
-                f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}", markup=False
+                f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}",
+                markup=False,
+                soft_wrap=True,
             )
     for error in bad.values():
-        err.print(str(error), style="red", markup=False)
+        err.print(str(error), style="red", markup=False, soft_wrap=True)
     if bad:
         raise typer.Exit(SettingsError.exit_code)
 
@@ -300,12 +305,18 @@ def _print_reports(batches: list[Batch]) -> None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)
 
 
-def _advice(batch: Batch) -> str:
+def advice(batch: Batch) -> str:
+    """What is to be done about a batch that holds the frontier back."""
+    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
     match batch.state:
         case State.REJECTED:
             return "see its report; mend the suite and validate again, mend the transform and write again, or skip it."
+        case State.WRITTEN if undetermined:
+            return (
+                "it could not be judged; see its report, mend what it names (most often the suite) and validate again."
+            )
         case State.WRITTEN:
-            return "its validate and advance steps are due."
+            return "its advance step is due." if batch.verdict else "its validate and advance steps are due."
         case _:
             return "its write step is due."
 
@@ -314,16 +325,23 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def unexpected(error: Exception) -> Retriable:
+    """An error nobody foresaw, without its words."""
+    return Retriable(f"unexpected error: {told(error)}. Run again; {HOW_TO_SEE}.")
+
+
 def main() -> None:
     """The console script: Fencepost's errors become one clear line and an exit code."""
-    level = os.environ.get("FENCEPOST_LOG", "WARNING")
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
+        start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
         app()
     except FencepostError as error:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
+    except Exception as error:  # a bug, or something nobody foresaw; its words may quote records
+        err.print(str(unexpected(error)), markup=False, soft_wrap=True)
+        sys.exit(Retriable.exit_code)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to go on.")
         sys.exit(130)

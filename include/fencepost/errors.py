@@ -7,6 +7,7 @@
     │   ├── CoordinatorFenced      another run took the pipeline's ledger over
     │   ├── WriterFenced           a newer attempt took this writer's transactional.id over
     │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
+    │   ├── JobFailed              a Spark job failed that only reads
     │   ├── NoFreeLane             as many batches are being written as there are lanes
     │   └── OpenTransaction        somebody's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
@@ -14,7 +15,7 @@
         ├── AccessDenied           Kafka refused the credentials or the right     exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         └── NeedsOperator          anything else a retry cannot mend              exit code 4
-            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, MalformedRecords,
+            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
             └── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
@@ -53,6 +54,10 @@ class WriterFenced(Retriable):
 
 class WriteFailed(Retriable):
     """A transaction was aborted before its commit; readers with read_committed never see it."""
+
+
+class JobFailed(Retriable):
+    """A Spark job that only reads failed; nothing was changed."""
 
 
 class NoFreeLane(Retriable):
@@ -99,6 +104,10 @@ class TopicRecreated(NeedsOperator):
 
 class LedgerUnreadable(NeedsOperator):
     """A record in the ledger is not Fencepost's, is damaged, or was written by a newer version."""
+
+
+class LedgerLost(NeedsOperator):
+    """The ledger is empty, and the pipeline's group says that it was not."""
 
 
 class MalformedRecords(NeedsOperator):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from fencepost.errors import FencepostError, Retriable
+from fencepost.errors import FencepostError, Retriable, SettingsError
+from fencepost.failures import HOW_TO_SEE, told
 from fencepost.model import Frozen, Interval, StepResult
 from fencepost.settings import Pipeline, find_pipeline
 
@@ -58,7 +60,7 @@ class JobOutcome(Frozen):
             error=type(error).__name__,
             retriable=isinstance(error, Retriable) or not known,
             exit_code=error.exit_code if isinstance(error, FencepostError) else Retriable.exit_code,
-            message=str(error) if known else f"unexpected error in {step}; its traceback is in the log",
+            message=str(error) if known else f"unexpected error in {step}: {told(error)}. {HOW_TO_SEE}.",
         )
 
     @classmethod
@@ -85,10 +87,10 @@ def main(step: Step, argv: Sequence[str]) -> int:
     4. write the outcome, and only then stop the session, which may fail and matters no more.
     """
     tie_to_parent(signal.SIGTERM)  # 1
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     args = _parser(step).parse_args(argv)  # 2
     spark: SparkSession | None = None
     try:
+        start_log(os.environ.get("FENCEPOST_LOG", "INFO"))
         from fencepost.spark import build_session
 
         pipeline = find_pipeline(args.pipeline)
@@ -97,15 +99,28 @@ def main(step: Step, argv: Sequence[str]) -> int:
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
         outcome = JobOutcome.of_error(error, step)
-        if isinstance(error, FencepostError):
-            log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400
-        else:
-            log.exception("unexpected error in %s", step)
+        log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
     outcome.write(args.outcome)  # 4
     if spark is not None:
         with suppress(Exception):
             spark.stop()
     return outcome.exit_code
+
+
+def start_log(level: str) -> None:
+    """Log to stderr, `fencepost.*` at this level. Never others below INFO: py4j at DEBUG logs the settings sent to Spark.
+
+    Raises:
+        SettingsError: there is no such level.
+    """
+    known = logging.getLevelNamesMapping()
+    if level.upper() not in known:
+        raise SettingsError(f"FENCEPOST_LOG is {level!r}, allowed are DEBUG, INFO, WARNING, ERROR and CRITICAL.")
+    number = known[level.upper()]
+    logging.basicConfig(
+        level=max(number, logging.INFO), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("fencepost").setLevel(number)
 
 
 def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:

@@ -7,6 +7,7 @@ what was really wrong: librdkafka reports refused credentials and absent brokers
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -89,6 +90,7 @@ DENIED = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError._SSL,
 }
+WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 FENCED = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
@@ -100,6 +102,12 @@ LEADER_MOVED = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+# Said too while a new cluster makes its topic for offsets.
+COORDINATOR_MOVED = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
 REFUSED_RECORD = {
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -158,7 +166,8 @@ class Complaints:
 
     def __call__(self, error: KafkaError) -> None:
         self.last = error
-        if error.code() in DENIED:
+        # A broker that goes away in the middle of a login is reported as a failed login; it refused nothing.
+        if error.code() in DENIED and not WENT_AWAY.search(error.str()):
             self.denied = error
 
 
@@ -230,8 +239,10 @@ def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complain
     try:
         # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
-    except (KafkaException, ValueError, TypeError) as error:
+    except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        # librdkafka quotes a value it refuses, and a password may stand under the wrong name.
+        cause = re.sub(r'(alue) ".*" (for configuration property)', r"\1 \2", cause, flags=re.DOTALL)
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
 
 
@@ -500,7 +511,7 @@ def read_committed_offsets(
             error = unstable[0]
         except KafkaException as raised:
             error = raised.args[0]
-        again = error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT or error.retriable()
+        again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, *COORDINATOR_MOVED} or error.retriable()
         if not again or time.monotonic() > deadline:
             raise translate(error, doing, settings, complaints)
         time.sleep(0.05)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pydantic import ValidationError
 
 from fencepost.errors import (
@@ -28,7 +29,7 @@ from fencepost.errors import (
     WriterFenced,
 )
 from fencepost.kafka import Cluster, Settings, Topic, make_consumer, read_until, settings_of
-from fencepost.model import LEDGER_VERSION, Batch
+from fencepost.model import LEDGER_VERSION, Batch, Event, State
 from fencepost.settings import Pipeline
 from fencepost.transaction import Transaction
 from fencepost.transitions import View
@@ -91,7 +92,7 @@ class Ledger:
     def history(self) -> list[Batch]:
         """The ledger's records in their order; compaction leaves at least the newest one of every revision."""
         topic = self.cluster.describe(self.pipeline.ledger_topic)
-        return _read_all(self.cluster, topic, self.settings, self.pipeline.group)
+        return _read_all(self.cluster, topic, self.settings, self.pipeline)
 
     def transact(self, decide: Callable[[View], Change | None]) -> View:
         """Commit what `decide` wants, decided on all that was committed before. Returns the view after it.
@@ -149,39 +150,78 @@ def _value(batch: Batch) -> bytes:
     return batch.model_dump_json(exclude_none=True).encode()
 
 
-def _read_all(cluster: Cluster, topic: Topic, settings: Settings, group: str) -> list[Batch]:
+def _read_all(cluster: Cluster, topic: Topic, settings: Settings, pipeline: Pipeline) -> list[Batch]:
     """Every record below the high watermark of now, read_committed."""
     end = cluster.high_watermarks(topic)[0]
     if end == 0:
         return []
     cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, f"reading ledger {topic.name}")
-    consumer, complaints = make_consumer(settings, group)
+    consumer, complaints = make_consumer(settings, pipeline.group)
     try:
         consumer.assign([TopicPartition(topic.name, 0, cluster.earliest(topic)[0])])
         messages = read_until(consumer, complaints, settings, {0: end}, f"reading ledger {topic.name}")
-        return [_parse(message, topic.name) for message in messages]
+        return in_order(((m.offset() or 0, m.key(), m.value()) for m in messages), pipeline)
     finally:
         consumer.close()
 
 
-def _parse(message: Message, topic: str) -> Batch:
-    """A ledger record, or LedgerUnreadable naming the offset and not the content."""
-    where = f"ledger {topic}, offset {message.offset()}"
+def in_order(records: Iterable[tuple[int, bytes | None, bytes | None]], pipeline: Pipeline) -> list[Batch]:
+    """The batches of (offset, key, value). A revision's later record goes on where the one before it stopped.
+
+    A record under a key that no batch has is withdrawn by a later one with that key and no value; compaction removes both.
+
+    Raises:
+        LedgerUnreadable: a record is not this pipeline's, is damaged, or is an older one copied behind newer ones.
+    """
+    records = list(records)
+    withdrawn = {key: offset for offset, key, value in records if value is None and not BATCH_KEY.fullmatch(key or b"")}
+    batches: list[Batch] = []
+    histories: dict[bytes, tuple[Event, ...]] = {}
+    for offset, key, value in records:
+        if offset <= withdrawn.get(key, -1):
+            continue
+        where = f"ledger {pipeline.ledger_topic}, offset {offset}"
+        batch = parse(value, where)
+        if batch.pipeline != pipeline.name or key != _key(batch):
+            raise LedgerUnreadable(f"{where}: not a record of this pipeline's. {FOREIGN}")
+        before = histories.get(key, ())
+        if batch.history[: len(before)] != before:
+            raise LedgerUnreadable(f"{where}: an older record of {batch.id} stands behind a newer one. {FOREIGN}")
+        histories[key] = batch.history
+        if batch.lease is None:
+            if batch.state is not State.PLANNED:
+                raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
+            batch = batch.model_copy(update={"lease": offset})
+        batches.append(batch)
+    return batches
+
+
+BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
+FOREIGN = (
+    "Find out who writes to this topic; the ledger is for Fencepost alone. Where its key is no batch's (<interval>/<revision>), "
+    "a record with that key and no value withdraws it; otherwise restore the topic from a copy."
+)
+RESTORE = "Restore the ledger topic from a copy."
+
+
+def parse(value: bytes | None, where: str) -> Batch:
+    """A ledger record's batch, or LedgerUnreadable naming the offset and not the content."""
     try:
-        raw = json.loads(message.value() or b"")
+        raw = json.loads(value or b"")
         version = raw.get("version")
-    except (ValueError, AttributeError, UnicodeDecodeError):
-        raise LedgerUnreadable(
-            f"{where}: not a record of Fencepost's. Find out who writes to this topic; the ledger is for Fencepost alone."
-        ) from None
+    except (ValueError, AttributeError, RecursionError):
+        raise LedgerUnreadable(f"{where}: not a record of Fencepost's. {FOREIGN}") from None
     if isinstance(version, int) and version > LEDGER_VERSION:
         raise LedgerUnreadable(
             f"{where}: written by a newer Fencepost (record version {version}, this one reads {LEDGER_VERSION}). Upgrade."
         )
     try:
-        batch = Batch.model_validate(raw)
+        return Batch.model_validate(raw)
     except ValidationError as error:
-        fields = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
-        raise LedgerUnreadable(f"{where}: damaged in {fields}. Restore the ledger topic from a copy.") from None
-    offset = message.offset()
-    return batch if batch.lease is not None or offset is None else batch.model_copy(update={"lease": offset})
+        fields = ", ".join(sorted({_field(e["loc"]) for e in error.errors()}))
+        raise LedgerUnreadable(f"{where}: damaged in {fields}. {RESTORE}") from None
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """The top field where a record is damaged: names below it may be anything."""
+    return str(location[0]) if location and location[0] in Batch.model_fields else "fields it should not have"

@@ -209,7 +209,7 @@ class Batch(Frozen):
     ledger's reader fills it in.
     """
 
-    version: int = LEDGER_VERSION
+    version: int = Field(default=LEDGER_VERSION, ge=1, le=LEDGER_VERSION)
     pipeline: str
     interval: Interval
     revision: int = Field(ge=1)

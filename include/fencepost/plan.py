@@ -10,13 +10,21 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 
-from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
+from confluent_kafka import TopicPartition
+
+from fencepost.client_settings import java_settings
+from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
-from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
+
+NEW_NAME = (
+    "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
+    "one ended. What is published stays as it is, and this one's ledger keeps its history."
+)
 
 
 def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
@@ -33,6 +41,7 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     ledger.create()  # 1
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
     check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
+    java_settings(ledger.settings.common())
 
     changed = False
 
@@ -41,6 +50,8 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
         changed = planning(view, interval, reprocess) is None
         if not changed:
             return None
+        if not view.batches:
+            check_not_lost(ledger, source)
         note = "reprocess was asked for" if view.latest(interval) else ""
         return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
 
@@ -48,6 +59,23 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
     reached("plan.frozen")
     assert batch is not None
     return _result(batch, changed=changed)
+
+
+def check_not_lost(ledger: Ledger, source: Topic) -> None:
+    """An empty ledger is a new pipeline's: its group has no offsets yet, since only a published batch moves them.
+
+    Raises:
+        LedgerLost: planning anew would write again what is published.
+    """
+    pipeline = ledger.pipeline
+    asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
+    if committed_offsets(ledger.settings, pipeline.group, asked, f"reading offsets of group {pipeline.group}"):
+        raise LedgerLost(
+            f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} is empty, and group {pipeline.group} has offsets of "
+            f"topic {source.name}: the ledger was lost, and planning anew would write again what is published. Restore the "
+            "ledger from a copy, or give the pipeline a new name (rename its folder) with schedule.start where this one ended. "
+            "If it shall begin anew, delete the group with kafka-consumer-groups.sh."
+        )
 
 
 def revise(ledger: Ledger, batch: Batch, reason: str) -> Batch:
@@ -174,8 +202,7 @@ def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[Offs
     return SourceDataExpired(
         f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
         "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again (what is left is processed and the loss recorded). An "
-        f"interval that is planned already needs `fencepost skip {pipeline.name}` first, and then --reprocess."
+        "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
     )
 
 
@@ -188,13 +215,12 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
     if batch.plan.source_topic == source.name and batch.plan.source_topic_id != source.id:
         raise TopicRecreated(
             f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. To go on with the new topic, "
-            "give the pipeline a new name, or move its ledger topic out of the way; published output stays as it is."
+            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. {NEW_NAME}"
         )
     if batch.plan.source_topic != source.name:
         raise TopicRecreated(
             f"batch {batch.id} was planned on source topic {batch.plan.source_topic}, and the pipeline now reads "
-            f"{source.name}. Offsets of one topic mean nothing in another: give the pipeline a new name."
+            f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
 
 

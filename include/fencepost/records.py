@@ -26,6 +26,22 @@ from fencepost.spark import fingerprint_hash, value_schema
 
 CORRUPT = "_fencepost_corrupt"
 NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
+# Spark reads "12:00" as a time of the day it runs on: a retry on the next day would write another record. The first pattern
+# saves most records the second look, and also lets pass what is written with escapes.
+PERHAPS_TIME_ONLY = r'"\s*(?:T\d|\d{1,2}:)|\\u00[235]'
+TIME_ONLY = r"^\s*(?:T\d|\d{1,2}:)"
+# Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold, becomes "?" in Spark.
+SURROGATE_ESCAPE = r"\\u[dD][89a-fA-F]"
+HALF_PAIR = (
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+JSON_OUT = {
+    "ignoreNullFields": "false",
+    # Spark's own formats stop at milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -50,8 +66,13 @@ def _read_json(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
     malformed = F.col("_text").isNull() | F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
     # Spark's parser takes an array's elements for objects, a bare literal for a record of nulls, and ignores what
     # follows the first object. Wrapped in an array, a whole object is one element and its sentinel the second.
-    malformed |= ~F.ltrim("_text").startswith("{")
+    malformed |= ~F.col("_text").rlike(r"^[ \t\r\n]*\{")
     malformed |= ~F.coalesce(F.expr("json_array_length(concat('[', _text, ',0]')) = 2"), F.lit(False))
+    malformed |= F.col("_text").rlike(SURROGATE_ESCAPE) & F.col("_text").rlike(HALF_PAIR)
+    for name, kind in columns.items():
+        if kind.lower().startswith("timestamp"):
+            time_only = F.get_json_object("_text", f"$.{name}").rlike(TIME_ONLY)
+            malformed |= F.col("_text").rlike(PERHAPS_TIME_ONLY) & F.coalesce(time_only, F.lit(False))
     for name in required:
         malformed |= F.col(f"_json.`{name}`").isNull()
     fields = [F.col(f"_json.`{name}`").alias(name) for name in columns]
@@ -99,7 +120,7 @@ def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
 def _write_json(frame: DataFrame, pipeline: Pipeline) -> Column:
     fields = value_schema(pipeline, frame).fieldNames()
     packed = F.struct(*(F.col(f"`{name}`") for name in fields))
-    return F.to_json(packed, {"ignoreNullFields": "false"}).cast("binary")
+    return F.to_json(packed, JSON_OUT).cast("binary")
 
 
 def _write_bytes(frame: DataFrame, pipeline: Pipeline) -> Column:

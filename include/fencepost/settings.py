@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-import yaml
 from croniter import croniter
 from pydantic import (
     AfterValidator,
@@ -30,34 +29,17 @@ from pydantic import (
     model_validator,
 )
 
+from fencepost.client_settings import check_kafka, check_spark
 from fencepost.errors import SettingsError
 from fencepost.model import Layout
+from fencepost.sql_types import ALLOWED, is_sql_type
+from fencepost.yaml_file import read_yaml
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas", re.IGNORECASE)
-SIMPLE_TYPES = (
-    "string binary boolean tinyint byte smallint short int integer bigint long float real double date timestamp "
-    "timestamp_ntz decimal dec numeric array map struct"
-).split()
-
-# Settings the protocol rests on, with the one value allowed and what another value would break.
-FIXED_KAFKA = {
-    "enable.idempotence": ("true", "a retried send could then be stored twice"),
-    "acks": ("all", "a committed record could then be lost with one broker"),
-    "request.required.acks": ("all", "a committed record could then be lost with one broker"),
-    "enable.auto.commit": ("false", "only the advance step moves offsets"),
-    "enable.auto.offset.store": ("false", "only the advance step moves offsets"),
-    "isolation.level": ("read_committed", "aborted records would then be read"),
-    "enable.gapless.guarantee": ("false", "it does not go together with transactions"),
-}
-OWN_KAFKA = {
-    "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
-    "group.id": "groups are <pipeline>, <pipeline>.validated and <pipeline>.lane-<n>, fixed by the protocol",
-    "auto.offset.reset": "ranges are frozen in the plan, so there is nothing to reset",
-    "partitioner": "records are placed by murmur2_random, as Kafka's Java client does",
-    "partitioner_cb": "records are placed by murmur2_random, as Kafka's Java client does",
-}
+NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
+SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas|access.?key", re.IGNORECASE)
+SECRET_NAMES = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|PWD", re.IGNORECASE)  # of environment variables
 
 
 def _topic(name: str) -> str:
@@ -68,13 +50,8 @@ def _topic(name: str) -> str:
 
 def _column_type(text: str) -> str:
     """A Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
-    plain = re.sub(r"\s+not\s+null$", "", text.strip(), flags=re.IGNORECASE)
-    without_names = re.sub(r"[A-Za-z_]\w*\s*:", "", plain)
-    words = re.findall(r"[A-Za-z_]\w*", without_names)
-    if not words or plain.count("<") != plain.count(">") or any(w.lower() not in SIMPLE_TYPES for w in words):
-        raise ValueError(
-            f"not a Spark SQL type; allowed are {', '.join(SIMPLE_TYPES)}, optionally followed by 'not null'"
-        )
+    if not is_sql_type(NOT_NULL.sub("", text.strip())):
+        raise ValueError(f"not a Spark SQL type; allowed are {ALLOWED}, each optionally followed by 'not null'")
     return text.strip()
 
 
@@ -87,7 +64,10 @@ def _moment(value: object) -> object:
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        try:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("not within the years 1 to 9999 in UTC") from None
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     return value
@@ -115,9 +95,12 @@ class Source(Section):
     @field_validator("columns")
     @classmethod
     def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        seen: dict[str, str] = {}
         for name in columns:
             if name.startswith("_") or not re.fullmatch(r"\w+", name):
                 raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
+            if (other := seen.setdefault(name.lower(), name)) != name:
+                raise ValueError(f"columns {other!r} and {name!r}: Spark takes names that differ in case only for one")
         return columns
 
     @model_validator(mode="after")
@@ -216,18 +199,14 @@ class Pipeline(Section):
     @field_validator("kafka")
     @classmethod
     def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, value in kafka.items():
-            if name in OWN_KAFKA:
-                raise ValueError(f"{name} cannot be set: {OWN_KAFKA[name]}")
-            allowed, reason = FIXED_KAFKA.get(name, (None, ""))
-            text = value.get_secret_value().lower()
-            if allowed is not None and text != allowed and not (allowed == "all" and text == "-1"):
-                raise ValueError(f"{name} is {text!r}, allowed is {allowed!r}: {reason}")
-            if name in {"max.in.flight", "max.in.flight.requests.per.connection"} and not (
-                text.isdigit() and 1 <= int(text) <= 5
-            ):
-                raise ValueError(f"{name} is {text!r}, allowed is 1 to 5: more could reorder a partition on a retry")
+        check_kafka({name: value.get_secret_value() for name, value in kafka.items()})
         return kafka
+
+    @field_validator("spark")
+    @classmethod
+    def _spark_keeps_the_protocol(cls, spark: dict[str, str]) -> dict[str, str]:
+        check_spark(spark)
+        return spark
 
     @model_validator(mode="after")
     def _header_needs_or_one_lane(self) -> Self:
@@ -340,15 +319,23 @@ def load_pipeline(folder: Path) -> Pipeline:
         )
     raw = read_yaml(file)
     if not isinstance(raw, dict):
-        raise SettingsError(f"{file}: expected a mapping with source, output and schedule, found {_shown(raw)}.")
-    for reserved in ("name", "folder"):
-        if reserved in raw:
-            raise SettingsError(f"{file}: {reserved}: not allowed here; a pipeline is named by its folder.")
+        raise SettingsError(
+            f"{file}: expected a mapping with source, output and schedule, found {type(raw).__name__}; "
+            "a field is written 'name: value', with a space."
+        )
+    for field in raw:
+        if field in ("name", "folder"):
+            raise SettingsError(f"{file}: {field}: not allowed here; a pipeline is named by its folder.")
+        if not isinstance(field, str):
+            raise SettingsError(
+                f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
+            )
+    secrets: set[str] = set()
     try:
-        values = _with_environment(raw, file)
+        values = _with_environment(raw, file, secrets)
         pipeline = Pipeline(name=folder.name, folder=folder, **values)
     except ValidationError as error:
-        raise SettingsError(_explain(error, file)) from None
+        raise SettingsError(_explain(error, file, secrets)) from None
     scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if f.exists()]
     if len(scripts) != 1:
         found = "both" if scripts else "neither"
@@ -360,43 +347,18 @@ def load_pipeline(folder: Path) -> Pipeline:
     return pipeline
 
 
-def read_yaml(file: Path) -> Any:
-    """A YAML file's content; what cannot be read or parsed is a SettingsError with the line."""
-    try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except FileNotFoundError:
-        raise SettingsError(f"{file}: not there.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: cannot be read: {error}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{file}{where}: not valid YAML: {getattr(error, 'problem', None) or error}.") from None
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML lets a later key silently replace an earlier one; here that is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str | int | float | bool) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
-            if isinstance(key, str | int | float | bool):
-                seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def _with_environment(value: Any, file: Path, path: tuple[str, ...] = ()) -> Any:
-    """`${NAME}` and `${NAME:-default}` replaced from the environment, wherever a text stands."""
+def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
+    """`${NAME}` and `${NAME:-default}` replaced from the environment, wherever a text stands.
+
+    What came from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
+    """
     if isinstance(value, dict):
-        return {k: _with_environment(v, file, (*path, str(k))) for k, v in value.items()}
+        return {k: _with_environment(v, file, secrets, (*path, str(k))) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_environment(v, file, (*path, str(i))) for i, v in enumerate(value)]
+        return [_with_environment(v, file, secrets, (*path, str(i))) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -407,25 +369,42 @@ def _with_environment(value: Any, file: Path, path: tuple[str, ...] = ()) -> Any
             raise SettingsError(
                 f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
             )
+        if SECRET_NAMES.search(name) and len(found) > 2:
+            secrets.add(found)
         return found
 
     return ENVIRONMENT.sub(resolve, value)
 
 
-def _explain(error: ValidationError, file: Path) -> str:
+def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
+    """Every error with its field, what was found and what is allowed; without secrets."""
     lines = []
     for one in error.errors(include_url=False):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
-        found = one["input"]
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
             message = f"unknown field; allowed here are {', '.join(_siblings(one['loc']))}"
         elif one["type"] == "missing":
             message = "required, and missing"
-        hide = one["type"] == "missing" or isinstance(found, dict | list) or SECRET_KEYS.search(where)
-        secret = "kafka" in one["loc"]
-        lines.append(f"{file}: {where}: {message}" + ("" if hide or secret else f" (found {_shown(found)})"))
-    return ";\n".join(lines) + "."
+        found = one["input"]
+        if not _hidden(one["loc"], one):  # a secret is taken out first: shortened, it would not be known again
+            message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
+        lines.append(f"{file}: {where}: {message}")
+    return _without(secrets, ";\n".join(lines) + ".").encode("utf-8", "backslashreplace").decode()
+
+
+def _without(secrets: set[str], text: str) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
+    """Whether an error is told without the value: a secret, or a section as a whole, which may hold one."""
+    names = [str(part) for part in loc]
+    if one["type"] == "missing" or "kafka" in names[:1] or SECRET_KEYS.search(".".join(names)):
+        return True
+    return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 
 
 def _siblings(loc: tuple[int | str, ...]) -> list[str]:
@@ -433,6 +412,10 @@ def _siblings(loc: tuple[int | str, ...]) -> list[str]:
     model: Any = Pipeline
     for part in loc[:-1]:
         model = model.model_fields[part].annotation
+    return _fields(model)
+
+
+def _fields(model: type[BaseModel]) -> list[str]:
     names = [f.alias or n for n, f in model.model_fields.items()]
     return [n for n in names if n not in {"name", "folder"}] if model is Pipeline else names
 

@@ -16,12 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from fencepost.client_settings import java_settings
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.state import State
 from fencepost.model import OffsetRange
@@ -32,29 +37,6 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
-
-# librdkafka's names on the left, Java's on the right; the Kafka connector is a Java client.
-JAVA_NAMES = {
-    "bootstrap.servers": "bootstrap.servers",
-    "metadata.broker.list": "bootstrap.servers",
-    "security.protocol": "security.protocol",
-    "sasl.mechanism": "sasl.mechanism",
-    "sasl.mechanisms": "sasl.mechanism",
-    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
-    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.ca.pem": "ssl.truststore.certificates",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
-    "ssl.key.password": "ssl.key.password",
-    "client.rack": "client.rack",
-    "client.dns.lookup": "client.dns.lookup",
-}
-LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 
 
 def connector_jars() -> list[Path]:
@@ -83,16 +65,20 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        # Spark's ERROR lines give a failed task's error in full, and so quote records.
+        "spark.log.level": "FATAL",
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return conf | {k: v for k, v in pipeline.spark.items() if k != "spark.master"}
+    own = dict(pipeline.spark)
+    if "spark.jars" in own:  # more jars, not others in the connector's place
+        conf["spark.jars"] += f",{own.pop('spark.jars')}"
+    return conf | own
 
 
-def spark_master(pipeline: Pipeline) -> str:
-    """Where jobs run: `FENCEPOST_SPARK_MASTER`, else `spark.master` of the pipeline, else this machine."""
-    return os.environ.get("FENCEPOST_SPARK_MASTER") or pipeline.spark.get("spark.master", "local[*]")
+def spark_master() -> str:
+    """Where jobs of `fencepost run` run: `FENCEPOST_SPARK_MASTER`, or this machine."""
+    return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
 
 
 def build_session(pipeline: Pipeline, step: str) -> SparkSession:
@@ -100,7 +86,7 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
-        master = spark_master(pipeline)
+        master = spark_master()
         builder = builder.master(master)
         for name, value in submit_conf(pipeline, master).items():
             builder = builder.config(name, value)
@@ -109,6 +95,8 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
         else:
             builder = builder.config("spark.submit.pyFiles", str(package_zip()))
     session = builder.getOrCreate()
+    for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
+        PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
 
@@ -138,7 +126,7 @@ def read_ranges(
     """
     reader = (
         spark.read.format("kafka")
-        .options(**{f"kafka.{k}": v for k, v in java_settings(settings).items()})
+        .options(**{f"kafka.{k}": v for k, v in java_settings(settings.common()).items()})
         .option("kafka.isolation.level", "read_committed")
         .option("assign", json.dumps({topic: [r.partition for r in ranges]}))
         .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in ranges}}))
@@ -147,30 +135,6 @@ def read_ranges(
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
     return reader.option("includeHeaders", str(headers).lower()).load()
-
-
-def java_settings(settings: Settings) -> dict[str, str]:
-    """The pipeline's librdkafka settings as Java's, for the connector. Tuning of librdkafka itself has no counterpart."""
-    values = settings.common()
-    java = {JAVA_NAMES[k]: v for k, v in values.items() if k in JAVA_NAMES}
-    if "ssl.ca.location" in values or "ssl.ca.pem" in values:
-        java["ssl.truststore.type"] = "PEM"
-    if "ssl.key.pem" in values:
-        java["ssl.keystore.type"] = "PEM"
-    if "sasl.username" in values:
-        mechanism = java.get("sasl.mechanism", "PLAIN")
-        if mechanism not in LOGIN_MODULES:
-            raise SettingsError(
-                f"kafka.sasl.mechanism {mechanism}: with sasl.username, allowed are {', '.join(LOGIN_MODULES)}."
-            )
-        user, password = (_quoted(values.get(f"sasl.{part}", "")) for part in ("username", "password"))
-        java["sasl.jaas.config"] = f"{LOGIN_MODULES[mechanism]} required username={user} password={password};"
-    return java
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
@@ -218,8 +182,12 @@ def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
             result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
         else:
             result = module.transform(frame)
+    except (PySparkException, Py4JError) as error:
+        # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
+        analysed = isinstance(error, AnalysisException)
+        raise SettingsError(f"{file}: failed: {error if analysed else told(error, pipeline.folder)}") from error
     except Exception as error:
-        raise SettingsError(f"{file}: failed: {type(error).__name__}: {error}") from error
+        raise SettingsError(f"{file}: failed: {told(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     return result

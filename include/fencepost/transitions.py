@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from fencepost.errors import NoFreeLane, Superseded, TransitionRefused
-from fencepost.model import Batch, Decision, Event, Interval, Outcome, Plan, State, Verdict, Written
+from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
 
 # A batch that holds its lane; and those a newer revision may push aside before it is itself published.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED, State.SKIPPED}
@@ -120,15 +120,38 @@ def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
     return latest
 
 
-def revising(batch: Batch, write_digest: str, now: datetime, marks_kept_for: timedelta) -> str | None:
+@dataclass(frozen=True)
+class Circumstances:
+    """What a batch is measured against before it is written: settings, clock, and the topics as they are now."""
+
+    write_digest: str
+    now: datetime
+    marks_kept_for: timedelta
+    output_topic_id: str
+    expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
+    accept_loss: bool = False  # the pipeline says on_expired: skip
+
+
+def may_be_revised(batch: Batch) -> bool:
+    """Whether circumstances matter to it at all: what is published, skipped or superseded stays as it is."""
+    return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED}
+
+
+def revising(batch: Batch, found: Circumstances) -> str | None:
     """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
-    if batch.state in {State.PUBLISHED, State.SKIPPED, State.SUPERSEDED}:
+    if not may_be_revised(batch):
         return None
-    if batch.plan.settings_digest != write_digest:
+    if batch.plan.settings_digest != found.write_digest:
         return "the pipeline's settings or its transform changed since it was planned"
+    if batch.plan.output_topic_id != found.output_topic_id:
+        return "its output topic was deleted and created again since it was planned"
+    if batch.state is not State.PLANNED:
+        return None
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
-    if batch.state is State.PLANNED and now - batch.plan.planned_at > marks_kept_for * 0.9:
-        return f"it was planned more than {marks_kept_for * 0.9} ago, so its marks may have expired"
+    if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
+        return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
+    if found.expired and found.accept_loss:
+        return "records of its ranges expired, and the pipeline says on_expired: skip"
     return None
 
 
@@ -256,12 +279,18 @@ def holding_back(view: View) -> Batch | None:
 
 
 def validated_ends(view: View) -> dict[int, int]:
-    """Per output partition, the end of the output of the unbroken run from the anchor on."""
+    """Per output partition, the end of the output of the unbroken run from the anchor on.
+
+    Offsets in an output topic that was deleted since, or that the pipeline has left, mean nothing in the present one,
+    which is that of the newest plan.
+    """
     ends: dict[int, int] = {}
+    newest = max(view.all(), key=lambda b: b.known_lease, default=None)
     for batch in _run(view):
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
-        if batch.state is State.PUBLISHED and batch.written is not None:
+        here = newest is not None and batch.plan.output_topic_id == newest.plan.output_topic_id
+        if batch.state is State.PUBLISHED and batch.written is not None and here:
             for partition, end in enumerate(batch.written.output_ends):
                 ends[partition] = max(end, ends.get(partition, 0))
     return ends

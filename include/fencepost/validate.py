@@ -10,6 +10,8 @@ import json
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark import StorageLevel
@@ -19,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
+from fencepost.failures import spark_reads
 from fencepost.ledger import Change, Ledger
 from fencepost.local.state import State as LocalState
 from fencepost.model import (
@@ -87,7 +90,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     limit = pipeline.quality.open_transaction_wait_seconds
     ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
     raw = _own_records(spark, ledger, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with spark_reads(f"batch {batch.id}, validate"), unpersisted(raw):
         rows, fingerprint = rows_and_fingerprint(raw)  # 3
         promised = sum(r.fingerprint for r in written.receipts) % 2**64
         check = ReceiptCheck(
@@ -99,9 +102,17 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
             # The types are those of the transform that wrote; a transform mended since decides nothing here.
             schema = StructType.fromJson(json.loads(written.value_schema))
             evaluation = evaluate(parse_output(raw, pipeline, schema), suite, pipeline.quality, rows)
-    finally:
-        raw.unpersist()
     return _conclude(ledger, batch, evaluation, check, began)  # 4
+
+
+@contextmanager
+def unpersisted(frame: DataFrame) -> Iterator[None]:
+    """Gives the frame's cache back at the end; a JVM that died holds none."""
+    try:
+        yield
+    finally:
+        with suppress(Exception):
+            frame.unpersist()
 
 
 def _to_judge(ledger: Ledger, interval: Interval) -> tuple[Batch, Written]:

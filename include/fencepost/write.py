@@ -12,8 +12,16 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost import errors
-from fencepost.errors import FencepostError, MalformedRecords, SettingsError, TopicRecreated, WriteFailed
+from fencepost.errors import (
+    FencepostError,
+    MalformedRecords,
+    SettingsError,
+    SourceDataExpired,
+    TopicRecreated,
+    WriteFailed,
+)
 from fencepost.failpoints import reached
+from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
@@ -23,7 +31,7 @@ from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
-from fencepost.transitions import View, check_receipts, revising, written
+from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
 from fencepost.writer import RECEIPT_SCHEMA, WriterTask, writer_of
 
 log = logging.getLogger("fencepost.write")
@@ -76,11 +84,28 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
         )
-    reason = revising(batch, ledger.pipeline.write_digest, utc_now(), marks_kept_for(ledger.cluster))
+    if not may_be_revised(batch):
+        return batch
+    reason = revising(batch, _circumstances(ledger, batch))
     if reason is None:
         return batch
     log.info("batch %s is written anew: %s", batch.id, reason)
     return revise(ledger, batch, reason)
+
+
+def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
+    """What `revising` asks for, from the cluster. An output topic that was deleted is made again."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    source = cluster.describe(pipeline.source.topic)
+    check_same_topic(batch, source)
+    return Circumstances(
+        write_digest=pipeline.write_digest,
+        now=utc_now(),
+        marks_kept_for=marks_kept_for(cluster),
+        output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,
+        expired=without_expired(batch.plan.ranges, cluster.earliest(source))[1],
+        accept_loss=pipeline.source.on_expired == "skip",
+    )
 
 
 def check_topics(ledger: Ledger, batch: Batch) -> Topic:
@@ -95,7 +120,7 @@ def check_topics(ledger: Ledger, batch: Batch) -> Topic:
     if output.id != plan.output_topic_id:
         raise TopicRecreated(
             f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{plan.output_topic_id}, now {output.id}). `fencepost skip` the interval, then run it with --reprocess."
+            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
         )
     return output
 
@@ -197,32 +222,37 @@ def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
 
 
 MALFORMED = "fencepost: malformed source record"
-RAISED = re.compile(r"fencepost\.errors\.(\w+): (.+)")
+# The last line of a Python worker's traceback. Elsewhere such words could be a record's.
+RAISED = re.compile(r"^fencepost\.errors\.(\w+): (.+)", re.MULTILINE)
 
 
 def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError:
     """What really failed: Spark wraps a task's error in its own, text only."""
     pipeline, text = ledger.pipeline, str(error)
-    if MALFORMED in text:
-        found = _count_source(raw, pipeline)
+    if MALFORMED in text and (found := _count_source(raw, pipeline)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
             f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
             "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
         )
-    for name, message in reversed(RAISED.findall(text)):
+    for name, message in reversed(RAISED.findall(text) if "Traceback (most recent call last)" in text else []):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FencepostError):
-            return kind(message)
+            return kind(message if str(batch.id) in message else f"batch {batch.id}: {message}")
     try:
         check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
+    except SourceDataExpired as expired:
+        if pipeline.source.on_expired == "fail":
+            return expired
+        return WriteFailed(
+            f"batch {batch.id}: records expired while they were read. Run again: what is left is written."
+        )
     except FencepostError as found_error:
         return found_error
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return WriteFailed(
-        f"batch {batch.id}: the Spark job failed: {lines[0] if lines else type(error).__name__}. What had not committed is "
-        "aborted; run again. The job's log has the whole error."
+        f"batch {batch.id}: the Spark job failed: {told(error, pipeline.folder)}. What had not committed is aborted, and no "
+        f"offset moved; run again. {HOW_TO_SEE}."
     )
 
 

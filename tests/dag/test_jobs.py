@@ -87,7 +87,9 @@ def test_an_error_of_ours_ends_with_its_exit_code_and_message(
     )
 
 
-def test_an_unforeseen_error_is_retriable_and_keeps_data_out_of_its_message(
+@pytest.mark.parametrize("level", ["INFO", "DEBUG"])
+def test_an_unforeseen_error_is_retriable_and_shows_data_only_to_who_asks(
+    level: str,
     session: FakeSession,
     arguments: list[str],
     outcome_file: Path,
@@ -98,12 +100,13 @@ def test_an_unforeseen_error_is_retriable_and_keeps_data_out_of_its_message(
         raise ValueError("a passenger's name")
 
     monkeypatch.setattr("fencepost.write.write_batch", fail)
+    monkeypatch.setenv("FENCEPOST_LOG", level)
     assert main("write", arguments) == 3
     outcome = JobOutcome.read(outcome_file)
     assert outcome is not None
     assert outcome.retriable
     assert "passenger" not in outcome.message
-    assert "passenger" in caplog.text
+    assert ("passenger" in caplog.text) == (level == "DEBUG")
 
 
 def test_a_pipeline_that_cannot_be_read_is_an_outcome_too(

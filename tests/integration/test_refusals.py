@@ -28,6 +28,7 @@ from fencepost.local.ports import any_free_port
 from fencepost.model import Interval, State
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from fencepost.validate import validate_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -68,6 +69,14 @@ def test_source_data_expired_under_a_planned_range(spark: Any, broker: Broker, m
     assert nothing_moved(broker, pipeline)
     assert latest(pipeline, day(1)).state is State.PLANNED
 
+    accepting = make_pipeline(name=pipeline.name, source={"on_expired": "skip"})
+    run(spark, accepting, day(1))
+    batch = latest(accepting, day(1))
+    assert (batch.revision, batch.state) == (2, State.PUBLISHED)
+    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(1, 0, 3)]
+    assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 7
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 5, 1: 5}
+
 
 def test_source_data_expired_before_it_was_planned_can_be_accepted(
     spark: Any, broker: Broker, make_pipeline: Make
@@ -93,18 +102,63 @@ def test_a_source_topic_made_anew_is_refused(spark: Any, broker: Broker, make_pi
     plan_batch(pipeline, day(1))
     make_anew(broker, pipeline.source.topic, 2)
     for step in (lambda: plan_and_write(spark, pipeline, day(1)), lambda: plan_batch(pipeline, day(2))):
-        with pytest.raises(TopicRecreated, match="deleted and created again"):
+        with pytest.raises(TopicRecreated, match=r"deleted and created again.*a new name: rename its folder"):
             step()
     assert nothing_moved(broker, pipeline)
 
 
-def test_an_output_topic_made_anew_is_refused(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+def test_a_new_name_goes_on_with_a_source_topic_made_anew(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    make_anew(broker, pipeline.source.topic, 2)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"new", {"n": 7, "name": "x"}, 0, at(2))])
+    topics = {"source": {"topic": pipeline.source.topic}, "output": {"topic": pipeline.output.topic}}
+    renamed = make_pipeline(name=f"{pipeline.name}_2", schedule={"start": "2026-01-02"}, **topics)
+    assert run(spark, renamed, day(2)).state is State.PUBLISHED
+    own = str(latest(renamed, day(2)).id)
+    assert [r.key for r in read_all(broker.bootstrap, renamed.output.topic) if r.batch == own] == [b"new"]
+    assert latest(pipeline, day(1)).state is State.PUBLISHED
+
+
+@pytest.mark.parametrize("partitions", [3, 1])
+def test_a_planned_batch_goes_on_with_an_output_topic_made_anew(
+    partitions: int, spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
+    make_anew(broker, pipeline.output.topic, partitions)
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert (batch.revision, batch.state) == (2, State.PUBLISHED)
+    assert "created again" in batch.history[0].note
+    assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 10
+
+
+def test_a_written_batch_whose_output_topic_was_made_anew_is_written_again(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Validate says so, the write step makes a new revision, and what was published before needs --reprocess."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    plan_and_write(spark, pipeline, day(2))
     make_anew(broker, pipeline.output.topic, 3)
-    with pytest.raises(TopicRecreated, match="--reprocess"):
-        plan_and_write(spark, pipeline, day(1))
+    with pytest.raises(TopicRecreated, match=r"Run its write step again"):
+        validate_batch(spark, pipeline, day(2))
+    run(spark, pipeline, day(2))
+    second = latest(pipeline, day(2))
+    assert (second.revision, second.state) == (2, State.PUBLISHED)
+    seen = read_all(broker.bootstrap, pipeline.output.topic)
+    assert {r.batch for r in seen} == {str(second.id)}
+    assert len(seen) == 10
+    assert second.written is not None
+    validated = group_offsets(broker.bootstrap, pipeline.validated_group, pipeline.output.topic, [0, 1, 2])
+    assert validated == dict(enumerate(second.written.output_ends)), "offsets of the old topic mean nothing in the new"
+
+    run(spark, pipeline, day(1), reprocess=True)
+    assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 20
 
 
 def test_a_transaction_timeout_above_the_brokers_is_refused_at_plan(broker: Broker, make_pipeline: Make) -> None:

@@ -18,7 +18,7 @@ from pydantic import Field, JsonValue
 
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.settings import read_yaml
+from fencepost.yaml_file import read_yaml
 
 FIELDS = ("type", "severity", "description", "kwargs")
 

@@ -1,0 +1,225 @@
+"""What may stand under `kafka:` and `spark:` in pipeline.yaml, and what Spark's Kafka reader gets of it.
+
+Two clients share the `kafka` section: librdkafka, whose names it uses, and Spark's reader, which is a Java client. What
+only one of them would heed is refused here, so that no half of a pipeline runs with another security than the other.
+Imports nothing of theirs: Airflow's DAG processor loads it every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fencepost.errors import SettingsError
+
+# Settings the protocol rests on, with the values allowed and what another one would break.
+FIXED_KAFKA = {
+    "enable.idempotence": (("true",), "a retried send could then be stored twice"),
+    "acks": (("all", "-1"), "a committed record could then be lost with one broker"),
+    "request.required.acks": (("all", "-1"), "a committed record could then be lost with one broker"),
+    "enable.auto.commit": (("false",), "only the advance step moves offsets"),
+    "enable.auto.offset.store": (("false",), "only the advance step moves offsets"),
+    "enable.partition.eof": (("true",), "reads know by it that they are at the end"),
+    "isolation.level": (("read_committed",), "aborted records would then be read"),
+    "enable.gapless.guarantee": (("false",), "it does not go together with transactions"),
+    "delivery.report.only.error": (("true",), "the writer hears of failures only"),
+}
+UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (ssl.keystore.location and .password)"
+OWN_KAFKA = {
+    "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
+    "group.id": "groups are <pipeline>, <pipeline>.validated and <pipeline>.lane-<n>, fixed by the protocol",
+    "group.instance.id": "no consumer of ours joins its group",
+    "auto.offset.reset": "ranges are frozen in the plan, so there is nothing to reset",
+    "partitioner": "records are placed by murmur2_random, as Kafka's Java client does",
+    "default.topic.config": "write its settings beside the others",
+    # Its Kafka client asks Java for an algorithm named PBES2, which there is not *(measured: Spark 4.0, Java 17)*.
+    "ssl.key.password": f"Spark's reader cannot open a PEM key that is locked; {UNLOCKED}",
+}
+WHOLE_NUMBERS = {
+    "max.in.flight": (1, 5, "more could reorder a partition on a retry"),
+    "max.in.flight.requests.per.connection": (1, 5, "more could reorder a partition on a retry"),
+    "retries": (1, 2**31 - 1, "idempotence rests on retries"),
+    "message.send.max.retries": (1, 2**31 - 1, "idempotence rests on retries"),
+    "transaction.timeout.ms": (1000, 2**31 - 1, "it is a time in milliseconds"),
+}
+
+# librdkafka's names on the left, Java's on the right.
+JAVA_NAMES = {
+    "bootstrap.servers": "bootstrap.servers",
+    "metadata.broker.list": "bootstrap.servers",
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keystore.location": "ssl.keystore.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+}
+# Translated by more than a name.
+ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
+SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
+PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+OTHER_MECHANISMS = {
+    "GSSAPI": "confluent-kafka's wheels are built without Kerberos",
+    "OAUTHBEARER": "its settings have no translation for Spark's Kafka reader",
+}
+EXCLUSIVE = (
+    ("sasl.mechanism", "sasl.mechanisms"),
+    ("ssl.ca.location", "ssl.ca.pem"),
+    ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"),
+    ("ssl.key.location", "ssl.key.pem", "ssl.keystore.location"),
+)
+
+FIXED_SPARK = {
+    "spark.sql.adaptive.enabled": ("false", "the number of task-partitions is the plan's"),
+    "spark.sql.session.timeZone": ("UTC", "all times are UTC"),
+    "spark.submit.deployMode": ("client", "the driver has to end with the task"),
+}
+OWN_SPARK = {
+    "spark.master": "it is not the pipeline's: Airflow takes the host of its connection spark_default, and `fencepost run` "
+    "the variable FENCEPOST_SPARK_MASTER (local[*] without it). Set it there",
+    "spark.submit.pyFiles": "it carries the fencepost package to the executors",
+    "spark.redaction.regex": "it keeps passwords out of Spark's plans",
+}
+
+
+def check_kafka(values: Mapping[str, str]) -> None:
+    """Refuse what contradicts the protocol, and what Spark's reader would not heed. Opens no file.
+
+    Raises:
+        ValueError: naming the setting, what was found and what is allowed; never a value that could be a secret.
+    """
+    for name, value in values.items():
+        _check_protocol(name, value)
+        known = name in JAVA_NAMES or name in ALSO_TRANSLATED
+        if name.startswith(SECURITY) and not known:
+            raise ValueError(
+                f"{name} cannot be set: it has no translation for Spark's Kafka reader, a Java client, which would go on "
+                f"without it. Allowed of its kind are {', '.join(_security_names())}"
+            )
+    for names in EXCLUSIVE:
+        given = [n for n in names if n in values]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} say the same thing twice: give one of them")
+    if values.get("ssl.ca.location", "").lower() == "probe":
+        raise ValueError("ssl.ca.location is 'probe', allowed is a file: Spark's reader cannot probe")
+    certificate = bool({"ssl.certificate.location", "ssl.certificate.pem"} & values.keys())
+    if certificate != bool({"ssl.key.location", "ssl.key.pem"} & values.keys()):
+        raise ValueError("a client certificate needs both ssl.certificate.* and ssl.key.*; one of them is missing")
+    _check_login(values)
+
+
+def _check_protocol(name: str, value: str) -> None:
+    if name in OWN_KAFKA or name.endswith("_cb"):
+        raise ValueError(f"{name} cannot be set: {OWN_KAFKA.get(name, 'it takes a function')}")
+    if name in FIXED_KAFKA:
+        allowed, reason = FIXED_KAFKA[name]
+        if value.lower() not in allowed:
+            raise ValueError(f"{name} is {value!r}, allowed is {allowed[0]!r}: {reason}")
+    if name in WHOLE_NUMBERS:
+        low, high, reason = WHOLE_NUMBERS[name]
+        if not (value.isascii() and value.isdigit() and len(value) < 12 and low <= int(value) <= high):
+            raise ValueError(f"{name} is {value!r}, allowed is {low} to {high}: {reason}")
+
+
+def _check_login(values: Mapping[str, str]) -> None:
+    """SASL in full or not at all: librdkafka and Java both take GSSAPI where no mechanism is named."""
+    protocol = values.get("security.protocol", "plaintext").lower()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
+    mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms"))
+    if mechanism is not None and mechanism not in LOGIN_MODULES:
+        reason = OTHER_MECHANISMS.get(mechanism.upper())
+        raise ValueError(
+            f"sasl.mechanism is {mechanism!r}, allowed are {', '.join(LOGIN_MODULES)}{f': {reason}' if reason else ''}"
+        )
+    if protocol.startswith("sasl"):
+        if mechanism is None:
+            raise ValueError(
+                f"security.protocol {protocol} needs sasl.mechanism; allowed are {', '.join(LOGIN_MODULES)}"
+            )
+        missing = [n for n in ("sasl.username", "sasl.password") if not values.get(n)]
+        if missing:
+            raise ValueError(f"sasl.mechanism {mechanism} needs {' and '.join(missing)}, which is missing or empty")
+
+
+def _security_names() -> list[str]:
+    return sorted(n for n in {*JAVA_NAMES, *ALSO_TRANSLATED} if n.startswith(SECURITY))
+
+
+def check_spark(values: Mapping[str, str]) -> None:
+    """Refuse Spark settings that the protocol rests on, and such as Spark would ignore.
+
+    Raises:
+        ValueError: naming the setting, what was found and what is allowed.
+    """
+    for name, value in values.items():
+        if not name.startswith("spark."):
+            raise ValueError(f"{name}: a name of Spark's begins with 'spark.'; Spark would ignore this one")
+        if name in OWN_SPARK:
+            raise ValueError(f"{name} cannot be set: {OWN_SPARK[name]}")
+        allowed, reason = FIXED_SPARK.get(name, (value, ""))
+        if value != allowed:
+            raise ValueError(f"{name} is {value!r}, allowed is {allowed!r}: {reason}")
+
+
+def java_settings(values: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's settings as Java's, for Spark's reader. Tuning of librdkafka itself has no counterpart.
+
+    Java takes certificate and key as PEM in one file or as texts; so two PEM files are read here, and travel as texts.
+
+    Raises:
+        SettingsError: a file is not there, or its key is of a kind Java cannot read.
+    """
+    java = {JAVA_NAMES[k]: v for k, v in values.items() if k in JAVA_NAMES}
+    if "security.protocol" in java:
+        java["security.protocol"] = java["security.protocol"].upper()
+    if java.get("ssl.endpoint.identification.algorithm", "").lower() == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    if "ssl.ca.location" in values:
+        _read("ssl.ca.location", values)
+    if "ssl.ca.location" in values or "ssl.ca.pem" in values:
+        java["ssl.truststore.type"] = "PEM"
+    if "ssl.keystore.location" in values:
+        java["ssl.keystore.type"] = "PKCS12"
+    if "ssl.certificate.location" in values:
+        java["ssl.keystore.certificate.chain"] = _read("ssl.certificate.location", values)
+    if "ssl.key.location" in values:
+        java["ssl.keystore.key"] = _read("ssl.key.location", values)
+    if "ssl.keystore.key" in java:
+        java["ssl.keystore.type"] = "PEM"
+        if "-----BEGIN ENCRYPTED PRIVATE KEY-----" in java["ssl.keystore.key"]:
+            raise SettingsError(f"kafka.ssl.key.*: found a locked key, which Spark's reader cannot open; {UNLOCKED}.")
+        if "-----BEGIN PRIVATE KEY-----" not in java["ssl.keystore.key"]:
+            raise SettingsError(
+                "kafka.ssl.key.*: found no key in PKCS#8, the only kind that Spark's Kafka reader takes ('BEGIN PRIVATE KEY'). "
+                "`openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW` makes one of another kind."
+            )
+    if values.get("security.protocol", "").lower().startswith("sasl"):
+        user, password = (_quoted(values.get(f"sasl.{part}", "")) for part in ("username", "password"))
+        module = LOGIN_MODULES[java["sasl.mechanism"]]
+        java["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    return java
+
+
+def _read(name: str, values: Mapping[str, str]) -> str:
+    try:
+        return Path(values[name]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
+        raise SettingsError(f"kafka.{name}: the file {values[name]} cannot be read: {reason}.") from None
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

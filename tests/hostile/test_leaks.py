@@ -1,0 +1,180 @@
+"""Neither a record's content nor a secret shows in anything that a failing run leaves behind, but for the report.
+
+`fencepost run` is started as a user starts it, on a broker that asks for a login, once for every way to fail. What is
+looked through: both streams (Spark's job log is on stderr), the JSON, the ledger, and the files it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import EXPECTATIONS, at, day
+from fencepost.failures import told
+from fencepost.jobs import JobOutcome
+from fencepost.local.broker import Broker
+from kafka_tools import create_topic, produce, read_all
+
+MARKER = "MARKER-of-a-record"
+SECRET = 'hunter2-"SECRET'  # a quote, which has to be escaped for Java
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "etl"}
+
+CAST = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "CAST(name AS INT) AS name")\n'
+UDF = """
+from pyspark.sql import functions as F
+@F.udf("int")
+def parse(text):
+    return int(text)
+def transform(frame):
+    return frame.select("_key", "n", parse("name").alias("name"))
+"""
+COLLECTS = 'def transform(frame):\n    return frame.where(str(frame.selectExpr("int(name)").first()) == "")\n'
+RAISES = 'def transform(frame):\n    raise ValueError(frame.first()["name"])\n'
+SPOOFS = CAST.replace("name AS INT", "concat('\\n', name, '\\nfencepost.errors.BatchRejected: ', name) AS INT")
+HUGE = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "repeat(name, 100000) AS name")\n'
+SAME = 'def transform(frame):\n    return frame.select("_key", "n", "name")\n'
+NO_COLUMN = 'def transform(frame):\n    return frame.select("_key", "n", "nome")\n'
+REJECTS = """
+expectations:
+  - type: expect_column_values_to_be_in_set
+    kwargs: {column: name, value_set: [a]}
+"""
+
+FAILURES: dict[str, tuple[dict[str, Any], int, str]] = {
+    "a malformed record": ({"source": {"schema": {"n": "int not null", "name": "int"}}}, 4, "MalformedRecords"),
+    "a cast": ({"transform": CAST}, 3, "CAST_INVALID_INPUT"),
+    "a Python function": ({"transform": UDF}, 3, "ValueError in transform.py, line 5"),
+    "a job inside the transform": ({"transform": COLLECTS}, 2, "CAST_INVALID_INPUT"),
+    "an error of the transform's own": ({"transform": RAISES}, 2, "ValueError in transform.py, line 2"),
+    "an error that looks like ours": ({"transform": SPOOFS}, 3, "CAST_INVALID_INPUT"),
+    "a record too large": ({"transform": HUGE}, 4, "message.max.bytes"),
+    "a column that is not there": ({"transform": NO_COLUMN}, 2, "UNRESOLVED_COLUMN"),
+    "a rejected batch": ({"transform": SAME, "expectations": REJECTS}, 1, "BatchRejected"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind, the reports apart."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    ledger: str
+    files: str
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """Every failure, once: on a broker with a login whose password is the secret, and comes from the environment."""
+    folder = tmp_path_factory.mktemp("leaks")
+    escaped = SECRET.replace('"', '\\\\"')
+    with Broker(folder / "kafka", sasl_users={"etl": escaped}) as broker:
+        names = {f"p{number}": failure for number, failure in enumerate(FAILURES)}
+        for name, failure in names.items():
+            make_pipeline(folder / "pipelines" / name, broker, **FAILURES[failure][0])
+            create_topic(broker.bootstrap, f"{name}-in", 1)
+            produce(broker.bootstrap, f"{name}-in", [(MARKER.encode(), {"n": 1, "name": MARKER}, 0, at(1))])
+        yield {names[name]: run for name, run in run_all(folder, list(names), broker)}
+
+
+def make_pipeline(
+    folder: Path, broker: Broker, transform: str = SAME, expectations: str = EXPECTATIONS, **changes: Any
+) -> None:
+    """A pipeline's folder; `changes` go over its sections."""
+    settings = {
+        "source": {"topic": f"{folder.name}-in", "schema": {"n": "int", "name": "string"}},
+        "output": {"topic": f"{folder.name}-out", "key": "_key", "partitions": 1},
+        "schedule": {"start": "2026-01-01"},
+        "kafka": {**LOGIN, "bootstrap.servers": broker.sasl_bootstrap, "sasl.password": "${KAFKA_PASSWORD}"},
+    }
+    for section, values in changes.items():
+        settings[section] |= values
+    folder.mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "transform.py").write_text(transform)
+    (folder / "expectations.yaml").write_text(expectations)
+
+
+def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[str, Run]]:
+    """`fencepost run` for day 1 of every pipeline, in a process of its own."""
+    environment = os.environ | {
+        "FENCEPOST_PIPELINES": str(folder / "pipelines"),
+        "FENCEPOST_REPORTS": str(folder / "reports"),
+        "FENCEPOST_SPARK_MASTER": "local[1]",
+        "KAFKA_BOOTSTRAP": "127.0.0.1:1",
+        "KAFKA_PASSWORD": SECRET,
+    }
+    work = folder / "work"
+    work.mkdir()
+    script = Path(__file__).with_name("run_in_one_session.py")
+    done = subprocess.run(
+        [sys.executable, str(script), day(1).start.isoformat(), day(1).end.isoformat(), *names],
+        env=environment,
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    errors = dict(part.split("\n", 1) for part in done.stderr.split("==== ")[1:])
+    files = "".join(f.read_text(errors="replace") for f in work.rglob("*") if f.is_file())
+    for line in done.stdout.splitlines():
+        run = json.loads(line)
+        name = run["name"]
+        ledger = "".join(str(r.value) for r in read_all(broker.bootstrap, f"fencepost.{name}.ledger"))
+        yield name, Run(run["exit_code"], run["stdout"], errors[name], ledger, files)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failing_run_shows_no_record_and_no_secret(failure: str, runs: dict[str, Run]) -> None:
+    _, exit_code, word = FAILURES[failure]
+    run = runs[failure]
+    assert run.exit_code == exit_code, run.stdout + run.stderr
+    answer = json.loads(run.stdout)
+    assert word in f"{answer['error']['type']}: {answer['error']['message']}"
+    for place, text in vars(run).items():
+        assert MARKER not in str(text), place
+        assert "hunter2" not in str(text), place
+
+
+def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_words() -> None:
+    try:
+        {}[MARKER]
+    except KeyError as error:
+        outcome = JobOutcome.of_error(error, "write")
+    assert "KeyError in test_leaks.py, line" in outcome.message
+    assert MARKER not in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"[A.B] {MARKER}", "A.B"),
+        (
+            f"Job aborted: ExecutorLostFailure (executor 1 exited) Reason: disassociated\n{MARKER}",
+            "ExecutorLostFailure",
+        ),
+        (f"{MARKER}\nCaused by: java.io.IOException: {MARKER}", "java.io.IOException"),
+        (
+            f'Traceback (most recent call last):\n  File "/x/p/transform.py", line 3, in f\n  File "/lib/a.py", line 9, in g\n'
+            f"decimal.InvalidOperation: {MARKER}\nValueError: {MARKER}",
+            "ValueError in transform.py, line 3",
+        ),
+        (MARKER, "RuntimeError"),
+    ],
+)
+def test_what_is_told_of_an_error_is_its_kind_and_place(text: str, words: str) -> None:
+    said = told(RuntimeError(text), Path("/pipelines/p"))
+    assert words in said
+    assert MARKER not in said

@@ -1,0 +1,182 @@
+"""Whatever stands in the ledger topic is a batch of this pipeline's, or is refused by its offset, and nothing is written.
+
+Records are refused without showing what they hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import at, day
+from fencepost.advance import advance_batch, skip_batch
+from fencepost.errors import LedgerLost, LedgerUnreadable, NeedsOperator
+from fencepost.ledger import Ledger, in_order, parse
+from fencepost.local.broker import Broker
+from fencepost.model import Batch, Decision, State, utc_now
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
+from steps import latest, run
+
+Make = Callable[..., Pipeline]
+MARKER = "MARKER-of-a-record"
+Raw = tuple[bytes, bytes | None]
+
+
+@pytest.fixture
+def planned(broker: Broker, make_pipeline: Make) -> Pipeline:
+    """Day 1 is planned and empty, so that it can be finished without Spark."""
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    plan_batch(pipeline, day(1))
+    return pipeline
+
+
+def stored(broker: Broker, pipeline: Pipeline) -> list[Raw]:
+    return [(r.key or b"", r.value) for r in read_all(broker.bootstrap, pipeline.ledger_topic)]
+
+
+def changed(value: bytes | None, **fields: Any) -> bytes:
+    return json.dumps({**json.loads(value or b""), **fields}).encode()
+
+
+def skip(pipeline: Pipeline) -> None:
+    skip_batch(pipeline, day(1), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+
+
+# From the one record there is (key, value) to the record that is added, and words of the refusal.
+CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
+    "text": (lambda k, v: (b"x", MARKER.encode()), "not a record of Fencepost's"),
+    "no JSON object": (lambda k, v: (b"x", b"[1]"), "not a record of Fencepost's"),
+    "a truncated record": (lambda k, v: (k, (v or b"")[: len(v or b"") // 2]), "not a record of Fencepost's"),
+    "invalid UTF-8": (lambda k, v: (k, b'{"version": 1, "pipeline": "\xff\xfe"}'), "not a record of Fencepost's"),
+    "deep nesting": (lambda k, v: (k, b'{"a":' * 50_000), "not a record of Fencepost's"),
+    "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a record of Fencepost's"),
+    "no value under a batch's key": (lambda k, v: (k, None), "not a record of Fencepost's"),
+    "an empty value": (lambda k, v: (k, b""), "not a record of Fencepost's"),
+    "a newer version": (lambda k, v: (k, changed(v, version=2, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
+    "a version below the first": (lambda k, v: (k, changed(v, version=0)), "damaged in version"),
+    "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),
+    "a state there is not": (lambda k, v: (k, changed(v, state=MARKER)), "damaged in state"),
+    "an interval that runs backwards": (
+        lambda k, v: (k, changed(v, interval={"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"})),
+        "damaged in interval",
+    ),
+    "a plan of another kind": (lambda k, v: (k, changed(v, plan=MARKER)), "damaged in plan"),
+    "another pipeline's batch": (lambda k, v: (k, changed(v, pipeline=MARKER)), "not a record of this pipeline's"),
+    "a batch under another's key": (lambda k, v: (k + b"0", v), "not a record of this pipeline's"),
+    "a written batch without a lease": (lambda k, v: (k, changed(v, state="written")), "damaged in lease"),
+}  # fmt: skip
+
+
+def test_no_record_that_is_not_ours_is_taken_for_a_batch(broker: Broker, planned: Pipeline) -> None:
+    (key, value), *_ = stored(broker, planned)
+    assert in_order([(0, key, value)], planned)[0].state is State.PLANNED
+    for name, (make, words) in CORPUS.items():
+        with pytest.raises(LedgerUnreadable, match=rf"offset 1: .*{words}") as raised:
+            in_order([(0, key, value), (1, *make(key, value))], planned)
+        assert MARKER not in str(raised.value), name
+
+
+def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned: Pipeline) -> None:
+    before = stored(broker, planned)
+    damaged = CORPUS["a truncated record"][0](*before[0])
+    produce(broker.bootstrap, planned.ledger_topic, [(*damaged, 0, at(1))])
+    offset = read_all(broker.bootstrap, planned.ledger_topic)[-1].offset
+    for step in (lambda: plan_batch(planned, day(2)), lambda: advance_batch(planned, day(1)), lambda: skip(planned)):
+        with pytest.raises(LedgerUnreadable, match=rf"offset {offset}: not a record"):
+            step()
+    assert stored(broker, planned) == [*before, damaged]
+    assert group_offsets(broker.bootstrap, planned.group, planned.source.topic, [0]) == {}
+
+
+def test_an_older_record_copied_behind_a_newer_one_does_not_turn_a_batch_back(
+    broker: Broker, planned: Pipeline
+) -> None:
+    skip(planned)
+    first = stored(broker, planned)[0]
+    produce(broker.bootstrap, planned.ledger_topic, [(*first, 0, at(1))])
+    with pytest.raises(LedgerUnreadable, match=r"an older record of .* stands behind a newer one"):
+        plan_batch(planned, day(2))
+
+
+def test_a_foreign_record_is_withdrawn_by_one_without_a_value(broker: Broker, planned: Pipeline) -> None:
+    """The way out that the error names."""
+    produce(broker.bootstrap, planned.ledger_topic, [(b"x", b"foreign", 0, at(1))])
+    with pytest.raises(LedgerUnreadable, match="a record with that key and no value withdraws it"):
+        plan_batch(planned, day(2))
+    produce(broker.bootstrap, planned.ledger_topic, [(b"x", None, 0, at(1))])
+    assert run(None, planned, day(1)).state is State.PUBLISHED
+    produce(broker.bootstrap, planned.ledger_topic, [(b"x", b"again", 0, at(1))])
+    with pytest.raises(LedgerUnreadable):
+        Ledger(planned).read()
+
+
+def test_a_ledger_that_was_deleted_does_not_begin_anew(broker: Broker, make_pipeline: Make) -> None:
+    """What is published would be written a second time. The group that only a publication moves knows better."""
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    run(None, pipeline, day(1))
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {0: 0}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    admin.delete_topics([pipeline.ledger_topic])[pipeline.ledger_topic].result(20)
+    with pytest.raises(LedgerLost, match="would write again what is published"):
+        plan_batch(pipeline, day(1))
+    assert stored(broker, pipeline) == []
+    admin.delete_consumer_groups([pipeline.group])[pipeline.group].result(20)
+    assert run(None, pipeline, day(1)).state is State.PUBLISHED, "the way out that the error names, on purpose"
+
+
+@pytest.mark.parametrize("config", [{"cleanup.policy": "delete"}, {"cleanup.policy": "compact,delete"}])
+def test_a_ledger_topic_that_would_forget_is_refused(
+    config: dict[str, str], broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    create_topic(broker.bootstrap, pipeline.ledger_topic, 1, **config)
+    with pytest.raises(NeedsOperator, match=rf"cleanup\.policy={config['cleanup.policy']}; it needs 1 and compact"):
+        plan_batch(pipeline, day(1))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(value=st.none() | st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()))
+def test_any_value_is_a_batch_or_refused(value: bytes | None) -> None:
+    with pytest.raises(LedgerUnreadable, match="ledger of p, offset 3: "):
+        parse(value, "ledger of p, offset 3")
+
+
+def test_any_damage_to_a_batch_is_a_batch_or_refused(broker: Broker, planned: Pipeline) -> None:
+    (key, value), *_ = stored(broker, planned)
+    whole = json.loads(value or b"")
+    places = [(f,) for f in whole] + [("plan", f) for f in whole["plan"]] + [("interval", f) for f in whole["interval"]]
+
+    @settings(max_examples=500, deadline=None)
+    @given(place=st.sampled_from(places), damage=JSON)
+    def check(place: tuple[str, ...], damage: Any) -> None:
+        raw = json.loads(value or b"")
+        inner = raw
+        for part in place[:-1]:
+            inner = inner[part]
+        inner[place[-1]] = damage
+        try:
+            found = in_order([(0, key, json.dumps(raw).encode())], planned)
+        except LedgerUnreadable:
+            return
+        assert all(isinstance(b, Batch) for b in found)
+
+    check()
+    assert latest(planned, day(1)).state is State.PLANNED

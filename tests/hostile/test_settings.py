@@ -1,0 +1,214 @@
+"""Whatever stands in pipeline.yaml: a Pipeline, or a SettingsError that names the file and shows no secret.
+
+No other exception: Airflow's DAG processor loads all pipelines together, and one of them would take the others along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fencepost.errors import SettingsError
+from fencepost.quality.suite import load_suite
+from fencepost.settings import Pipeline, load_pipeline, load_pipelines
+
+SECRET = "hunter2-SECRET-value"
+GOOD = """
+source: {topic: in, schema: {n: int}}
+output: {topic: out}
+schedule: {start: 2026-01-01}
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+"""
+
+WORDS = st.sampled_from(
+    """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
+    on_malformed on_expired key timestamp partitions layout batch_header cron timezone start end catchup retries timeout_minutes
+    engine pandas_max_rows sample_rows empty bootstrap.servers acks group.id transaction.timeout.ms security.protocol
+    sasl.mechanism sasl.password ssl.key.pem spark.master spark.executor.memory n""".split()
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=8)
+    | st.datetimes()
+    | st.dates()
+    | st.sampled_from(["${PASSWORD}", "x${PASSWORD}y", "${NOT_SET}", "${NOT_SET:-in}", "in", "json", "int not null"])
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | SCALARS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A pipeline's folder, and a secret in the environment."""
+    made = tmp_path_factory.mktemp("pipelines") / "p"
+    made.mkdir()
+    (made / "transform.sql").write_text("SELECT * FROM {source}")
+    (made / "expectations.yaml").write_text("expectations: [{type: expect_column_to_exist, kwargs: {column: n}}]")
+    os.environ["PASSWORD"] = SECRET
+    yield made
+    del os.environ["PASSWORD"]
+
+
+def outcome(folder: Path, content: str | bytes) -> Pipeline | SettingsError:
+    """What loading it comes to; any other exception is the test's failure."""
+    raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    (folder / "pipeline.yaml").write_bytes(raw)
+    try:
+        return load_pipeline(folder)
+    except SettingsError as error:
+        message = str(error)
+        assert message.startswith(str(folder)), "the file is named"
+        assert SECRET not in message
+        message.encode("utf-8")  # or it could not be printed
+        return error
+
+
+def changed(path: tuple[str, ...], value: Any) -> str:
+    """The good settings with one field in its place."""
+    tree: dict[Any, Any] = yaml.safe_load(GOOD)
+    place = tree
+    for part in path[:-1]:
+        place = place.setdefault(part, {})
+    place[path[-1]] = value
+    return yaml.safe_dump(tree, allow_unicode=True)
+
+
+def fields() -> list[tuple[str, ...]]:
+    """Every field there is, by its path."""
+    found: list[tuple[str, ...]] = []
+    for name, field in Pipeline.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", None)
+        found += [(name, f.alias or n) for n, f in inner.items()] if inner else [(name,)]
+    return [*found, ("kafka", "acks"), ("kafka", "sasl.mechanism"), ("spark", "spark.x"), ("source", "schema", "n")]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(tree=TREES)
+def test_any_tree_is_a_pipeline_or_a_settings_error(folder: Path, tree: Any) -> None:
+    outcome(folder, yaml.safe_dump(tree, allow_unicode=True))
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(path=st.sampled_from(fields()), value=TREES)
+def test_any_value_of_any_field_is_taken_or_refused_by_its_name(
+    folder: Path, path: tuple[str, ...], value: Any
+) -> None:
+    result = outcome(folder, changed(path, value))
+    if isinstance(result, SettingsError) and "${" not in str(result) and "not valid YAML" not in str(result):
+        assert path[0] in str(result)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    text=st.text(
+        alphabet=st.characters(codec="utf-8") | st.sampled_from(list("{}[]:,&*!|>'\"%@`-\n #?~<=")), max_size=60
+    )
+)
+def test_any_text_is_a_pipeline_or_a_settings_error(folder: Path, text: str) -> None:
+    outcome(folder, text)
+    outcome(folder, GOOD + text)
+
+
+CORPUS: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "found NoneType"),
+    "no space after the colon": (f"sasl.password:{SECRET}", "with a space"),
+    "a list": ("- a", "found list"),
+    "invalid UTF-8": (b"source: \xff\xfe", "cannot be read"),
+    "a control character": ("source: \x07", "control character"),
+    "nested deeply": ("[" * 5000, "nested too deeply"),
+    "an alias of itself": ("a: &a [*a]", "line 1: not valid YAML: an alias inside of what it names"),
+    "aliases that multiply": (
+        "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)),
+        "its aliases stand for more than",
+    ),
+    "merges that multiply": (
+        "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40)),
+        "its aliases stand for more than",
+    ),
+    "a password that is an alias": (f"kafka: {{sasl.password: *{SECRET}}}", "begins with * has to be quoted"),
+    "a password that is a tag": (f"kafka:\n  sasl.password: !{SECRET}", "line 2"),
+    "a password that is a tag with a handle": (f"kafka: {{sasl.password: !{SECRET}!x 1}}", "begins with ! has to be quoted"),
+    "an anchor twice": (f"a: &{SECRET} 1\nb: &{SECRET} 2\nc: *{SECRET}", ""),
+    "a day that is none": (GOOD.replace("2026-01-01", "2026-02-30"), "line 4: not valid YAML: a value reads as timestamp"),
+    "a moment before all time": (GOOD.replace("2026-01-01", "'0001-01-01T00:00:00+14:00'"), "schedule.start: not within"),
+    "a number of 5000 digits": (GOOD + "lanes: " + "1" * 5000, "a value reads as int"),
+    "int of text": (GOOD + "lanes: !!int x", "a value reads as int"),
+    "bool of text": (GOOD + "lanes: !!bool x", "a value reads as bool"),
+    "Python's own tag": (GOOD + "lanes: !!python/object/apply:os.getcwd []", "begins with !"),
+    "a doubled key": (GOOD + "lanes: 1\nlanes: 2", "line 7: not valid YAML: duplicate key 'lanes'"),
+    "a key that is a number": (GOOD + "1: x", "1: unknown field; allowed here are description, source"),
+    "a key that is a list": (GOOD + "? [a]\n: x", "unhashable"),
+    "a secret in a topic's name": (GOOD.replace("topic: in", "topic: '${PASSWORD} ${PASSWORD}'"), "found '*** ***'"),
+    "a long text about a secret": (GOOD.replace("topic: in", "topic: '" + "x" * 60 + " ${PASSWORD}'"), "source.topic"),
+    "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: "),
+    "a kafka value that is a list": (GOOD.replace("kafka: {", "kafka: {sasl.password: [\"${PASSWORD}\"], "), "sasl.password"),
+    "an environment that is not there": (GOOD + "description: ${NOT_SET}", "description: ${NOT_SET} is not set"),
+    "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
+    "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
+    "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
+    "a map with number keys": (GOOD.replace("n: int", "n: 'map<int, int>'"), "map<string, type>"),
+    "too many digits": (GOOD.replace("n: int", "n: 'decimal(39, 2)'"), "up to 38 digits"),
+    "a type nested deeply": (GOOD.replace("n: int", f"n: '{'array<' * 5000}int{'>' * 5000}'"), "not a Spark SQL type"),
+    "a topic of two words": (GOOD.replace("topic: in", "topic: a b"), "source.topic: a topic name has 1 to 249"),
+    "a cron of words": (GOOD.replace("{start", "{cron: at noon, start"), "schedule.cron: not a cron expression"),
+    "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
+    "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
+    "lanes without a header": (GOOD.replace("topic: out", "topic: out, batch_header: false") + "lanes: 2", "needs lanes: 1"),
+    "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
+    "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),
+    "its own output": (GOOD.replace("topic: out", "topic: in"), "would read its own output"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
+    content, words = CORPUS[name]
+    result = outcome(folder, content)
+    assert isinstance(result, SettingsError)
+    assert words in str(result)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["int", "STRING NOT NULL", "decimal", "decimal(38,18)", "array<struct<a: map<string, double>, b: date>>"],
+)
+def test_good_types_are_taken(folder: Path, kind: str) -> None:
+    assert isinstance(outcome(folder, changed(("source", "schema", "n"), kind)), Pipeline)
+
+
+def test_one_broken_pipeline_leaves_the_others(folder: Path) -> None:
+    outcome(folder, CORPUS["a day that is none"][0])
+    good = folder.parent / "good"
+    good.mkdir()
+    for file in folder.iterdir():
+        (good / file.name).write_bytes(file.read_bytes())
+    (good / "pipeline.yaml").write_text(GOOD)
+    loaded, broken = load_pipelines(folder.parent)
+    assert (list(loaded), list(broken)) == (["good"], ["p"])
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(tree=TREES)
+def test_any_suite_is_read_or_refused(folder: Path, tree: Any) -> None:
+    file = folder / "suite.yaml"
+    for content in (tree, {"expectations": tree}, {"expectations": [{"type": "expect_x", "kwargs": tree}]}):
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        try:
+            load_suite(file)
+        except SettingsError as error:
+            message = str(error)
+            assert message.startswith(str(file)), "the file is named"

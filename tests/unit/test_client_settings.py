@@ -1,0 +1,174 @@
+"""What contradicts the protocol, or would hold for one of the two Kafka clients only, is refused when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.client_settings import java_settings
+from fencepost.errors import SettingsError
+from fencepost.settings import Pipeline, load_pipeline
+
+LOGIN = {"sasl.username": "etl", "sasl.password": "hunter2"}
+SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **LOGIN}
+Load = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a pipeline with these `kafka` and `spark` sections."""
+
+    def load(kafka: dict[str, Any] | None = None, spark: dict[str, Any] | None = None) -> Pipeline:
+        folder = tmp_path / "p"
+        folder.mkdir(exist_ok=True)
+        settings = {
+            "source": {"topic": "in", "format": "bytes"},
+            "output": {"topic": "out"},
+            "schedule": {"start": "2026-01-01"},
+            "kafka": {"bootstrap.servers": "127.0.0.1:9092", **(kafka or {})},
+            "spark": spark or {},
+        }
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+        (folder / "transform.sql").write_text("SELECT * FROM {source}")
+        (folder / "expectations.yaml").write_text("expectations: []")
+        return load_pipeline(folder)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"acks": 1}, "acks is '1', allowed is 'all': a committed record"),
+        ({"request.required.acks": 0}, "allowed is 'all'"),
+        ({"enable.idempotence": False}, "enable.idempotence is 'false', allowed is 'true': a retried send"),
+        ({"max.in.flight": 6}, "max.in.flight is '6', allowed is 1 to 5: more could reorder"),
+        ({"max.in.flight.requests.per.connection": 100}, "allowed is 1 to 5"),
+        ({"max.in.flight": "\u00b2"}, "allowed is 1 to 5"),
+        ({"retries": 0}, "retries is '0', allowed is 1 to"),
+        ({"transactional.id": "mine"}, "transactional.id cannot be set: it is <pipeline>"),
+        ({"group.id": "mine"}, "group.id cannot be set"),
+        ({"group.instance.id": "mine"}, "group.instance.id cannot be set"),
+        ({"isolation.level": "read_uncommitted"}, "allowed is 'read_committed': aborted records"),
+        ({"enable.auto.commit": True}, "enable.auto.commit is 'true', allowed is 'false': only the advance step"),
+        ({"enable.auto.offset.store": True}, "only the advance step"),
+        ({"enable.gapless.guarantee": True}, "enable.gapless.guarantee is 'true', allowed is 'false'"),
+        ({"enable.partition.eof": False}, "allowed is 'true'"),
+        ({"delivery.report.only.error": False}, "allowed is 'true'"),
+        ({"auto.offset.reset": "earliest"}, "nothing to reset"),
+        ({"partitioner": "random"}, "murmur2_random"),
+        ({"error_cb": "print"}, "it takes a function"),
+        ({"default.topic.config": "x"}, "beside the others"),
+        ({"transaction.timeout.ms": "ten minutes"}, "transaction.timeout.ms is 'ten minutes', allowed is 1000 to"),
+    ],
+)
+def test_a_setting_that_contradicts_the_protocol_is_refused(load: Load, setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(kafka=setting)
+    assert words in str(raised.value)
+    assert "pipeline.yaml: kafka: " in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "built without Kerberos"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "no translation for Spark's Kafka reader"),
+        ({**SASL, "sasl.mechanism": "plain"}, "sasl.mechanism is 'plain', allowed are PLAIN, SCRAM-SHA-256"),
+        ({"security.protocol": "SASL_SSL", **LOGIN}, "needs sasl.mechanism; allowed are PLAIN"),
+        ({**SASL, "sasl.password": ""}, "needs sasl.password, which is missing or empty"),
+        ({"security.protocol": "TLS"}, "security.protocol is 'tls', allowed are plaintext, ssl"),
+        ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN"}, "say the same thing twice"),
+        ({"sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method cannot be set"),
+        ({"sasl.oauthbearer.client.secret": "hunter2"}, "sasl.oauthbearer.client.secret cannot be set"),
+        ({"sasl.kerberos.keytab": "a"}, "sasl.kerberos.keytab cannot be set"),
+        ({"ssl.key.password": "hunter2"}, "cannot open a PEM key that is locked; give the key without"),
+        ({"ssl.crl.location": "a"}, "ssl.crl.location cannot be set"),
+        ({"ssl.cipher.suites": "a"}, "ssl.cipher.suites cannot be set"),
+        ({"enable.ssl.certificate.verification": False}, "enable.ssl.certificate.verification cannot be set"),
+        ({"ssl.certificate.location": "a"}, "needs both ssl.certificate.* and ssl.key.*"),
+        ({"ssl.key.pem": "hunter2"}, "needs both ssl.certificate.* and ssl.key.*"),
+        ({"ssl.ca.location": "probe"}, "allowed is a file"),
+        ({"ssl.ca.location": "a", "ssl.ca.pem": "b"}, "say the same thing twice"),
+        (
+            {"ssl.keystore.location": "a", "ssl.key.location": "b", "ssl.certificate.location": "c"},
+            "say the same thing twice",
+        ),
+    ],
+)
+def test_security_that_only_one_client_would_heed_is_refused(load: Load, setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(kafka=setting)
+    assert words in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"spark.master": "local[1]"}, "spark.master cannot be set: it is not the pipeline's: Airflow takes"),
+        ({"spark.sql.adaptive.enabled": True}, "spark.sql.adaptive.enabled is 'true', allowed is 'false'"),
+        ({"spark.sql.session.timeZone": "Europe/Vienna"}, "allowed is 'UTC'"),
+        ({"spark.submit.deployMode": "cluster"}, "allowed is 'client'"),
+        ({"spark.redaction.regex": "x"}, "keeps passwords out"),
+        ({"executor.memory": "1g"}, "executor.memory: a name of Spark's begins with 'spark.'"),
+        (
+            {"spark.executor.cores": ["two"]},
+            "spark.spark.executor.cores: Input should be a valid string (found ['two'])",
+        ),
+        ({"spark.executor.cores": None}, "(found None)"),
+    ],
+)
+def test_a_spark_setting_that_cannot_hold_is_refused_and_shown(load: Load, setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(spark=setting)
+    assert words in str(raised.value)
+
+
+def test_a_spark_setting_that_is_a_secret_is_not_shown(load: Load) -> None:
+    with pytest.raises(SettingsError, match=r"spark\.hadoop\.fs\.s3a\.secret\.key") as raised:
+        load(spark={"spark.hadoop.fs.s3a.secret.key": ["hunter2"]})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark import submit_conf
+
+    monkeypatch.setenv("FENCEPOST_SPARK_JARS", str(tmp_path))
+    (tmp_path / "connector.jar").touch()
+    conf = submit_conf(load(spark={"spark.jars": "mine.jar", "spark.executor.memory": "2g"}), "local[2]")
+    assert conf["spark.jars"] == f"{tmp_path / 'connector.jar'},mine.jar"
+    assert conf["spark.executor.memory"] == "2g"
+    assert "spark.master" not in conf
+
+
+def test_a_login_is_quoted_for_java() -> None:
+    java = java_settings({**SASL, "security.protocol": "sasl_ssl", "sasl.password": 'a"b\\c'})
+    assert java["security.protocol"] == "SASL_SSL"
+    assert java["sasl.jaas.config"].endswith('PlainLoginModule required username="etl" password="a\\"b\\\\c";')
+
+
+def test_java_does_not_know_the_word_none_for_host_names() -> None:
+    assert java_settings({"ssl.endpoint.identification.algorithm": "none"}) == {
+        "ssl.endpoint.identification.algorithm": ""
+    }
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_a_pem_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=rf"kafka\.{name}: the file .*missing\.pem cannot be read: No such file"):
+        java_settings({name: str(tmp_path / "missing.pem")})
+
+
+@pytest.mark.parametrize(("kind", "cure"), [("RSA", "openssl pkcs8 -topk8"), ("ENCRYPTED", r"PKCS#12")])
+def test_a_key_that_java_cannot_read_is_refused_with_the_cure(kind: str, cure: str) -> None:
+    key = f"-----BEGIN {kind} PRIVATE KEY-----\nhunter2\n-----END {kind} PRIVATE KEY-----\n"
+    with pytest.raises(SettingsError, match=cure) as raised:
+        java_settings({"ssl.key.pem": key, "ssl.certificate.pem": "c"})
+    assert "hunter2" not in str(raised.value)
