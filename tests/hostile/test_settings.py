@@ -155,6 +155,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a secret in a topic's name": (GOOD.replace("topic: in", "topic: '${PASSWORD} ${PASSWORD}'"), "found '*** ***'"),
     "a long text about a secret": (GOOD.replace("topic: in", "topic: '" + "x" * 60 + " ${PASSWORD}'"), "source.topic"),
     "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: "),
+    "a secret for the kafka section": (GOOD[: GOOD.index("kafka")] + f"kafka: {SECRET}", "kafka: Input should be a valid"),
     "a kafka value that is a list": (GOOD.replace("kafka: {", "kafka: {sasl.password: [\"${PASSWORD}\"], "), "sasl.password"),
     "an environment that is not there": (GOOD + "description: ${NOT_SET}", "description: ${NOT_SET} is not set"),
     "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
