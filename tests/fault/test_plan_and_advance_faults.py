@@ -24,7 +24,7 @@ from .conftest import finished
 from .test_process_faults import COORDINATOR
 
 Start = Callable[..., subprocess.Popen[str]]
-ACTIONS = ("kill", "raise", "stop")
+SLOW = [pytest.mark.fault]
 
 
 def strike(
@@ -42,7 +42,7 @@ def strike(
         again()
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", [pytest.param("kill", marks=SLOW), pytest.param("raise", marks=SLOW), "stop"])
 def test_a_plan_struck_anywhere_is_frozen_once(
     attacked: Callable[..., Attacked], start_step: Start, action: str
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_plan_struck_anywhere_is_frozen_once(
         assert ranges == expected
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ["kill", pytest.param("raise", marks=SLOW), pytest.param("stop", marks=SLOW)])
 def test_an_advance_struck_anywhere_publishes_once(
     spark: Any, attacked: Callable[..., Attacked], start_step: Start, action: str
 ) -> None:

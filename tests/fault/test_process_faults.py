@@ -30,7 +30,7 @@ RETRIABLE = 3
 def worker_cases() -> Iterator[Any]:
     for place in POINTS:
         name, at, nth = place.partition("@")
-        marks = [] if place in {"write.offsets-sent", "write.receipt"} else [pytest.mark.fault]
+        marks = [] if place == "write.receipt" else [pytest.mark.fault]
         yield pytest.param(f"{name}#1{at}{nth}", id=place, marks=marks)
 
 

@@ -36,7 +36,7 @@ POINTS = [
     "write.committed",
     "write.receipt",
 ]
-IN_SHORT = {"raise": {"write.rows@3", "write.committed"}, "stop": {"write.init", "write.committing", "write.receipt"}}
+IN_SHORT = {"raise": {"write.rows@3"}, "stop": {"write.init", "write.committing"}}
 
 
 def cases() -> Iterator[Any]:
