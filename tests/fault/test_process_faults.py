@@ -72,7 +72,6 @@ COORDINATOR = [
 ]
 IN_SHORT = {
     "write.answered=kill",
-    "coordinator.committed=kill",
     "validate.reported=kill",
     "coordinator.committing=stop",
 }
