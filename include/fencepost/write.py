@@ -76,10 +76,15 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
         )
-    reason = revising(batch, ledger.pipeline.write_digest, utc_now(), marks_kept_for(ledger.cluster))
-    if reason is None:
+    kept, now = marks_kept_for(ledger.cluster), utc_now()
+
+    def reason(batch: Batch) -> str | None:
+        return revising(batch, ledger.pipeline.write_digest, now, kept)
+
+    why = reason(batch)
+    if why is None:
         return batch
-    log.info("batch %s is written anew: %s", batch.id, reason)
+    log.info("batch %s is written anew: %s", batch.id, why)
     return revise(ledger, batch, reason)
 
 
