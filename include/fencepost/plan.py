@@ -162,8 +162,11 @@ def frozen_ranges(
 def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
     if batch is None:
         return {}
-    lost = {r.partition: r.start for r in batch.plan.lost} if side == "start" else {}
-    return {r.partition: lost.get(r.partition, getattr(r, side)) for r in batch.plan.ranges}
+    bounds = {r.partition: getattr(r, side) for r in batch.plan.ranges}
+    if side == "start":  # what expired was the batch's too, at each of its revisions
+        for part in batch.plan.lost:
+            bounds[part.partition] = min(part.start, bounds[part.partition])
+    return bounds
 
 
 def without_expired(

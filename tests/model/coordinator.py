@@ -35,6 +35,7 @@ from fencepost.model import Batch, Layout, Outcome, State
 from fencepost.plan import decide_plan, decide_revision
 from fencepost.transitions import PASSED, View, frontier, judged, judging, published, revising, skipped, validated_ends, written
 from model import product
+from model.ledgers import Ledgers
 from model.search import Fault
 
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
@@ -124,53 +125,17 @@ class Coordinator:
         self.settings_change, self.ageing, self.group_expiry = settings_change, ageing, group_expiry
         self.source, self.output = Topic("in", "in-1", partitions), Topic("out", "out-1", 1)
         self.cluster = Source(intervals, partitions)
-        self.ledgers: list[tuple[Batch, ...]] = []
-        self.views: list[View] = []
-        self._numbers: dict[tuple[Any, ...], int] = {}
+        self.ledgers = Ledgers()
+        self.views = self.ledgers.views
         self._decided: dict[tuple[Any, ...], tuple[Batch, ...] | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
         self._ends: dict[int, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {}
         self._applied: dict[tuple[int, tuple[Any, ...]], int] = {}
-        self.empty = self._number(())
+        self.empty = self.ledgers.number(())
 
     @property
     def start(self) -> list[Point]:
         return [Point(self.empty, (), (), (), 0, 0, (IDLE,) * self.count)]
-
-    # Ledgers as numbers.
-
-    def _number(self, batches: tuple[Batch, ...]) -> int:
-        batches = tuple(sorted(batches, key=lambda b: (b.interval.start, b.revision)))
-        key = tuple(
-            (
-                b.interval.start,
-                b.revision,
-                b.state,
-                b.lease,
-                b.plan.lane,
-                b.plan.settings_digest,
-                b.plan.ranges,
-                b.plan.output_ends,
-                b.written.output_ends if b.written else None,
-                b.verdict.outcome if b.verdict else None,
-                b.decision is not None,
-            )
-            for b in batches
-        )
-        if key not in self._numbers:
-            self._numbers[key] = len(self.ledgers)
-            self.ledgers.append(batches)
-            self.views.append(View.of(batches))
-        return self._numbers[key]
-
-    def _with(self, ledger: int, records: tuple[Batch, ...]) -> int:
-        """The ledger with these records at its end. A lease is the number of plans before it: it only grows, as offsets do."""
-        newest = {(b.interval, b.revision): b for b in self.ledgers[ledger]}
-        for b in records:
-            lease = len(newest) if b.lease is None else b.lease
-            plan = b.plan.model_copy(update={"planned_at": product.NOW, "software": "model"})
-            newest[b.interval, b.revision] = b.model_copy(update={"lease": lease, "plan": plan, "history": ()})
-        return self._number(tuple(newest.values()))
 
     # Decisions, all of them the product's.
 
@@ -256,7 +221,7 @@ class Coordinator:
         if self.settings_change and point.digest == 0 and point.ledger != self.empty:
             yield "the settings change", point._replace(digest=1)
         if self.ageing and point.aged == 0 and point.ledger != self.empty:
-            yield "time passes", point._replace(aged=len(self.ledgers[point.ledger]))
+            yield "time passes", point._replace(aged=len(self.ledgers.batches[point.ledger]))
         if self.group_expiry and (point.frontier or point.validated):
             yield "the groups' offsets expire", point._replace(frontier=(), validated=())
         fenced = self._fenced(point.processes)
@@ -309,7 +274,7 @@ class Coordinator:
         _, day, revision, lease = point.processes[n]
         log = point.log
         if lease not in log:
-            lanes = {b.known_lease: b.plan.lane for b in self.ledgers[point.ledger]}
+            lanes = {b.known_lease: b.plan.lane for b in self.ledgers.batches[point.ledger]}
             if any(lanes[other] == lanes[lease] and other > lease for other in log):
                 return
             log = (*log, lease)
@@ -349,7 +314,7 @@ class Coordinator:
             return
         key = (point.ledger, (operation, base, point.digest, point.aged, len(point.log)))
         if key not in self._applied:
-            self._applied[key] = self._with(point.ledger, records)
+            self._applied[key] = self.ledgers.after(point.ledger, records)
         ledger = self._applied[key]
         after = self._moved(point, n, IDLE)._replace(ledger=ledger)
         if operation[0] in ("advance", "publish", "skip"):
