@@ -203,7 +203,7 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         raise TopicRecreated(
             f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
             f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. To go on with the new topic, "
-            "give the pipeline a new name, or move its ledger topic out of the way; published output stays as it is."
+            "give the pipeline a new name; published output stays as it is."
         )
     if batch.plan.source_topic != source.name:
         raise TopicRecreated(
