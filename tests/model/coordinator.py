@@ -33,11 +33,23 @@ from fencepost.errors import FencepostError
 from fencepost.kafka import Topic
 from fencepost.model import Batch, Layout, Outcome, State
 from fencepost.plan import decide_plan, decide_revision
-from fencepost.transitions import PASSED, View, frontier, judged, judging, published, revising, skipped, validated_ends, written
+from fencepost.transitions import (
+    PASSED,
+    View,
+    frontier,
+    judged,
+    judging,
+    published,
+    revising,
+    skipped,
+    validated_ends,
+    written,
+)
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
 
+ADVANCES = ("advance", "publish", "skip")  # the steps that move group offsets
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
 
@@ -260,14 +272,27 @@ class Coordinator:
                     if self._reason(latest, point.digest, point.aged) is not None:
                         if latest.revision < self.revisions:
                             remembered = ("revise", day, latest.revision)
-                            yield f"write {day}: finds that revision {latest.revision} must be revised", self._moved(point, n, remembered)
+                            yield (
+                                f"write {day}: finds that revision {latest.revision} must be revised",
+                                self._moved(point, n, remembered),
+                            )
                     elif latest.state is State.PLANNED:
                         remembered = ("writing", day, latest.revision, latest.known_lease)
-                        yield f"write {day}: starts the job of revision {latest.revision}", self._moved(point, n, remembered)
-                elif word == "validate" and latest.written is not None and latest.state in (State.WRITTEN, State.REJECTED):
+                        yield (
+                            f"write {day}: starts the job of revision {latest.revision}",
+                            self._moved(point, n, remembered),
+                        )
+                elif (
+                    word == "validate"
+                    and latest.written is not None
+                    and latest.state in (State.WRITTEN, State.REJECTED)
+                ):
                     for outcome in self.outcomes:
                         remembered = ("judge", day, latest.revision, outcome)
-                        yield f"validate {day}: finds revision {latest.revision} {outcome}", self._moved(point, n, remembered)
+                        yield (
+                            f"validate {day}: finds revision {latest.revision} {outcome}",
+                            self._moved(point, n, remembered),
+                        )
 
     def _job(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """The write job: commits rows and marks of its lease once, or finds them, or stops before a later lease's."""
@@ -276,10 +301,17 @@ class Coordinator:
         if lease not in log:
             lanes = {b.known_lease: b.plan.lane for b in self.ledgers.batches[point.ledger]}
             if any(lanes[other] == lanes[lease] and other > lease for other in log):
+                yield (
+                    f"write {day}: the job of revision {revision} finds a later lease's marks and stops",
+                    self._moved(point, n, IDLE),
+                )
                 return
             log = (*log, lease)
         after = self._moved(point, n, ("record", day, revision, lease, len(log)))
-        yield f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}", after._replace(log=log)
+        yield (
+            f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}",
+            after._replace(log=log),
+        )
 
     def _open(self, point: Point, n: int, operation: tuple[Any, ...]) -> Iterator[tuple[str, Point | Fault]]:
         """init_transactions, read, decide. What changes nothing or is refused ends the step."""
@@ -287,12 +319,19 @@ class Coordinator:
             yield f"{_told(operation)}: reads the ledger", self._moved(point, n, ("read", operation, point.ledger))
             return
         records = self.decide(point.ledger, operation, point)
-        if records:
+        if records or (records == () and self._behind(point, operation)):
             after = self._at(point, self._fenced(point.processes))
             index = after.processes.index(IDLE) if point.processes[n] == IDLE else after.processes.index(operation)
-            yield f"{_told(operation)}: init, read, decide", self._moved(after, index, ("decided", operation, point.ledger))
+            yield (
+                f"{_told(operation)}: init, read, decide",
+                self._moved(after, index, ("decided", operation, point.ledger)),
+            )
         elif operation[0] in ("revise", "record", "judge"):
             yield f"{_told(operation)}: nothing to do, or refused", self._moved(point, n, IDLE)
+
+    def _behind(self, point: Point, operation: tuple[Any, ...]) -> bool:
+        """Whether this step, that finds its batch done, still has group offsets to restore."""
+        return operation[0] in ADVANCES and self.groups(point.ledger) != (point.frontier, point.validated)
 
     def _init_late(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """Mutation: the ledger was read before init."""
@@ -305,7 +344,7 @@ class Coordinator:
     def _commit(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         _, operation, base = point.processes[n]
         records = self.decide(base, operation, point)
-        if not records:
+        if records is None:
             return
         fault = self._wrong(self.views[point.ledger], operation, records, point)
         label = f"{_told(operation)}: commits"
@@ -317,9 +356,11 @@ class Coordinator:
             self._applied[key] = self.ledgers.after(point.ledger, records)
         ledger = self._applied[key]
         after = self._moved(point, n, IDLE)._replace(ledger=ledger)
-        if operation[0] in ("advance", "publish", "skip"):
+        if operation[0] in ADVANCES:
             ends = self.groups(ledger)
-            for old, new, group in zip((point.frontier, point.validated), ends, ("frontier", "validated ends"), strict=True):
+            for old, new, group in zip(
+                (point.frontier, point.validated), ends, ("frontier", "validated ends"), strict=True
+            ):
                 back = {p: (o, dict(new).get(p, o)) for p, o in old if dict(new).get(p, o) < o}
                 if back:
                     yield label, Fault("moved back", f"the {group} move back: partition: (from, to) {back}")
@@ -327,9 +368,7 @@ class Coordinator:
             after = after._replace(frontier=ends[0] or point.frontier, validated=ends[1] or point.validated)
         yield label, after
 
-    def _wrong(
-        self, view: View, operation: tuple[Any, ...], records: tuple[Batch, ...], point: Point
-    ) -> Fault | None:
+    def _wrong(self, view: View, operation: tuple[Any, ...], records: tuple[Batch, ...], point: Point) -> Fault | None:
         """What is wrong with committing these records now."""
         latest = view.latest(self.intervals[operation[1]])
         fresh = next((b for b in records if b.lease is None), None)
@@ -389,7 +428,9 @@ class Coordinator:
                 continue
             for r in revisions[-1].plan.ranges:
                 if r.length and ends.get(r.partition, 0) > r.start:
-                    return Fault("hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}")
+                    return Fault(
+                        "hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}"
+                    )
         return None
 
     def _refused(self, point: Point, day: int) -> str | None:
@@ -423,6 +464,11 @@ class Coordinator:
     def settled(self, point: Point) -> bool:
         """Every interval is published, skipped, or waits for an operator; and the groups are where the ledger says."""
         view = self.views[point.ledger]
+        if any(b.state in PASSED for b in view.all()) and self.groups(point.ledger) != (
+            point.frontier,
+            point.validated,
+        ):
+            return False
         for when in self.intervals:
             latest = view.latest(when)
             if latest is None:
@@ -436,12 +482,17 @@ class Coordinator:
         return True
 
     def ordinary(self, point: Point, label: str) -> bool:
-        """What retries do by themselves; operators, time and chance may cease."""
-        return not any(word in label for word in ("skip", "publish", "reprocess", "crashes", "settings", "time passes", "expire"))
+        """What goes on by itself: retries, and what an operator has begun already. Operators, time and crashes may cease."""
+        if label.endswith("commits"):
+            return True
+        return not any(
+            word in label for word in ("skip", "publish", "reprocess", "crashes", "settings", "time passes", "expire")
+        )
 
     def show(self, point: Point) -> str:
         batches = ", ".join(
-            f"{self.intervals.index(b.interval)}/{b.revision}:{b.state}" + (f"({b.verdict.outcome})" if b.verdict else "")
+            f"{self.intervals.index(b.interval)}/{b.revision}:{b.state}"
+            + (f"({b.verdict.outcome})" if b.verdict else "")
             for b in self.views[point.ledger].all()
         )
         at = "; ".join(_told(p[1]) + " decided" if p[0] == "decided" else _told(p) for p in point.processes if p)

@@ -11,7 +11,19 @@ from functools import cache
 
 from fencepost.errors import FencepostError
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Plan, Receipt, State, Verdict, Written
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Outcome,
+    Plan,
+    Receipt,
+    State,
+    Verdict,
+    Written,
+)
 from fencepost.quality.report import ReceiptCheck
 from fencepost.transitions import View, revising, written
 

@@ -25,7 +25,7 @@ from unittest import mock
 from fencepost import plan as planning_module
 from fencepost.errors import FencepostError
 from fencepost.kafka import Topic
-from fencepost.model import Batch, Interval, Layout, OffsetRange, State
+from fencepost.model import Batch, Interval, Layout, OffsetRange
 from fencepost.plan import decide_plan, freeze, frozen_ranges, range_starts
 from fencepost.transitions import skipped
 from model import product
@@ -91,13 +91,14 @@ class Ranges:
         transactions: bool = True,
         racing: bool = True,
         gaps: bool = False,
+        writing: bool = True,
     ) -> None:
         self.rules = rules or Rules()
         # With gaps, every interval is a day of two, so that no two touch.
         self.intervals = [product.interval(n * 2 if gaps else n) for n in range(intervals)]
         self.days = tuple(range(2 * intervals + 1)) if gaps else tuple(range(intervals + 1))
         self.records, self.partitions, self.expiry, self.revisions = records, partitions, expiry, revisions
-        self.transactions, self.racing = transactions, racing
+        self.transactions, self.racing, self.writing = transactions, racing, writing
         self.ledgers = Ledgers()
         self._decided: dict[tuple[Any, ...], int | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
@@ -116,15 +117,13 @@ class Ranges:
             if latest is None:
                 yield from self._plans(point, n, "plan")
                 continue
-            if point.read[n] is None and self._is_whole(latest, point.logs):
+            if self.writing and point.read[n] is None and self._is_whole(latest, point.logs):
                 read = self._write(point, n, latest)
                 yield f"write {n}: reads {list(read)}", point._replace(read=_with(point.read, n, read))
             if latest.revision < self.revisions:
-                if latest.state is State.PLANNED:
-                    records = skipped(view, when, product.a_decision("skip"))
-                    yield f"skip {n}", point._replace(ledger=self.ledgers.after(point.ledger, records))
-                else:
-                    yield from self._plans(point, n, "reprocess")
+                # Skipped first: only a finished interval is planned again.
+                records = skipped(view, when, product.a_decision("skip"))
+                yield from self._plans(point._replace(ledger=self.ledgers.after(point.ledger, records)), n, "reprocess")
 
     def _source_steps(self, logs: tuple[Log, ...]) -> Iterator[tuple[str, tuple[Log, ...]]]:
         yield from self._arrivals(logs)
@@ -151,7 +150,9 @@ class Ranges:
 
     def _plans(self, point: Point, n: int, word: str) -> Iterator[tuple[str, Point | Fault]]:
         """Plan, with nothing or one record arriving between its questions (a younger partition is not seen by them)."""
-        ways: list[tuple[str, tuple[Log, ...], tuple[Log, ...], tuple[Log, ...]]] = [("", point.logs, point.logs, point.logs)]
+        ways: list[tuple[str, tuple[Log, ...], tuple[Log, ...], tuple[Log, ...]]] = [
+            ("", point.logs, point.logs, point.logs)
+        ]
         if self.racing and word == "plan":
             for label, logs in self._source_steps(point.logs):
                 if len(logs) == len(point.logs) and "expires" not in label:
@@ -162,13 +163,11 @@ class Ranges:
             if ledger is None or ledger == point.ledger:
                 continue
             read = _with(point.read, n, None)
-            yield f"{word} {n}{told}", Point(ledger, three, read)
+            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", Point(ledger, three, read)
 
     # Decisions, all of them the product's.
 
-    def _answers(
-        self, one: tuple[Log, ...], two: tuple[Log, ...], three: tuple[Log, ...], when: Interval
-    ) -> Answers:
+    def _answers(self, one: tuple[Log, ...], two: tuple[Log, ...], three: tuple[Log, ...], when: Interval) -> Answers:
         start, end = _day(when.start), _day(when.end)
         stable = tuple(_stable(log) if self.rules.end_is_last_stable else len(log[1]) for log in one)
         by_start = tuple(_first(log, start, 0) for log in two)
@@ -247,7 +246,9 @@ class Ranges:
             for at, (n, (low, high)) in enumerate(planned):
                 for m, (start, end) in planned[at + 1 :]:
                     if max(low, start) < min(high, end):
-                        return Fault("doubled", f"partition {p}: intervals {n} and {m} overlap: {low}..{high} and {start}..{end}")
+                        return Fault(
+                            "doubled", f"partition {p}: intervals {n} and {m} overlap: {low}..{high} and {start}..{end}"
+                        )
             run = [(n, s) for n, s in planned if anchor is not None and self.intervals[n].start >= anchor.start]
             if run and p not in spans[self.intervals.index(anchor)]:  # type: ignore[arg-type]
                 run = [(-1, (0, 0)), *run]  # a partition that the first plan had not: from its beginning
@@ -256,7 +257,10 @@ class Ranges:
                     return Fault("lost", f"partition {p}: offsets {high} to {start} are between intervals {n} and {m}")
             for (n, (_, high)), (m, (start, _)) in zip(planned, planned[1:], strict=False):
                 if self.intervals[n].end == self.intervals[m].start and high != start:
-                    return Fault("lost", f"partition {p}: offsets {high} to {start} are between intervals {n} and {m}, which touch")
+                    return Fault(
+                        "lost",
+                        f"partition {p}: offsets {high} to {start} are between intervals {n} and {m}, which touch",
+                    )
         return None
 
     def _badly_read(self, point: Point) -> Fault | None:
@@ -273,7 +277,9 @@ class Ranges:
             for r in batch.plan.ranges:
                 for o in range(r.start, min(r.end, len(point.logs[r.partition][1]))):
                     if point.logs[r.partition][1][o][1] == COMMITTED and (r.partition, o) not in read:
-                        return Fault("lost", f"record {(r.partition, o)} committed in interval {n}'s range and was not read")
+                        return Fault(
+                            "lost", f"record {(r.partition, o)} committed in interval {n}'s range and was not read"
+                        )
         return None
 
     def show(self, point: Point) -> str:

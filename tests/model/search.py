@@ -74,7 +74,9 @@ class Search:
 
     def __str__(self) -> str:
         rate = self.states / self.seconds if self.seconds else 0
-        size = f"{self.states} states, {self.steps} steps, depth {self.depth}, {self.seconds:.1f} s ({rate:.0f} states/s)"
+        size = (
+            f"{self.states} states, {self.steps} steps, depth {self.depth}, {self.seconds:.1f} s ({rate:.0f} states/s)"
+        )
         if self.fault is None:
             return size if self.complete else f"{size}, cut off"
         told = "\n".join(f"  {n:2}. {line}" for n, line in enumerate(self.trace))

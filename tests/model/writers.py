@@ -56,7 +56,9 @@ class Rules:
     end_is_high_watermark: bool = True
     wait_for_stable: bool = True
     check_receipts: bool = True
-    same_rows: bool = True  # frozen ranges and counts, no adaptive execution: a retry's task-partition has the same rows
+    same_rows: bool = (
+        True  # frozen ranges and counts, no adaptive execution: a retry's task-partition has the same rows
+    )
     revise_old: bool = True
     gate: bool = False  # count as broken only what validate's own comparison with the receipts would let pass
 
@@ -99,15 +101,21 @@ class Writers:
         expiry: bool = False,
         long_jobs: bool = False,
         keys: tuple[int, ...] = (),
+        numbers: tuple[int, ...] = (),
         linger: bool = False,
     ) -> None:
         self.rules = rules or Rules()
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
         self.keys = keys or (0,) * leases
+        self.numbers = numbers or tuple(range(leases))  # the ledger offsets that the leases are
         self.sorted = self.rules.stable_id and self.rules.same_rows
         self.lease_of = tuple(n // places for n in range(leases * places))
-        names = [f"task {t}, lease {n // places}, attempt {n % places}: " for t in range(tasks) for n in range(leases * places)]
+        names = [
+            f"task {t}, lease {n // places}, attempt {n % places}: "
+            for t in range(tasks)
+            for n in range(leases * places)
+        ]
         count = leases * places
         self.names = [names[t * count : (t + 1) * count] for t in range(tasks)]
         self._labels: dict[tuple[int, int, str], str] = {}
@@ -151,7 +159,8 @@ class Writers:
                 continue  # pushed aside: `written` is refused, or finds the batch gone
             receipts = tuple(task.answers[lease] for task in tasks)
             if -1 not in receipts:
-                refusal = product.recorded(lease, receipts) if self.rules.check_receipts else None
+                named = tuple(self.numbers[n] for n in receipts)
+                refusal = product.recorded(self.numbers[lease], named) if self.rules.check_receipts else None
                 if refusal is not None:
                     yield f"driver of lease {lease}: all receipts are in", Fault("refused", refusal)
                     continue
@@ -183,7 +192,9 @@ class Writers:
                 task._replace(
                     places=task.places[:low] + nobody + task.places[high:],
                     log=tuple((le, r, s, -1 if le == lease else o) for le, r, s, o in task.log),
-                    answers=(*task.answers[:lease], -1, *task.answers[lease + 1 :]) if plan.end is None else task.answers,
+                    answers=(*task.answers[:lease], -1, *task.answers[lease + 1 :])
+                    if plan.end is None
+                    else task.answers,
                 )
                 for task in tasks
             )
@@ -253,6 +264,8 @@ class Writers:
             return
         owner = -1 if rules.stable_id else place
         if stands == DECIDED:
+            if rules.gate and sum(le == lease for le, *_ in task.log) > 1:
+                return  # two copies are as many as it takes
             row = 1 << (t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t)
             after = task._replace(log=(*task.log, (lease, row, OPEN, owner)))
             yield "begins and produces", self._at(after, place, PRODUCED), plans
@@ -274,9 +287,7 @@ class Writers:
 
     # What steps are made of.
 
-    def _init(
-        self, t: int, task: Task, place: int, plans: tuple[Planned, ...]
-    ) -> tuple[Task, tuple[Planned, ...]]:
+    def _init(self, t: int, task: Task, place: int, plans: tuple[Planned, ...]) -> tuple[Task, tuple[Planned, ...]]:
         """Settle whatever the id has under way, and fence everybody else who holds it."""
         if not self.rules.stable_id:
             return task, plans
@@ -305,7 +316,7 @@ class Writers:
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         lease = self.lease_of[place]
         mark = task.marks[self.keys[lease]]
-        answer = self.rules.standing(mark, lease)
+        answer = self.rules.standing(None if mark is None else self.numbers[mark], self.numbers[lease])
         if answer is Standing.WRITE:
             fenced = task.places[place] & 1
             if not self.rules.init_first:
@@ -341,9 +352,7 @@ class Writers:
         def lower(ends: tuple[int, ...] | None) -> tuple[int, ...] | None:
             return None if ends is None else _with(ends, t, ends[t] - (ends[t] > n))
 
-        moved = tuple(
-            Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age) for p in plans
-        )
+        moved = tuple(Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age) for p in plans)
         return task._replace(log=task.log[:n] + task.log[n + 1 :]), moved
 
     def _at(self, task: Task, place: int, stands: int, fenced: int = 0) -> Task:
@@ -374,7 +383,9 @@ class Writers:
         for lease, plan in enumerate(plans):
             for row in range(self.tasks):
                 bit = 1 << row
-                copies = sum(1 for task in tasks for le, r, s, _ in task.log if le == lease and r & bit and s >= PREPARED)
+                copies = sum(
+                    1 for task in tasks for le, r, s, _ in task.log if le == lease and r & bit and s >= PREPARED
+                )
                 if copies > 1 and not self.rules.gate:
                     return Fault("doubled", f"row {row} of lease {lease} is committed {copies} times")
                 if plan.end is None:
@@ -422,13 +433,19 @@ class Writers:
         plans, tasks = state
         parts = []
         for t, task in enumerate(tasks):
-            log = " ".join(f"{le}:{SHOWN[s]}" + (f"(row {r >> 1})" if self.tasks > 1 else "") for le, r, s, _ in task.log)
+            log = " ".join(
+                f"{le}:{SHOWN[s]}" + (f"(row {r >> 1})" if self.tasks > 1 else "") for le, r, s, _ in task.log
+            )
             at = " ".join(
-                f"{self.lease_of[n]}:{STANDS[code >> 1]}{'!' if code & 1 else ''}" for n, code in enumerate(task.places) if code
+                f"{self.lease_of[n]}:{STANDS[code >> 1]}{'!' if code & 1 else ''}"
+                for n, code in enumerate(task.places)
+                if code
             )
             marks = ",".join("-" if m is None else str(m) for m in task.marks)
             parts.append(f"task {t}: log [{log}] mark {marks} attempts [{at}]")
-        told = " ".join(f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans))
+        told = " ".join(
+            f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans)
+        )
         return f"{told} | {' | '.join(parts)}"
 
 
