@@ -38,6 +38,10 @@ test: setup ## all tests (ARGS="-k name" for some)
 fault: setup ## the slow tests that kill and pause writers (some ten minutes)
 	@$(BIN)/pytest -m fault $(ARGS)
 
+.PHONY: model
+model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)
+	@FENCEPOST_MODEL_DEPTH=deep $(BIN)/pytest tests/model -s $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, its formatter and mypy
 	@$(BIN)/ruff check .
