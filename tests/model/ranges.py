@@ -15,6 +15,7 @@ asks. Every plan is `fencepost.plan.decide_plan` on a cluster that answers as Ka
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -237,7 +238,7 @@ class Ranges:
                     return Fault("changed", f"{two.id} covers {_spans(two)}, the revision before it {_spans(one)}")
             for b in view.batches[when]:
                 parts = sorted((r.partition, r.start, r.end) for r in (*b.plan.lost, *b.plan.ranges) if r.length)
-                for (p, _, end), (q, start, _) in zip(parts, parts[1:], strict=False):
+                for (p, _, end), (q, start, _) in itertools.pairwise(parts):
                     if p == q and start < end:
                         return Fault("changed", f"{b.id}: its range and what it lost overlap: {parts}")
         anchor = view.anchor
@@ -252,10 +253,10 @@ class Ranges:
             run = [(n, s) for n, s in planned if anchor is not None and self.intervals[n].start >= anchor.start]
             if run and p not in spans[self.intervals.index(anchor)]:  # type: ignore[arg-type]
                 run = [(-1, (0, 0)), *run]  # a partition that the first plan had not: from its beginning
-            for (n, (_, high)), (m, (start, _)) in zip(run, run[1:], strict=False):
+            for (n, (_, high)), (m, (start, _)) in itertools.pairwise(run):
                 if high != start:
                     return Fault("lost", f"partition {p}: offsets {high} to {start} are between intervals {n} and {m}")
-            for (n, (_, high)), (m, (start, _)) in zip(planned, planned[1:], strict=False):
+            for (n, (_, high)), (m, (start, _)) in itertools.pairwise(planned):
                 if self.intervals[n].end == self.intervals[m].start and high != start:
                     return Fault(
                         "lost",

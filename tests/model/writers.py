@@ -414,7 +414,7 @@ class Writers:
     # Liveness.
 
     def settled(self, state: State) -> bool:
-        """The lane's newest batch is written; or it is too old to go on with, and no lease is left in the model for its revision."""
+        """The newest batch is written; or it is too old to go on with, and the model has no lease left to revise it."""
         plans, _ = state
         if not plans:
             return False
