@@ -42,6 +42,10 @@ fault: setup ## the rest of the crash matrix, which `make test` leaves out
 soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; a minute or two each
 	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) $(BIN)/pytest tests/soak $(ARGS)
 
+.PHONY: model
+model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)
+	@FENCEPOST_MODEL_DEPTH=deep $(BIN)/pytest tests/model -s $(ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, its formatter, mypy, and who may import whom
 	@$(BIN)/ruff check .

@@ -72,7 +72,8 @@ class Ledger:
         if topic.partitions != 1 or policy != "compact":
             raise NeedsOperator(
                 f"ledger topic {name} has {topic.partitions} partitions and cleanup.policy={policy}; it needs 1 and compact, "
-                "or batches would be forgotten. Set it with kafka-configs.sh, or move the topic out of the way."
+                "or batches would be forgotten. Never make it anew: leases are its offsets, and old marks would be taken for new "
+                "batches'. Set it with kafka-configs.sh, or give the pipeline a new name."
             )
 
     def exists(self) -> bool:

@@ -6,7 +6,7 @@ arrives late falls in the batch that is open when it arrives, and none is lost o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 
@@ -47,13 +47,11 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
 
     def decide(view: View) -> Change | None:
         nonlocal changed
-        changed = planning(view, interval, reprocess) is None
-        if not changed:
-            return None
         if not view.batches:
             check_not_lost(ledger, source)
-        note = "reprocess was asked for" if view.latest(interval) else ""
-        return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
+        change = decide_plan(ledger, view, interval, source, output, reprocess)
+        changed = change is not None
+        return change
 
     batch = ledger.transact(decide).latest(interval)  # 3
     reached("plan.frozen")
@@ -78,21 +76,40 @@ def check_not_lost(ledger: Ledger, source: Topic) -> None:
         )
 
 
-def revise(ledger: Ledger, batch: Batch, reason: str) -> Batch:
-    """Plan the batch's input again as a new revision, which supersedes it."""
+def decide_plan(
+    ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic, reprocess: bool
+) -> Change | None:
+    """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
+    if planning(view, interval, reprocess) is not None:
+        return None
+    note = "reprocess was asked for" if view.latest(interval) else ""
+    plan = freeze(ledger, view, interval, source, output)
+    return Change(planned(view, interval, ledger.pipeline.name, plan, note))
+
+
+def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) -> Batch:
+    """Plan the batch's input again as a new revision, which supersedes it; the interval's newest revision then.
+
+    `reason` is asked about the batch as it stands when this is decided: a run beside this one may have published it.
+    """
     pipeline, interval = ledger.pipeline, batch.interval
     source = ledger.cluster.describe(pipeline.source.topic)
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
-
-    def decide(view: View) -> Change | None:
-        latest = view.latest(interval)
-        if latest is None or latest.revision != batch.revision:
-            return None  # somebody else revised it
-        return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), reason))
-
-    latest = ledger.transact(decide).latest(interval)
+    latest = ledger.transact(lambda view: decide_revision(ledger, view, batch, source, output, reason)).latest(interval)
     assert latest is not None
     return latest
+
+
+def decide_revision(
+    ledger: Ledger, view: View, batch: Batch, source: Topic, output: Topic, reason: Callable[[Batch], str | None]
+) -> Change | None:
+    """The revision that takes the batch's place; None where somebody else has revised it, or no reason holds any more."""
+    interval = batch.interval
+    latest = view.latest(interval)
+    if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
+        return None
+    plan = freeze(ledger, view, interval, source, output)
+    return Change(planned(view, interval, ledger.pipeline.name, plan, why))
 
 
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
@@ -179,8 +196,11 @@ def frozen_ranges(
 def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
     if batch is None:
         return {}
-    lost = {r.partition: r.start for r in batch.plan.lost} if side == "start" else {}
-    return {r.partition: lost.get(r.partition, getattr(r, side)) for r in batch.plan.ranges}
+    bounds = {r.partition: getattr(r, side) for r in batch.plan.ranges}
+    if side == "start":  # what expired was the batch's too, at each of its revisions
+        for part in batch.plan.lost:
+            bounds[part.partition] = min(part.start, bounds[part.partition])
+    return bounds
 
 
 def without_expired(

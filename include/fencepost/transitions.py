@@ -19,8 +19,9 @@ from datetime import datetime, timedelta
 from fencepost.errors import NoFreeLane, Superseded, TransitionRefused
 from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
 
-# A batch that holds its lane; and those a newer revision may push aside before it is itself published.
-REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED, State.SKIPPED}
+# What a newer revision pushes aside when it is planned; and what the frontier passes, which stays in force until the newer
+# revision is published: it would move back otherwise.
+REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
 
 
@@ -44,10 +45,11 @@ class View:
         return revisions[-1] if revisions else None
 
     def effective(self, interval: Interval) -> Batch | None:
-        """The revision that counts: the published one, while there is one; else the newest."""
-        for batch in reversed(self.batches.get(interval, ())):
-            if batch.state is State.PUBLISHED:
-                return batch
+        """The revision that counts: the published one, while there is one; else one that was skipped; else the newest."""
+        for state in (State.PUBLISHED, State.SKIPPED):
+            for batch in reversed(self.batches.get(interval, ())):
+                if batch.state is state:
+                    return batch
         return self.latest(interval)
 
     @property
@@ -156,7 +158,7 @@ def revising(batch: Batch, found: Circumstances) -> str | None:
 
 
 def planned(view: View, interval: Interval, pipeline: str, plan: Plan, note: str) -> tuple[Batch, ...]:
-    """The records of a new revision: itself, and the older one it pushes aside (a published one stays for now)."""
+    """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays)."""
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
     fresh = Batch(pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan)
@@ -192,6 +194,16 @@ def check_receipts(batch: Batch, result: Written) -> None:
         )
 
 
+def judging(view: View, interval: Interval) -> Batch:
+    """The batch a validate step is about: a written one, or one that was published or skipped and is left as it is."""
+    batch = _known(view, interval)
+    if batch.written is None and batch.state not in PASSED:
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+        )
+    return batch
+
+
 def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
     """Record a verdict on a written or rejected batch."""
     batch = _own(view, interval, revision)
@@ -206,12 +218,13 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
 
 
 def published(view: View, interval: Interval, now: datetime, decision: Decision | None = None) -> tuple[Batch, ...]:
-    """Publish the newest revision and supersede the one published before.
+    """Publish the newest revision and supersede the one published, or skipped, before.
 
-    A passed verdict is asked for, or an operator's decision on a rejected batch.
+    A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
+    an operator asks for it: a run that an operator's skip overtook has nothing to do.
     """
     batch = _known(view, interval)
-    if batch.state is State.PUBLISHED:
+    if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -228,7 +241,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision})]
     for older in view.batches[interval]:
-        if older.revision < batch.revision and older.state is State.PUBLISHED:
+        if older.revision < batch.revision and older.state in PASSED:
             records.append(moved(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
     return tuple(records)
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
+from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.failures import spark_reads
 from fencepost.ledger import Change, Ledger
@@ -30,7 +30,6 @@ from fencepost.model import (
     Interval,
     OffsetRange,
     Outcome,
-    State,
     StepResult,
     Verdict,
     Written,
@@ -44,7 +43,7 @@ from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
 from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, rows_and_fingerprint
-from fencepost.transitions import View, judged
+from fencepost.transitions import PASSED, View, judged, judging
 from fencepost.write import check_topics
 
 log = logging.getLogger("fencepost.validate")
@@ -57,14 +56,19 @@ def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult
     """
     began = time.monotonic()
     ledger = Ledger(pipeline)
-    batch, written = _to_judge(ledger, interval)
-    if batch.state in {State.PUBLISHED, State.SKIPPED}:
+    batch = judging(ledger.read(), interval)
+    if batch.state in PASSED:
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
         return None
+    assert batch.written is not None
     suite = load_suite(pipeline.expectations_file)
     return _conclude(
-        ledger, batch, _without_checks(suite, *judge(suite, (), written.rows, pipeline.quality.empty)), None, began
+        ledger,
+        batch,
+        _without_checks(suite, *judge(suite, (), batch.written.rows, pipeline.quality.empty)),
+        None,
+        began,
     )
 
 
@@ -82,9 +86,11 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     """
     began = time.monotonic()
     ledger = Ledger(pipeline)
-    batch, written = _to_judge(ledger, interval)  # 1
-    if batch.state in {State.PUBLISHED, State.SKIPPED}:
+    batch = judging(ledger.read(), interval)  # 1
+    if batch.state in PASSED:
         return _result(batch, changed=False)
+    written = batch.written
+    assert written is not None
     suite = load_suite(pipeline.expectations_file)
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
@@ -96,7 +102,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
         check = ReceiptCheck(
             rows_expected=written.rows, rows_read=rows, fingerprint_expected=promised, fingerprint_read=fingerprint
         )
-        if (rows, fingerprint) != (written.rows, promised):
+        if not check.agrees:
             evaluation = _without_checks(suite, Outcome.UNDETERMINED, _disagreement(check))
         else:
             # The types are those of the transform that wrote; a transform mended since decides nothing here.
@@ -113,16 +119,6 @@ def unpersisted(frame: DataFrame) -> Iterator[None]:
     finally:
         with suppress(Exception):
             frame.unpersist()
-
-
-def _to_judge(ledger: Ledger, interval: Interval) -> tuple[Batch, Written]:
-    batch = ledger.read().latest(interval)
-    if batch is None or batch.written is None:
-        state = f"{batch.id} is {batch.state}" if batch else f"interval {interval} was never planned"
-        raise TransitionRefused(
-            f"pipeline {ledger.pipeline.name}: {state}; only a written batch is judged. Run its plan and write steps first."
-        )
-    return batch, batch.written
 
 
 def _own_records(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> DataFrame:

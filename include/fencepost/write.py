@@ -84,12 +84,14 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
         )
-    if not may_be_revised(batch):
+
+    def reason(batch: Batch) -> str | None:
+        return revising(batch, _circumstances(ledger, batch)) if may_be_revised(batch) else None
+
+    why = reason(batch)
+    if why is None:
         return batch
-    reason = revising(batch, _circumstances(ledger, batch))
-    if reason is None:
-        return batch
-    log.info("batch %s is written anew: %s", batch.id, reason)
+    log.info("batch %s is written anew: %s", batch.id, why)
     return revise(ledger, batch, reason)
 
 

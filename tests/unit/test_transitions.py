@@ -1,95 +1,298 @@
-"""When a batch is written as a new revision: one circumstance at a time, on every state it can be in."""
+"""The coordinator's decisions, whatever the ledger: the frontier never passes a hole, and a refusal says why."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, Receipt, State, Written, utc_now
-from fencepost.transitions import Circumstances, View, revising, validated_ends
+from fencepost.errors import FencepostError, NoFreeLane, Superseded, TransitionRefused
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Outcome,
+    Plan,
+    Receipt,
+    State,
+    Verdict,
+    Written,
+)
+from fencepost.transitions import (
+    PASSED,
+    Circumstances,
+    View,
+    free_lane,
+    frontier,
+    judged,
+    judging,
+    planned,
+    planning,
+    published,
+    revising,
+    skipped,
+    validated_ends,
+    widest,
+    written,
+)
 
-NOW = utc_now()
-GONE = (OffsetRange(partition=0, start=0, end=3),)
-SAME = Circumstances(write_digest="d", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DECISION = Decision(action="publish", by="operator", reason="looked at it", decided_at=NOW)
+PARTITIONS = 2
 
 
-def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] = (5,), **plan: Any) -> Batch:
-    """Interval `number`, five rows of one partition."""
-    defaults: dict[str, Any] = {
-        "source_topic": "in",
-        "source_topic_id": "in-1",
-        "ranges": (OffsetRange(partition=0, start=5 * number, end=5 * number + 5),),
-        "output_topic": "out",
-        "output_topic_id": "out-1",
-        "output_ends": (0,),
-        "layout": Layout.SOURCE,
-        "writers": 1,
-        "lane": 0,
-        "fence_up_to": 1,
-        "settings_digest": "d",
-        "software": "",
-        "planned_at": NOW,
-    }
-    done = Written(
-        receipts=(Receipt(task=0, lease=lease, rows=5, fingerprint=0),),
-        output_ends=ends,
-        rows_in=5,
-        seconds=0,
-        written_at=NOW,
+def day(number: int) -> Interval:
+    """The day of that number."""
+    return Interval(start=NOW + timedelta(days=number), end=NOW + timedelta(days=number + 1))
+
+
+def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: int = 0) -> Plan:
+    """A plan of these ranges, one per source partition."""
+    return Plan(
+        source_topic="in",
+        source_topic_id="1",
+        ranges=tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges)),
+        output_topic="out",
+        output_topic_id="1",
+        output_ends=(0,),
+        layout=Layout.SOURCE,
+        writers=len(ranges),
+        lane=lane,
+        fence_up_to=len(ranges),
+        settings_digest="now",
+        software="test",
+        planned_at=NOW,
     )
+
+
+def result_of(lease: int, writers: int, end: int = 1) -> Written:
+    """What a write of that lease brings."""
+    receipts = tuple(Receipt(task=t, lease=lease, rows=1, fingerprint=1) for t in range(writers))
+    return Written(receipts=receipts, output_ends=(end,), rows_in=writers, seconds=0, written_at=NOW)
+
+
+def verdict_of(outcome: Outcome) -> Verdict:
+    """A verdict."""
+    return Verdict(
+        outcome=outcome, reason="", number=1, expectations=1, suite_digest="", report="", seconds=0, judged_at=NOW
+    )
+
+
+def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outcome | None, plan: Plan) -> Batch:
+    """A batch in a state, with what a batch in that state has."""
+    has_output = state not in {State.PLANNED, State.SUPERSEDED}
     return Batch(
         pipeline="p",
-        interval=Interval.of(NOW + timedelta(days=number), NOW + timedelta(days=number + 1)),
-        revision=1,
+        interval=day(number),
+        revision=revision,
         state=state,
         lease=lease,
-        plan=Plan(**(defaults | plan)),
-        written=None if state is State.PLANNED else done,
+        plan=plan,
+        written=result_of(lease, plan.writers, lease + 1) if has_output else None,
+        verdict=verdict_of(outcome) if outcome else None,
     )
 
 
-UNFINISHED = [State.PLANNED, State.WRITTEN, State.REJECTED]
-FINISHED = [State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]
+@st.composite
+def ledgers(draw: st.DrawFn) -> View:
+    """Contiguous intervals in any state, each with a few revisions, planned in any order."""
+    count = draw(st.integers(1, 5))
+    order = draw(st.permutations(range(count)))
+    at = [draw(st.integers(0, 3)) for _ in range(PARTITIONS)]
+    batches, lease = [], 0
+    for number in range(count):
+        lengths = [draw(st.integers(0, 2)) for _ in range(PARTITIONS)]
+        plan = plan_of(tuple((s, s + n) for s, n in zip(at, lengths, strict=True)), draw(st.integers(0, 2)))
+        at = [s + n for s, n in zip(at, lengths, strict=True)]
+        revisions = draw(st.integers(1, 3))
+        standing = draw(st.sampled_from([None, State.PUBLISHED, State.SKIPPED]))  # an older revision, still in force
+        for revision in range(1, revisions + 1):
+            last = revision == revisions
+            older = standing if standing and revision == revisions - 1 else State.SUPERSEDED
+            state = draw(st.sampled_from([s for s in State if s is not State.SUPERSEDED])) if last else older
+            lease = order[number] * 10 + revision
+            outcome = draw(st.sampled_from([None, *Outcome])) if last else None
+            batches.append(batch_of(number, revision, state, lease, outcome, plan))
+    return View.of(batches)
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_nothing_changed_nothing_revised(state: State) -> None:
-    assert revising(batch(state), SAME) is None
+def passed(view: View, interval: Interval) -> bool:
+    """Whether the frontier may pass an interval, said in another way than the product does."""
+    return any(b.state in {State.PUBLISHED, State.SKIPPED} for b in view.batches[interval])
 
 
-@pytest.mark.parametrize("state", UNFINISHED)
-@pytest.mark.parametrize(
-    ("change", "word"), [({"write_digest": "e"}, "transform changed"), ({"output_topic_id": "out-2"}, "created again")]
+@given(ledgers())
+def test_the_frontier_passes_no_record_of_an_interval_that_is_neither_published_nor_skipped(view: View) -> None:
+    ends, anchor = frontier(view), view.anchor
+    assert anchor is not None
+    for interval in view.intervals:
+        if interval.start >= anchor.start and not passed(view, interval):
+            for part in view.batches[interval][-1].plan.ranges:
+                assert part.length == 0 or ends[part.partition] <= part.start
+
+
+@given(ledgers())
+def test_the_frontier_goes_as_far_as_the_run_is_unbroken(view: View) -> None:
+    anchor = view.anchor
+    assert anchor is not None
+    run = [i for i in view.intervals if i.start >= anchor.start]
+    if all(passed(view, i) for i in run):
+        last = view.batches[run[-1]][-1]
+        assert frontier(view) == {part.partition: part.end for part in last.plan.ranges}
+
+
+@given(ledgers(), st.data())
+def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View, data: st.DataObject) -> None:
+    interval = data.draw(st.sampled_from(view.intervals))
+    latest = view.latest(interval)
+    assert latest is not None
+    transition = data.draw(
+        st.sampled_from(
+            [
+                lambda: planned(view, interval, "p", latest.plan, "again"),
+                lambda: published(view, interval, NOW),
+                lambda: published(view, interval, NOW, DECISION),
+                lambda: skipped(view, interval, DECISION),
+                lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED)),
+            ]
+        )
+    )
+    try:
+        records = transition()
+    except FencepostError:
+        return
+    newest = {(b.interval, b.revision): b for b in (*view.all(), *(_with_lease(b) for b in records))}
+    after = View.of(newest.values())
+    assert all(frontier(after)[p] >= end for p, end in frontier(view).items())
+    assert all(validated_ends(after)[p] >= end for p, end in validated_ends(view).items())
+
+
+def _with_lease(batch: Batch) -> Batch:
+    return batch if batch.lease is not None else batch.model_copy(update={"lease": 1000})
+
+
+@given(ledgers(), st.data())
+def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: st.DataObject) -> None:
+    interval = data.draw(st.sampled_from(view.intervals))
+    latest = view.latest(interval)
+    assert latest is not None
+    for transition in (
+        lambda: published(view, interval, NOW),
+        lambda: skipped(view, interval, DECISION),
+        lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED)),
+        lambda: written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
+        lambda: judging(view, interval),
+    ):
+        refusal = refused(transition)
+        if refusal is not None:
+            assert str(latest.id) in refusal
+            assert refusal.endswith(".")
+            assert len(refusal) > len(f"batch {latest.id} is {latest.state}")
+
+
+def refused(transition: Callable[[], object]) -> str | None:
+    """The message a transition is refused with, or None where it is not."""
+    try:
+        transition()
+    except (NoFreeLane, TransitionRefused) as refusal:
+        return str(refusal)
+    return None
+
+
+@given(ledgers(), st.data())
+def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.DataObject) -> None:
+    interval = data.draw(st.sampled_from(view.intervals))
+    latest = view.latest(interval)
+    assert latest is not None
+    decision = data.draw(st.sampled_from([None, DECISION]))
+    try:
+        records = published(view, interval, NOW, decision)
+    except TransitionRefused:
+        return
+    if records:
+        assert latest.state is State.WRITTEN or decision
+        assert latest.state is State.REJECTED or (latest.verdict and latest.verdict.outcome is Outcome.PASSED)
+        newest = {b.revision: b for b in (*view.batches[interval], *records)}
+        assert [b.state for b in newest.values() if b.state in PASSED] == [State.PUBLISHED]
+
+
+@given(ledgers(), st.integers(1, 3))
+def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None:
+    held = {b.plan.lane for b in view.all() if b.state is State.PLANNED}
+    refusal = refused(lambda: free_lane(view, lanes, None))
+    assert (refusal is not None) == (held >= set(range(lanes)))
+    if refusal is None:
+        lane = free_lane(view, lanes, None)
+        assert lane not in held
+        assert widest(view, lane) == max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+
+
+@given(ledgers())
+def test_planning_an_interval_that_overlaps_another_in_part_is_refused(view: View) -> None:
+    known = view.intervals[0]
+    part = Interval(start=known.start + timedelta(hours=1), end=known.end)
+    with pytest.raises(TransitionRefused, match="overlaps the planned interval"):
+        planning(view, part, reprocess=False)
+
+
+def test_receipts_that_do_not_cover_the_plan_are_refused() -> None:
+    """Fewer task-partitions than planned (a coalesced shuffle), one twice, one of another lease."""
+    batch = batch_of(0, 1, State.PLANNED, 7, None, plan_of(((0, 1), (0, 1))))
+    view = View.of([batch])
+    whole = result_of(7, 2)
+    assert written(view, day(0), 1, whole)[0].state is State.WRITTEN
+    for receipts in (whole.receipts[:1], whole.receipts[:1] * 2, result_of(6, 2).receipts):
+        with pytest.raises(TransitionRefused, match="receipts do not cover the plan"):
+            written(view, day(0), 1, whole.model_copy(update={"receipts": receipts}))
+
+
+def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
+    view = View.of(
+        [batch_of(0, 1, State.SUPERSEDED, 1, None, plan_of()), batch_of(0, 2, State.PLANNED, 2, None, plan_of())]
+    )
+    with pytest.raises(Superseded, match="superseded by revision 2"):
+        written(view, day(0), 1, result_of(1, 1))
+
+
+def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
+    """Found by the model: the frontier stood behind a planned batch, and the next advance moved it back."""
+    view = View.of([batch_of(0, 1, State.SKIPPED, 0, None, plan_of())])
+    assert planning(view, day(0), reprocess=True) is None
+    (fresh,) = planned(view, day(0), "p", plan_of(), "reprocess was asked for")
+    again = View.of([*view.all(), fresh.model_copy(update={"lease": 1})])
+    assert frontier(again) == frontier(view) == {0: 1}
+    after = View.of([*view.all(), batch_of(0, 2, State.WRITTEN, 1, Outcome.PASSED, plan_of())])
+    assert [b.state for b in published(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
+
+
+def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
+    """Found by the model: validate and advance refused for ever, and the run stayed red."""
+    skipped_early = batch_of(0, 1, State.PLANNED, 0, None, plan_of())
+    view = View.of([skipped(View.of([skipped_early]), day(0), DECISION)[0]])
+    assert judging(view, day(0)).state is State.SKIPPED
+    assert published(view, day(0), NOW) == ()
+    with pytest.raises(TransitionRefused, match="skipped, not written"):
+        published(view, day(0), NOW, DECISION)
+
+
+@given(
+    st.sampled_from(sorted(State)),
+    st.sampled_from(["now", "before"]),
+    st.timedeltas(timedelta(0), timedelta(days=20)),
+    st.timedeltas(timedelta(hours=1), timedelta(days=10)),
 )
-def test_other_settings_or_another_output_topic_ask_for_a_revision(
-    state: State, change: dict[str, Any], word: str
+def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
+    state: State, digest: str, age: timedelta, kept: timedelta
 ) -> None:
-    assert word in (revising(batch(state), replace(SAME, **change)) or "")
-
-
-@pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
-def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
-    found = replace(SAME, **change)
-    assert revising(batch(State.PLANNED), found)
-    assert revising(batch(State.WRITTEN), found) is None
-    assert revising(batch(State.REJECTED), found) is None
-
-
-def test_a_loss_nobody_accepted_is_no_reason() -> None:
-    assert revising(batch(State.PLANNED), replace(SAME, expired=GONE)) is None
-
-
-@pytest.mark.parametrize("state", FINISHED)
-def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
-    changed = Circumstances("e", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True)
-    assert revising(batch(state), changed) is None
-
-
-def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:
-    old = batch(State.PUBLISHED, lease=1, number=1, ends=(100,))
-    new = batch(State.PUBLISHED, lease=2, number=2, ends=(7,), output_topic_id="out-2")
-    assert validated_ends(View.of([old])) == {0: 100}
-    assert validated_ends(View.of([old, new])) == {0: 7}
+    batch = batch_of(0, 1, state, 0, None, plan_of())
+    reason = revising(batch, Circumstances(digest, NOW + age, kept, batch.plan.output_topic_id))
+    is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
+    changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9
+    assert (reason is not None) == (is_open and (changed or old))
+    # A mark is committed after the plan, so one that may be gone is never trusted.
+    assert reason is not None or state is not State.PLANNED or age < kept

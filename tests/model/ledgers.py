@@ -1,0 +1,58 @@
+"""Ledgers as small numbers, so that a state stays small and a decision is made once per ledger.
+
+Two ledgers have the same number when they agree in all that decides: what is left out is history, times, and who wrote what
+why. Leases are numbered by their order, which is all that is ever asked of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.model import Batch
+from fencepost.transitions import View
+from model import product
+
+
+class Ledgers:
+    """`batches[n]` and `views[n]` are ledger n: the newest record of every revision, and the product's view of it."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Batch, ...]] = []
+        self.views: list[View] = []
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def number(self, batches: tuple[Batch, ...]) -> int:
+        """The number of the ledger with these batches."""
+        batches = tuple(sorted(batches, key=lambda b: (b.interval.start, b.revision)))
+        key = tuple(_key(b) for b in batches)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.batches)
+            self.batches.append(batches)
+            self.views.append(View.of(batches))
+        return self._numbers[key]
+
+    def after(self, ledger: int, records: tuple[Batch, ...]) -> int:
+        """The ledger with these records at its end; a new plan gets its lease, as the ledger's reader would fill it in."""
+        newest = {(b.interval, b.revision): b for b in self.batches[ledger]}
+        for b in records:
+            lease = len(newest) if b.lease is None else b.lease
+            plan = b.plan.model_copy(update={"planned_at": product.NOW, "software": "model"})
+            newest[b.interval, b.revision] = b.model_copy(update={"lease": lease, "plan": plan, "history": ()})
+        return self.number(tuple(newest.values()))
+
+
+def _key(b: Batch) -> tuple[Any, ...]:
+    return (
+        b.interval.start,
+        b.revision,
+        b.state,
+        b.lease,
+        b.plan.lane,
+        b.plan.settings_digest,
+        tuple((r.partition, r.start, r.end) for r in b.plan.ranges),
+        tuple((r.partition, r.start, r.end) for r in b.plan.lost),
+        b.plan.output_ends,
+        b.written.output_ends if b.written else None,
+        b.verdict.outcome if b.verdict else None,
+        b.decision is not None,
+    )

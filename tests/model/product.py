@@ -1,0 +1,134 @@
+"""The product's own decisions, asked with a model's small numbers.
+
+Nothing is decided here: every function builds the values the product takes, calls it, and keeps the answer. What a model
+explores is therefore `fencepost.marks`, `fencepost.transitions` and `fencepost.plan` as they are shipped.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from fencepost.errors import FencepostError
+from fencepost.marks import Standing, from_metadata, standing, to_metadata
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Outcome,
+    Plan,
+    Receipt,
+    State,
+    Verdict,
+    Written,
+)
+from fencepost.quality.report import ReceiptCheck
+from fencepost.transitions import Circumstances, View, revising, written
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+KEPT = 7 * DAY  # how long a mark lives
+AGES = (timedelta(), 0.95 * KEPT, 1.1 * KEPT)  # young; too old to be trusted; its marks may be gone
+
+
+def interval(number: int) -> Interval:
+    """The day of that number."""
+    return Interval(start=NOW + number * DAY, end=NOW + (number + 1) * DAY)
+
+
+def a_plan(writers: int = 1, lane: int = 0, digest: str = "0", ranges: tuple[OffsetRange, ...] = ()) -> Plan:
+    """A plan of which only the named parts matter."""
+    return Plan(
+        source_topic="in",
+        source_topic_id="in-1",
+        ranges=ranges or tuple(OffsetRange(partition=p, start=0, end=1) for p in range(writers)),
+        output_topic="out",
+        output_topic_id="out-1",
+        output_ends=(0,),
+        layout=Layout.SOURCE,
+        writers=writers,
+        lane=lane,
+        fence_up_to=writers,
+        settings_digest=digest,
+        software="model",
+        planned_at=NOW,
+    )
+
+
+def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, day: int = 0, revision: int = 1) -> Batch:
+    """A batch of which only the named parts matter."""
+    plan = a_plan(writers)
+    return Batch(pipeline="p", interval=interval(day), revision=revision, state=state, lease=lease, plan=plan)
+
+
+def a_receipt(task: int, lease: int, rows: int = 1) -> Receipt:
+    """A receipt; its fingerprint is made of what it counts."""
+    return Receipt(task=task, lease=lease, rows=rows, fingerprint=rows * 7919)
+
+
+def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Written:
+    """The end of a write."""
+    return Written(receipts=receipts, output_ends=ends, rows_in=len(receipts), seconds=0, written_at=NOW)
+
+
+def a_verdict(outcome: Outcome) -> Verdict:
+    """A verdict; its number does not decide anything."""
+    return Verdict(
+        outcome=outcome,
+        reason="",
+        number=1,
+        expectations=1,
+        suite_digest="",
+        report="",
+        seconds=0,
+        judged_at=NOW,
+    )
+
+
+def a_decision(action: str) -> Decision:
+    """An operator's word."""
+    return Decision(action=action, by="operator", reason="model", decided_at=NOW)
+
+
+@cache
+def standing_of(mark: int | None, lease: int) -> Standing:
+    """What an attempt of `lease` may do that finds the mark of lease `mark`, as it is read back from Kafka."""
+    found = None if mark is None else from_metadata(to_metadata(a_receipt(0, mark)), "model")
+    return standing(found, lease)
+
+
+@cache
+def may_be_written(age: int) -> bool:
+    """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
+    return revising(a_batch(), circumstances("0", age, a_batch().plan.output_topic_id)) is None
+
+
+def circumstances(digest: str, age: int, output_topic_id: str) -> Circumstances:
+    """What a driver finds: the settings' digest, a batch of that age (an index of AGES), the output topic."""
+    return Circumstances(write_digest=digest, now=NOW + AGES[age], marks_kept_for=KEPT, output_topic_id=output_topic_id)
+
+
+@cache
+def recorded(lease: int, receipts: tuple[int, ...]) -> str | None:
+    """Why the ledger refuses `written` with these receipts (the lease each task-partition's names); None: it does not."""
+    batch = a_batch(lease=lease, writers=len(receipts))
+    result = a_written(tuple(a_receipt(t, named) for t, named in enumerate(receipts)))
+    try:
+        assert written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
+    except FencepostError as refusal:
+        return str(refusal)
+    return None
+
+
+@cache
+def gate_agrees(promised: int, read: int) -> bool:
+    """Whether validate takes what it read for what the receipts promise."""
+    want, have = a_receipt(0, 0, promised), a_receipt(0, 0, read)
+    return ReceiptCheck(
+        rows_expected=want.rows,
+        rows_read=have.rows,
+        fingerprint_expected=want.fingerprint,
+        fingerprint_read=have.fingerprint,
+    ).agrees

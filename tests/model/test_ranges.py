@@ -1,0 +1,105 @@
+"""The frozen ranges: every record is in one interval, however it arrives and in whatever order intervals are planned.
+
+Each mutation is searched beside the same bounds with all rules, which has to find nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fencepost.model import Batch, Interval, OffsetRange
+from fencepost.plan import frozen_ranges
+from model.ranges import Ranges, Rules
+from model.search import DEEP, Search, explore
+
+BOUNDS: dict[str, dict[str, Any]] = {
+    "three intervals in any order, records and transactions between the questions": {"intervals": 3, "records": 2},
+    "two intervals, three records": {"intervals": 2, "records": 3},
+    "three intervals, three records": {"intervals": 3, "records": 3, "transactions": False, "racing": False},
+    "a partition is added": {"intervals": 2, "records": 2, "partitions": 2},
+    "a partition is added to three intervals": {
+        "intervals": 3,
+        "records": 2,
+        "partitions": 2,
+        "transactions": False,
+        "racing": False,
+    },
+    "intervals that do not touch": {"intervals": 2, "records": 2, "gaps": True},
+    "records expire between three revisions": {
+        "intervals": 2,
+        "records": 2,
+        "expiry": 2,
+        "revisions": 3,
+        "transactions": False,
+        "racing": False,
+        "writing": False,
+    },
+}
+DEEPER: dict[str, dict[str, Any]] = {
+    "three intervals, three records and transactions": {"intervals": 3, "records": 3, "racing": False},
+    "two intervals, four records": {"intervals": 2, "records": 4, "transactions": False},
+    "records expire in transactions too": {"intervals": 2, "records": 2, "expiry": 2, "revisions": 3, "racing": False},
+    "records expire and a partition is added": {
+        "intervals": 2,
+        "records": 2,
+        "partitions": 2,
+        "expiry": 1,
+        "revisions": 2,
+        "transactions": False,
+    },
+}
+
+
+@pytest.mark.parametrize("bounds", [*BOUNDS, *(DEEPER if DEEP else ())])
+def test_every_record_is_in_one_interval(bounds: str) -> None:
+    found = _unbroken(bounds)
+    assert found.fault is None, found
+    assert found.complete
+
+
+def the_next_interval_is_not_minded(
+    interval: Interval, starts: Sequence[int], after: Batch | None, stable: Sequence[int], by_end: Sequence[int | None]
+) -> tuple[OffsetRange, ...]:
+    """Mutation: an interval planned after a later one ends by time alone."""
+    return frozen_ranges(interval, starts, None, stable, by_end)
+
+
+def from_the_end_of_now(
+    before: Batch | None, after: Batch | None, stable: Sequence[int], by_start: Sequence[int | None] | None
+) -> list[int]:
+    """Mutation: an interval starts where the source ends when it is planned."""
+    return list(stable)
+
+
+TWO = "two intervals, three records"
+
+
+@pytest.mark.parametrize(
+    ("rules", "kinds"),
+    [
+        pytest.param(Rules(frozen=False), {"doubled", "lost"}, id="ranges are computed again on a retry"),
+        pytest.param(
+            Rules(end_is_last_stable=False), {"lost"}, id="the end is the high watermark, open transactions in it"
+        ),
+        pytest.param(
+            Rules(ranges=the_next_interval_is_not_minded), {"doubled", "lost"}, id="neighbours are not minded"
+        ),
+        pytest.param(Rules(starts=from_the_end_of_now), {"lost"}, id="an interval starts at the end of now"),
+    ],
+)
+def test_a_rule_taken_out_is_missed(rules: Rules, kinds: set[str]) -> None:
+    assert _unbroken(TWO).fault is None
+    found = explore(Ranges(rules, **BOUNDS[TWO]))
+    assert found.fault is not None, found
+    assert found.fault.kind in kinds, found
+
+
+@cache
+def _unbroken(bounds: str) -> Search:
+    found = explore(Ranges(**{**BOUNDS, **DEEPER}[bounds]))
+    print(f"ranges, {bounds}: {found}")  # noqa: T201  # `make model` shows it
+    return found

@@ -1,0 +1,95 @@
+"""When a batch is written as a new revision: one circumstance at a time, on every state it can be in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, Receipt, State, Written, utc_now
+from fencepost.transitions import Circumstances, View, revising, validated_ends
+
+NOW = utc_now()
+GONE = (OffsetRange(partition=0, start=0, end=3),)
+SAME = Circumstances(write_digest="d", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1")
+
+
+def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] = (5,), **plan: Any) -> Batch:
+    """Interval `number`, five rows of one partition."""
+    defaults: dict[str, Any] = {
+        "source_topic": "in",
+        "source_topic_id": "in-1",
+        "ranges": (OffsetRange(partition=0, start=5 * number, end=5 * number + 5),),
+        "output_topic": "out",
+        "output_topic_id": "out-1",
+        "output_ends": (0,),
+        "layout": Layout.SOURCE,
+        "writers": 1,
+        "lane": 0,
+        "fence_up_to": 1,
+        "settings_digest": "d",
+        "software": "",
+        "planned_at": NOW,
+    }
+    done = Written(
+        receipts=(Receipt(task=0, lease=lease, rows=5, fingerprint=0),),
+        output_ends=ends,
+        rows_in=5,
+        seconds=0,
+        written_at=NOW,
+    )
+    return Batch(
+        pipeline="p",
+        interval=Interval.of(NOW + timedelta(days=number), NOW + timedelta(days=number + 1)),
+        revision=1,
+        state=state,
+        lease=lease,
+        plan=Plan(**(defaults | plan)),
+        written=None if state is State.PLANNED else done,
+    )
+
+
+UNFINISHED = [State.PLANNED, State.WRITTEN, State.REJECTED]
+FINISHED = [State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_nothing_changed_nothing_revised(state: State) -> None:
+    assert revising(batch(state), SAME) is None
+
+
+@pytest.mark.parametrize("state", UNFINISHED)
+@pytest.mark.parametrize(
+    ("change", "word"), [({"write_digest": "e"}, "transform changed"), ({"output_topic_id": "out-2"}, "created again")]
+)
+def test_other_settings_or_another_output_topic_ask_for_a_revision(
+    state: State, change: dict[str, Any], word: str
+) -> None:
+    assert word in (revising(batch(state), replace(SAME, **change)) or "")
+
+
+@pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
+def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
+    found = replace(SAME, **change)
+    assert revising(batch(State.PLANNED), found)
+    assert revising(batch(State.WRITTEN), found) is None
+    assert revising(batch(State.REJECTED), found) is None
+
+
+def test_a_loss_nobody_accepted_is_no_reason() -> None:
+    assert revising(batch(State.PLANNED), replace(SAME, expired=GONE)) is None
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
+    changed = Circumstances("e", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True)
+    assert revising(batch(state), changed) is None
+
+
+def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:
+    old = batch(State.PUBLISHED, lease=1, number=1, ends=(100,))
+    new = batch(State.PUBLISHED, lease=2, number=2, ends=(7,), output_topic_id="out-2")
+    assert validated_ends(View.of([old])) == {0: 100}
+    assert validated_ends(View.of([old, new])) == {0: 7}
