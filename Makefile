@@ -32,7 +32,7 @@ down: ## stop what `up` or `demo` started, and only that
 
 .PHONY: test
 test: setup ## all tests, a file at a time on each of two processes (ARGS="-k name" for some)
-	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: fault
 fault: setup ## the rest of the crash matrix, which `make test` leaves out

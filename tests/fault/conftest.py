@@ -47,7 +47,7 @@ def start_step() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             **os.environ,
             **arming_environment(failpoint, case.struck),
             "FENCEPOST_PIPELINES": str(case.pipeline.folder.parent),
-            "FENCEPOST_SPARK_MASTER": "local[2]",
+            "FENCEPOST_SPARK_MASTER": os.environ.get("FENCEPOST_SPARK_MASTER", "local[2]"),
             "PYTHONPATH": str(TESTS),
         }
         process = subprocess.Popen(
