@@ -6,6 +6,9 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
+An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
+published.
+
 Every function answers with the records to write (none: the work is done already) or raises with the reason.
 """
 

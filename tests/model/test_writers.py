@@ -26,6 +26,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
 DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
+    "four leases": {"leases": 4, "places": 1},
+    "two task-partitions, marks and ids expire": {"leases": 2, "places": 1, "tasks": 2, "expiry": True},
     "marks and ids expire, three leases, two attempts each": {"leases": 3, "places": 2, "expiry": True},
 }
 

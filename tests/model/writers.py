@@ -118,6 +118,7 @@ class Writers:
         ]
         count = leases * places
         self.names = [names[t * count : (t + 1) * count] for t in range(tasks)]
+        self._orders: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._labels: dict[tuple[int, int, str], str] = {}
 
     @property
@@ -210,7 +211,7 @@ class Writers:
             elif status < PREPARED:
                 after, moved = self._aborted(task, n, plans, t)
                 if self.rules.stable_id:
-                    after = after._replace(places=self._fenced(after.places, -1))
+                    after = after._replace(places=self._in_order(self._fenced(after.places, -1)))
                 else:
                     place = task.log[n][3]
                     if place >= 0:
@@ -222,7 +223,7 @@ class Writers:
             if mark is not None and plans[mark].age == 2:
                 yield f"broker: mark of lease {mark} expires", task._replace(marks=_with(task.marks, key, None)), plans
         if plans and plans[0].age == 2 and all(status == DONE for _, _, status, _ in task.log):
-            fenced = self._fenced(task.places, -1)
+            fenced = self._in_order(self._fenced(task.places, -1))
             if fenced != task.places:
                 yield f"broker: transactional id of task {t} expires", task._replace(places=fenced), plans
 
@@ -299,6 +300,7 @@ class Writers:
         return task._replace(places=self._fenced(task.places, place)), plans
 
     def _fenced(self, places: tuple[int, ...], but: int) -> tuple[int, ...]:
+        """The places after an init by `but`, each still where it was: the caller puts them in order."""
         held = []
         for n, code in enumerate(places):
             stands = code >> 1
@@ -309,7 +311,7 @@ class Writers:
                 held.append(code | 1 if self.rules.init_first else code)
             else:
                 held.append(code | 1 if self.linger else 0)
-        return self._in_order(tuple(held))
+        return tuple(held)
 
     def _read(
         self, task: Task, place: int, plans: tuple[Planned, ...], word: str
@@ -371,10 +373,14 @@ class Writers:
     def _in_order(self, places: tuple[int, ...]) -> tuple[int, ...]:
         if not self.sorted or self.per_lease == 1:
             return places
-        size = self.per_lease
-        return tuple(
-            code for low in range(0, len(places), size) for code in sorted(places[low : low + size], reverse=True)
-        )
+        found = self._orders.get(places)
+        if found is None:
+            size = self.per_lease
+            found = tuple(
+                code for low in range(0, len(places), size) for code in sorted(places[low : low + size], reverse=True)
+            )
+            self._orders[places] = found
+        return found
 
     # Promises.
 
