@@ -31,8 +31,8 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
 
 .PHONY: test
-test: setup ## all tests, those that start services beside the rest (ARGS="-k name" for some)
-	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+test: setup ## all tests (ARGS="-k name" for some)
+	@$(BIN)/pytest $(ARGS)
 
 .PHONY: fault
 fault: setup ## the rest of the crash matrix, which `make test` leaves out
