@@ -36,14 +36,25 @@ POINTS = [
     "write.committed",
     "write.receipt",
 ]
-IN_SHORT = {"raise": {"write.rows@3"}, "stop": {"write.init", "write.committing"}}
+IN_SHORT = {
+    "kill": {
+        "write.init",
+        "write.rows@3",
+        "write.offsets-sent",
+        "write.committing",
+        "write.committed",
+        "write.receipt",
+    },
+    "raise": {"write.rows@3"},
+    "stop": {"write.init", "write.committing"},
+}
 
 
 def cases() -> Iterator[Any]:
     for action in ("kill", "raise", "stop"):
         for place in POINTS:
             name, at, nth = place.partition("@")
-            slow = action != "kill" and place not in IN_SHORT[action]
+            slow = place not in IN_SHORT[action]
             yield pytest.param(
                 f"{name}#0{at}{nth}={action}", id=f"{place}={action}", marks=[pytest.mark.fault] if slow else []
             )
