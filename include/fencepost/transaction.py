@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from fencepost.errors import CommitStateUnknown, FencepostError
+from fencepost.errors import CommitStateUnknown, FencepostError, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.kafka import FENCED, Settings, make_producer, translate, translated, unwrapped
 
@@ -96,15 +96,15 @@ class Transaction:
         3. commit; a time-out is asked again, and only silence to the end is an unknown outcome.
         """
         if error is not None:
-            self._abort()
+            self._give_up(error)
             return
         try:
             self._deliver()  # 1
             for offsets, group in self._offsets:  # 2
                 self._send_offsets(offsets, group)
             self._at("offsets-sent")
-        except BaseException:
-            self._abort()
+        except BaseException as failed:
+            self._give_up(failed)
             raise
         self._commit()  # 3
         self._at("committed")
@@ -160,10 +160,18 @@ class Transaction:
                         "next attempt settles it."
                     ) from raised
 
-    def _abort(self) -> None:
+    def _give_up(self, failed: BaseException) -> None:
+        """Abort. A fenced client can have ended a call without saying why; to the abort it says so."""
+        answer = self._abort()
+        if isinstance(failed, WriteFailed) and answer is not None and answer.code() in FENCED:
+            raise self._error(answer, "abort_transaction") from failed
+
+    def _abort(self) -> KafkaError | None:
         """Abort as far as the brokers answer. Where they do not, the next init_transactions does it."""
         try:
             with unwrapped():
                 self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
             log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())
+            return cast("KafkaError", raised.args[0])
+        return None
