@@ -148,29 +148,39 @@ def _read_all(cluster: Cluster, topic: Topic, settings: Settings, group: str) ->
     try:
         consumer.assign([TopicPartition(topic.name, 0, cluster.earliest(topic)[0])])
         messages = read_until(consumer, complaints, settings, {0: end}, f"reading ledger {topic.name}")
-        return [_parse(message, topic.name) for message in messages]
+        return [parse_record(message, topic.name) for message in messages]
     finally:
         consumer.close()
 
 
-def _parse(message: Message, topic: str) -> Batch:
+def parse_record(message: Message, topic: str) -> Batch:
     """A ledger record, or LedgerUnreadable naming the offset and not the content."""
-    where = f"ledger {topic}, offset {message.offset()}"
     try:
-        raw = json.loads(message.value() or b"")
-        version = raw.get("version")
-    except (ValueError, AttributeError, UnicodeDecodeError):
-        raise LedgerUnreadable(
-            f"{where}: not a record of Fencepost's. Find out who writes to this topic; the ledger is for Fencepost alone."
-        ) from None
-    if isinstance(version, int) and version > LEDGER_VERSION:
-        raise LedgerUnreadable(
-            f"{where}: written by a newer Fencepost (record version {version}, this one reads {LEDGER_VERSION}). Upgrade."
-        )
-    try:
-        batch = Batch.model_validate(raw)
+        batch = Batch.model_validate_json(message.value() or b"")
     except ValidationError as error:
-        fields = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
-        raise LedgerUnreadable(f"{where}: damaged in {fields}. Restore the ledger topic from a copy.") from None
+        raise _unreadable(message, topic, error) from None
+    if batch.version > LEDGER_VERSION:
+        raise LedgerUnreadable(_newer(message, topic, batch.version))
     offset = message.offset()
     return batch if batch.lease is not None or offset is None else batch.model_copy(update={"lease": offset})
+
+
+def _unreadable(message: Message, topic: str, error: ValidationError) -> LedgerUnreadable:
+    where = f"ledger {topic}, offset {message.offset()}"
+    try:
+        version = json.loads(message.value() or b"").get("version")
+    except (ValueError, AttributeError, UnicodeDecodeError):
+        return LedgerUnreadable(
+            f"{where}: not a record of Fencepost's. Find out who writes to this topic; the ledger is for Fencepost alone."
+        )
+    if isinstance(version, int) and version > LEDGER_VERSION:
+        return LedgerUnreadable(_newer(message, topic, version))
+    fields = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
+    return LedgerUnreadable(f"{where}: damaged in {fields}. Restore the ledger topic from a copy.")
+
+
+def _newer(message: Message, topic: str, version: int) -> str:
+    return (
+        f"ledger {topic}, offset {message.offset()}: written by a newer Fencepost (record version {version}, this one reads "
+        f"{LEDGER_VERSION}). Upgrade."
+    )

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
-from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +18,6 @@ from pyspark.sql.types import StructType
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger import Change, Ledger
-from fencepost.local.state import State as LocalState
 from fencepost.model import (
     BATCH_HEADER,
     Batch,
@@ -39,6 +36,7 @@ from fencepost.quality.gate import judge
 from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
+from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, rows_and_fingerprint
 from fencepost.transitions import View, judged
@@ -192,12 +190,6 @@ def _conclude(
     if verdict.outcome is Outcome.UNDETERMINED:
         raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
     return _result(after, changed=True)
-
-
-def reports_folder() -> Path:
-    """`FENCEPOST_REPORTS`, or the folder for reports in the state folder."""
-    named = os.environ.get("FENCEPOST_REPORTS")
-    return Path(named) if named else LocalState.default().reports
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:
