@@ -57,7 +57,7 @@ class LedgerFollower:
                 self._forget(topic)
             if end > self._next:  # 3
                 newest = self._read(cluster, topic, end)
-                with _without_collector():
+                with without_collector():
                     self._batches |= {key: parse_record(m, topic.name) for key, m in newest.items()}
                 self._next = end
             return (topic.id, self._next), list(self._batches.values())
@@ -79,8 +79,8 @@ class LedgerFollower:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
-    """Ten thousand records make half a million objects at once: the collector's rounds would take four times the parsing."""
+def without_collector() -> Iterator[None]:
+    """For a moment in which thousands of batches are made: the collector's rounds would take four times the work itself."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -21,7 +21,7 @@ from fencepost.pages.lag import lag_now
 from fencepost.pages.ledgers import Ledgers
 from fencepost.pages.listing import PAGE_SIZES, TRENDS, Wish, cut, page_of
 from fencepost.pages.pipelines import Pipelines
-from fencepost.pages.rendering import REPORT_HEADERS, asset, page
+from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
 from fencepost.pages.reports import ReportMissing, report_file
 from fencepost.pages.runs import interval_of_run, runs_of
 from fencepost.pages.snapshot import Snapshot
@@ -109,11 +109,9 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
-def report_html(dag_id: str, interval: str, revision: int) -> Response:
+def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
     """The report itself: one file that needs nothing else, shut in by its headers."""
-    return FileResponse(
-        report_file(_batch(dag_id, interval, revision), ".html"), media_type="text/html", headers=REPORT_HEADERS
-    )
+    return report_document(report_file(_batch(dag_id, interval, revision), ".html"), theme)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.json", dependencies=[MayReadLogs])

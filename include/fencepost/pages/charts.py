@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 320, 84  # of the drawing; CSS decides how large it is shown
-TOP, BOTTOM = 6, 4
+TOP, BOTTOM = 3, 3
+PLACES = 15  # at least: a few batches are not drawn as slabs
 
 Format = Callable[[float], str]
 
@@ -40,7 +41,7 @@ def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
     """A bar a batch; of several series, one stands on the other."""
     highest = top or max((sum(v or 0 for v in column) for column in _columns(series)), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
-    step = WIDTH / max(len(labels), 1)
+    step = WIDTH / max(len(labels), PLACES)
     width = max(step * 0.76, 0.6)
     parts = []
     for index, (label, column) in enumerate(zip(labels, _columns(series), strict=True)):
@@ -61,7 +62,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
     """A line through the batches, broken where a value is missing; the space of each batch carries its tool tip."""
     highest = top or max((v for s in series for v in s.values if v is not None), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
-    step = WIDTH / max(len(labels), 1)
+    step = WIDTH / max(len(labels), PLACES)
     parts = []
     for one in series:
         path, pen_down = [], False
@@ -85,7 +86,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 def strip(verdicts: Sequence[tuple[str, str]]) -> Markup:
     """A block a batch, coloured by its class; `verdicts` are (class, tool tip)."""
-    step = WIDTH / max(len(verdicts), 1)
+    step = WIDTH / max(len(verdicts), PLACES)
     width = max(step * 0.82, 0.6)
     blocks = "".join(
         f'<rect class="v-{style}" x="{i * step:.2f}" y="0" width="{width:.2f}" height="14"><title>{escape(tip)}</title></rect>'

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, NeedsOperator
-from fencepost.follow import LedgerFollower
+from fencepost.follow import LedgerFollower, without_collector
 from fencepost.kafka import Cluster, Settings, settings_of
 from fencepost.pages.snapshot import Snapshot, take
 from fencepost.settings import Pipeline
@@ -67,7 +67,8 @@ class Ledgers:
         with kept.lock:
             position, batches = self._asking(identity, settings, kept.follower.look)
             if kept.snapshot is None or position != kept.position:
-                kept.position, kept.snapshot = position, take(pipeline.name, batches)
+                with without_collector():
+                    kept.position, kept.snapshot = position, take(pipeline.name, batches)
             return kept.snapshot
 
     def source_ends(self, pipeline: Pipeline) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fastapi import HTTPException, Request
@@ -28,6 +29,8 @@ REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'; sandbox",
 }
+DARK = "@media (prefers-color-scheme: dark)"  # as the report's template says it
+THEMES = {"dark": "@media all", "light": "@media not all"}
 ASSETS = {
     "pages.css": "text/css",
     "pages.js": "text/javascript",
@@ -42,6 +45,14 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     ui = root.rpartition("/")[0]
     text = _environment().get_template(f"{template}.html.j2").render(root=root, ui=ui, version=_version(), **values)
     return HTMLResponse(text, status, PAGE_HEADERS)
+
+
+def report_document(file: Path, theme: str = "") -> Response:
+    """A report as it lies there. It runs no script, so the UI's theme takes the place of the system's here."""
+    text = file.read_text(encoding="utf-8")
+    if theme in THEMES:
+        text = text.replace(DARK, THEMES[theme], 1)  # the first one is in its style sheet, before anything from data
+    return HTMLResponse(text, headers=REPORT_HEADERS)
 
 
 def asset(name: str) -> Response:

@@ -1,16 +1,24 @@
-// Airflow shows these pages in a frame of its own origin. Two things need a script: its theme, and links out of the frame.
+// Airflow shows these pages in a frame of its own origin. A script is needed for its theme and for links out of the frame.
 "use strict";
 (() => {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
   // The UI keeps its colour mode under "theme": light, dark or system.
+  const frame = () => {
+    for (const report of document.querySelectorAll("iframe[data-src]")) {
+      const wanted = `${report.dataset.src}?theme=${root.dataset.theme}`;
+      if (report.getAttribute("src") !== wanted) report.src = wanted;
+    }
+  };
   const follow = () => {
     let wanted = null;
     try { wanted = localStorage.getItem("theme"); } catch { /* a browser may forbid storage */ }
     root.dataset.theme = wanted === "dark" || wanted === "light" ? wanted : dark.matches ? "dark" : "light";
+    frame();
   };
   follow();
+  addEventListener("DOMContentLoaded", frame);
   addEventListener("storage", follow);
   dark.addEventListener("change", follow);
 
