@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,10 @@ class FakeLedgers:
     """Ledgers by pipeline; one that is an error is raised."""
 
     def __init__(self) -> None:
-        self.content: dict[str, list[Batch] | FencepostError] = {"orders": ledger(120, {100: State.REJECTED}), "secret": []}
+        self.content: dict[str, list[Batch] | FencepostError] = {
+            "orders": ledger(120, {100: State.REJECTED}),
+            "secret": [],
+        }
 
     def snapshot(self, pipeline: Pipeline) -> Snapshot:
         found = self.content[pipeline.name]
@@ -97,7 +100,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def get(folders: Path, ledgers: FakeLedgers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Get]:
+def get(folders: Path, ledgers: FakeLedgers, monkeypatch: pytest.MonkeyPatch) -> Get:
     """A GET as Airflow would pass it on: mounted at /fencepost, by ann or by nobody."""
     monkeypatch.setattr(app, "runs_of", lambda dag_id, intervals: {i.start: f"run {i}" for i in intervals})
     monkeypatch.setattr(app, "interval_of_run", lambda dag_id, run_id: None)
@@ -111,4 +114,4 @@ def get(folders: Path, ledgers: FakeLedgers, monkeypatch: pytest.MonkeyPatch) ->
         async with httpx.AsyncClient(transport=transport, base_url="http://test/fencepost", headers=headers) as client:
             return await client.get(path)
 
-    yield lambda path, anonymous=False: asyncio.run(ask(path, anonymous))
+    return lambda path, anonymous=False: asyncio.run(ask(path, anonymous))
