@@ -188,8 +188,8 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     A passed verdict is asked for, or an operator's decision on a rejected batch.
     """
     batch = _known(view, interval)
-    if batch.state is State.PUBLISHED:
-        return ()
+    if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
+        return ()  # a run of a skipped interval has nothing to do either
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first."

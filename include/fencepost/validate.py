@@ -11,18 +11,15 @@ import logging
 import time
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger import Change, Ledger
 from fencepost.model import (
-    BATCH_HEADER,
     Batch,
     Interval,
-    OffsetRange,
     Outcome,
     State,
     StepResult,
@@ -38,7 +35,7 @@ from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
 from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
-from fencepost.spark import read_ranges, rows_and_fingerprint
+from fencepost.spark import read_batch, rows_and_fingerprint
 from fencepost.transitions import View, judged
 from fencepost.write import check_topics
 
@@ -84,7 +81,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
     ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
-    raw = _own_records(spark, ledger, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
+    raw = read_batch(spark, ledger.settings, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         rows, fingerprint = rows_and_fingerprint(raw)  # 3
         promised = sum(r.fingerprint for r in written.receipts) % 2**64
@@ -110,26 +107,6 @@ def _to_judge(ledger: Ledger, interval: Interval) -> tuple[Batch, Written]:
             f"pipeline {ledger.pipeline.name}: {state}; only a written batch is judged. Run its plan and write steps first."
         )
     return batch, batch.written
-
-
-def _own_records(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> DataFrame:
-    """The records with this batch's header between the output's ends at planning and at the end of writing.
-
-    Others may have written in between; a pipeline without the header has the range to itself.
-    """
-    starts = batch.plan.output_ends
-    ranges = [
-        OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
-        for p, end in enumerate(written.output_ends)
-    ]
-    raw = read_ranges(spark, ledger.settings, batch.plan.output_topic, ranges, headers=batch.plan.batch_header)
-    if batch.plan.batch_header:
-        own = F.exists(
-            F.coalesce("headers", F.array()),
-            lambda h: (h["key"] == BATCH_HEADER) & (h["value"] == F.lit(str(batch.id)).cast("binary")),
-        )
-        raw = raw.where(own)
-    return raw.select("key", "value", "topic", "partition", "offset")
 
 
 def _without_checks(suite: Suite, outcome: Outcome, reason: str) -> Evaluation:

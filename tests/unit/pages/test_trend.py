@@ -36,6 +36,13 @@ def test_a_hole_that_was_closed_later_shows_the_lag_of_its_time() -> None:
     assert [p.lag.records for p in points if p.lag] == [0, 0, 0, 800, 1200, 0]
 
 
+def test_writing_an_interval_again_later_changes_nothing_of_the_lag_it_had() -> None:
+    again = batch(0, State.WRITTEN, revision=2)
+    late = tuple(e.model_copy(update={"at": hour(9).end}) for e in again.history)
+    points = trend(take("orders", [*ledger(6, {2: State.REJECTED}), again.model_copy(update={"history": late})]), 30)
+    assert points[0].lag == Lag(0, 0)
+
+
 def test_an_interval_before_the_first_one_planned_has_no_lag() -> None:
     early = batch(0).model_copy(update={"lease": 99})
     points = trend(take("orders", [early, *ledger(3)[1:]]), 30)
