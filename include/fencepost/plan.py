@@ -14,19 +14,22 @@ from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
 
 
-def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
+def plan_batch(
+    pipeline: Pipeline, interval: Interval, *, reprocess: bool = False, decision: Decision | None = None
+) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
     1. make the ledger and the output topic where they are missing;
     2. check what would make every write fail;
     3. decide and freeze in one coordinator transaction.
 
-    `reprocess` plans another revision of a finished interval: the same frozen input, new output.
+    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
+    asked for it, and why; it is stored with the new revision.
     """
     ledger = Ledger(pipeline)
     source = ledger.cluster.describe(pipeline.source.topic)
@@ -38,7 +41,8 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
         if planning(view, interval, reprocess) is not None:
             return None
         note = "reprocess was asked for" if view.latest(interval) else ""
-        return Change(planned(view, interval, pipeline.name, freeze(ledger, view, interval, source, output), note))
+        plan = freeze(ledger, view, interval, source, output)
+        return Change(planned(view, interval, pipeline.name, plan, note, decision))
 
     known = {str(b.id) for b in ledger.read().all()}
     view = ledger.transact(decide)  # 3

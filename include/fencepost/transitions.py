@@ -132,11 +132,16 @@ def revising(batch: Batch, write_digest: str, now: datetime, marks_kept_for: tim
     return None
 
 
-def planned(view: View, interval: Interval, pipeline: str, plan: Plan, note: str) -> tuple[Batch, ...]:
+def planned(
+    view: View, interval: Interval, pipeline: str, plan: Plan, note: str, decision: Decision | None = None
+) -> tuple[Batch, ...]:
     """The records of a new revision: itself, and the older one it pushes aside (a published one stays for now)."""
+    note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
-    fresh = Batch(pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan)
+    fresh = Batch(
+        pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
+    )
     fresh = moved(fresh, State.PLANNED, plan.planned_at, note)
     if latest is None or latest.state not in REPLACEABLE:
         return (fresh,)
@@ -203,7 +208,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
             "run the validate step again."
         )
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
-    records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision})]
+    records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
     for older in view.batches[interval]:
         if older.revision < batch.revision and older.state is State.PUBLISHED:
             records.append(moved(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
