@@ -185,9 +185,10 @@ class Coordinator:
             change = decide_plan(fake, view, when, self.source, self.output, word == "reprocess")
         elif word == "revise":
             fake = self._fake(point.digest, len(point.log))
-            batch = self._revision(view, day, operation[2])
-            if batch is None:
+            found = self._revision(view, day, operation[2])
+            if found is None:
                 return ()
+            batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
             change = decide_revision(
                 fake, view, batch, self.source, self.output, lambda found: self._why(batch, found, point)
             )
@@ -209,9 +210,8 @@ class Coordinator:
 
     def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
         """The reason to revise, asked about what the ledger says now; the mutation goes by what was read before."""
-        if not self.rules.decide_revision_again:
-            return f"a reason held when {remembered.id} was read"
-        return self._reason(found, point.digest, point.aged)
+        about = found if self.rules.decide_revision_again else remembered
+        return self._reason(about, point.digest, point.aged)
 
     @staticmethod
     def _revision(view: View, day: int, revision: int) -> Batch | None:
@@ -271,7 +271,7 @@ class Coordinator:
                 elif word == "write":
                     if self._reason(latest, point.digest, point.aged) is not None:
                         if latest.revision < self.revisions:
-                            remembered = ("revise", day, latest.revision)
+                            remembered = ("revise", day, latest.revision, latest.state)
                             yield (
                                 f"write {day}: finds that revision {latest.revision} must be revised",
                                 self._moved(point, n, remembered),
