@@ -31,8 +31,8 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
 
 .PHONY: test
-test: setup ## all tests, a file at a time on each of two processes (ARGS="-k name" for some)
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## all tests, those that start services beside the rest (ARGS="-k name" for some)
+	@$(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: fault
 fault: setup ## the rest of the crash matrix, which `make test` leaves out

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -62,7 +63,8 @@ def test_each_record_once_after_the_driver_was_killed_and_its_worker_went_on(
     driver.communicate()
     await_true(lambda: not any(alive(p) for p in machines), "the driver's JVM to end", 60)
     run(spark, case.pipeline, day(1))
-    worker.send_signal(signal.SIGCONT)
+    with suppress(psutil.NoSuchProcess):  # Spark's daemon may have taken it along
+        worker.send_signal(signal.SIGCONT)
     await_true(lambda: not any(alive(p) for p in [worker, *family]), "the worker and its family to end", 60)
     assert case.differences() == []
 
