@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from confluent_kafka import TopicPartition
+from pydantic import JsonValue
 
 from fencepost.failpoints import reached
 from fencepost.kafka import committed_offsets
@@ -63,8 +64,16 @@ def _commit(
         details={
             "frontier": {str(p): o for p, o in sorted(frontier(view).items())},
             "rows": batch.written.rows if batch.written else 0,
+            "output": _output(batch),
+            "published_at": batch.history[-1].at.isoformat(),
         },
     )
+
+
+def _output(batch: Batch) -> dict[str, JsonValue]:
+    """Validated output by partition: first offset, and end. Partitions without any are left out."""
+    ranges = batch.output_ranges(batch.written) if batch.written else ()
+    return {str(r.partition): [r.start, r.end] for r in ranges if r.length}
 
 
 def _offsets_to_move(ledger: Ledger, view: View) -> dict[str, list[TopicPartition]]:

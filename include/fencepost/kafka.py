@@ -291,16 +291,20 @@ class Topic:
 
 
 class Cluster:
-    """Questions to the cluster and topics made in it. Holds one admin client; use as a context manager or drop it."""
+    """Questions to the cluster and topics made in it. Holds one admin client, until it is dropped.
 
-    def __init__(self, settings: Settings) -> None:
+    `timeout` is for one answer, in seconds.
+    """
+
+    def __init__(self, settings: Settings, timeout: float = REQUEST_TIMEOUT) -> None:
         self.settings = settings
+        self._timeout = timeout
         self._complaints = Complaints()
         self._admin: AdminClient = _client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any) -> Any:
         """One answer. A time-out of ours is named like librdkafka's own."""
-        deadline = time.monotonic() + REQUEST_TIMEOUT
+        deadline = time.monotonic() + self._timeout
         while not wait([future], timeout=0.2).done:
             self._admin.poll(0)  # serves the error callback, which alone hears of refused credentials
             if self._complaints.denied is not None or time.monotonic() > deadline:
@@ -311,7 +315,7 @@ class Cluster:
     def describe(self, topic: str) -> Topic:
         """Id and partition count of a topic; NeedsOperator when it does not exist."""
         doing = f"describing topic {topic}"
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT)
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         found = self._ask(doing, futures[topic])
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
@@ -319,9 +323,7 @@ class Cluster:
         """The topic, created first where it is missing (replication factor: the cluster's default)."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         try:
-            self._ask(
-                f"creating topic {topic}", self._admin.create_topics([new], request_timeout=REQUEST_TIMEOUT)[topic]
-            )
+            self._ask(f"creating topic {topic}", self._admin.create_topics([new], request_timeout=self._timeout)[topic])
         except FencepostError as error:
             cause = error.__cause__
             exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
@@ -332,7 +334,7 @@ class Cluster:
 
     def _await_topic(self, topic: str) -> Topic:
         """A topic just created is known to every broker a moment later."""
-        deadline = time.monotonic() + REQUEST_TIMEOUT
+        deadline = time.monotonic() + self._timeout
         while True:
             try:
                 return self.describe(topic)
@@ -348,7 +350,7 @@ class Cluster:
     def broker_config(self, name: str, default: str) -> str:
         """One setting of a broker; the default where we may not ask."""
         try:
-            metadata = self._admin.list_topics(timeout=REQUEST_TIMEOUT)
+            metadata = self._admin.list_topics(timeout=self._timeout)
             broker = next(iter(metadata.brokers))
             return self._config(ConfigResource(ResourceType.BROKER, str(broker)), name) or default
         except AccessDenied:
@@ -357,7 +359,7 @@ class Cluster:
             raise translate(error.args[0], f"reading broker setting {name}", self.settings, self._complaints) from error
 
     def _config(self, resource: ConfigResource, name: str) -> str:
-        futures = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT)
+        futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
         entry = self._ask(f"reading setting {name}", futures[resource]).get(name)
         return str(entry.value) if entry is not None and entry.value is not None else ""
 
@@ -409,9 +411,9 @@ class Cluster:
         """One offset per partition. A leader that is just being elected, or has moved, is asked again."""
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing = f"listing offsets of topic {topic.name}"
-        deadline = time.monotonic() + REQUEST_TIMEOUT
+        deadline = time.monotonic() + self._timeout
         while True:
-            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT)
+            futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
             try:
                 answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
             except KafkaUnavailable as error:
@@ -450,7 +452,12 @@ class Cluster:
 
 
 def read_until(
-    consumer: Consumer, complaints: Complaints, settings: Settings, ends: Mapping[int, int], doing: str
+    consumer: Consumer,
+    complaints: Complaints,
+    settings: Settings,
+    ends: Mapping[int, int],
+    doing: str,
+    timeout: float = REQUEST_TIMEOUT,
 ) -> Iterator[Message]:
     """Messages of the assigned partitions (of one topic) below `ends`, until every partition has reached its end.
 
@@ -458,14 +465,14 @@ def read_until(
     that is unassigned meanwhile counts as read.
 
     Raises:
-        KafkaUnavailable: nothing came for `REQUEST_TIMEOUT` seconds.
+        KafkaUnavailable: nothing came for `timeout` seconds.
     """
     waiting = dict(ends)
-    deadline = time.monotonic() + REQUEST_TIMEOUT
+    deadline = time.monotonic() + timeout
     while waiting:
         first = consumer.poll(1.0)
         if first is not None:
-            deadline = time.monotonic() + REQUEST_TIMEOUT
+            deadline = time.monotonic() + timeout
         elif time.monotonic() > deadline or complaints.denied is not None:
             raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints)
         for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:

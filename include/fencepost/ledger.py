@@ -177,24 +177,35 @@ def in_order(records: Iterable[tuple[int, bytes | None, bytes | None]], pipeline
     records = list(records)
     withdrawn = {key: offset for offset, key, value in records if value is None and not BATCH_KEY.fullmatch(key or b"")}
     batches: list[Batch] = []
-    histories: dict[bytes, tuple[Event, ...]] = {}
+    histories: dict[bytes | None, tuple[Event, ...]] = {}
     for offset, key, value in records:
         if offset <= withdrawn.get(key, -1):
             continue
         where = f"ledger {pipeline.ledger_topic}, offset {offset}"
-        batch = parse(value, where)
-        if batch.pipeline != pipeline.name or key != _key(batch):
-            raise LedgerUnreadable(f"{where}: not a record of this pipeline's. {FOREIGN}")
+        batch = own_batch(key, value, offset, pipeline)
         before = histories.get(key, ())
         if batch.history[: len(before)] != before:
             raise LedgerUnreadable(f"{where}: an older record of {batch.id} stands behind a newer one. {FOREIGN}")
         histories[key] = batch.history
-        if batch.lease is None:
-            if batch.state is not State.PLANNED:
-                raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
-            batch = batch.model_copy(update={"lease": offset})
         batches.append(batch)
     return batches
+
+
+def own_batch(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
+    """The batch of a record of this pipeline's, with its lease.
+
+    Raises:
+        LedgerUnreadable: the record is not this pipeline's, or is damaged.
+    """
+    where = f"ledger {pipeline.ledger_topic}, offset {offset}"
+    batch = parse(value, where)
+    if batch.pipeline != pipeline.name or key != _key(batch):
+        raise LedgerUnreadable(f"{where}: not a record of this pipeline's. {FOREIGN}")
+    if batch.lease is not None:
+        return batch
+    if batch.state is not State.PLANNED:
+        raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
+    return batch.model_copy(update={"lease": offset})
 
 
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")

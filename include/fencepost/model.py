@@ -226,6 +226,14 @@ class Batch(Frozen):
         """The batch's name."""
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
+    def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
+        """Where the batch's output lies: in each output partition, between its end at planning and after writing."""
+        starts = self.plan.output_ends
+        return tuple(
+            OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
+            for p, end in enumerate(written.output_ends)
+        )
+
     @property
     def known_lease(self) -> int:
         """The lease of a batch read from the ledger."""

@@ -17,7 +17,7 @@ from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, Topic
 from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
 
@@ -27,14 +27,17 @@ NEW_NAME = (
 )
 
 
-def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
+def plan_batch(
+    pipeline: Pipeline, interval: Interval, *, reprocess: bool = False, decision: Decision | None = None
+) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
     1. make the ledger and the output topic where they are missing;
     2. check what would make every write fail;
     3. decide and freeze in one coordinator transaction.
 
-    `reprocess` plans another revision of a finished interval: the same frozen input, new output.
+    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
+    asked for it, and why; it is stored with the new revision.
     """
     ledger = Ledger(pipeline)
     source = ledger.cluster.describe(pipeline.source.topic)
@@ -49,7 +52,7 @@ def plan_batch(pipeline: Pipeline, interval: Interval, *, reprocess: bool = Fals
         nonlocal changed
         if not view.batches:
             check_not_lost(ledger, source)
-        change = decide_plan(ledger, view, interval, source, output, reprocess)
+        change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
         return change
 
@@ -77,14 +80,20 @@ def check_not_lost(ledger: Ledger, source: Topic) -> None:
 
 
 def decide_plan(
-    ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic, reprocess: bool
+    ledger: Ledger,
+    view: View,
+    interval: Interval,
+    source: Topic,
+    output: Topic,
+    reprocess: bool,
+    decision: Decision | None = None,
 ) -> Change | None:
     """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
     if planning(view, interval, reprocess) is not None:
         return None
     note = "reprocess was asked for" if view.latest(interval) else ""
     plan = freeze(ledger, view, interval, source, output)
-    return Change(planned(view, interval, ledger.pipeline.name, plan, note))
+    return Change(planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
 
 def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) -> Batch:

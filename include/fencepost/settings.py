@@ -168,6 +168,8 @@ class Quality(Section):
     sample_rows: int = Field(default=20, ge=0, le=1_000)
     empty: Literal["pass", "reject"] = "pass"
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
+    # How long Airflow waits for a person's decision on a rejected batch; 0: nobody is asked.
+    ask_operator_minutes: float = Field(default=0, ge=0)
 
 
 class Pipeline(Section):

@@ -29,7 +29,7 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.state import State
-from fencepost.model import OffsetRange
+from fencepost.model import BATCH_HEADER, Batch, OffsetRange, Written
 from fencepost.settings import Pipeline
 
 if TYPE_CHECKING:
@@ -135,6 +135,24 @@ def read_ranges(
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
     return reader.option("includeHeaders", str(headers).lower()).load()
+
+
+def read_batch(spark: SparkSession, settings: Settings, batch: Batch, written: Written) -> DataFrame:
+    """The records with this batch's header between the output's ends at planning and at the end of writing.
+
+    Others may have written in between; a pipeline without the header has the range to itself. Columns: key, value
+    (binary), topic, partition, offset.
+    """
+    raw = read_ranges(
+        spark, settings, batch.plan.output_topic, batch.output_ranges(written), headers=batch.plan.batch_header
+    )
+    if batch.plan.batch_header:
+        own = F.exists(
+            F.coalesce("headers", F.array()),
+            lambda h: (h["key"] == BATCH_HEADER) & (h["value"] == F.lit(str(batch.id)).cast("binary")),
+        )
+        raw = raw.where(own)
+    return raw.select("key", "value", "topic", "partition", "offset")
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:

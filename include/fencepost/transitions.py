@@ -160,11 +160,16 @@ def revising(batch: Batch, found: Circumstances) -> str | None:
     return None
 
 
-def planned(view: View, interval: Interval, pipeline: str, plan: Plan, note: str) -> tuple[Batch, ...]:
+def planned(
+    view: View, interval: Interval, pipeline: str, plan: Plan, note: str, decision: Decision | None = None
+) -> tuple[Batch, ...]:
     """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays)."""
+    note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
-    fresh = Batch(pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan)
+    fresh = Batch(
+        pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
+    )
     fresh = moved(fresh, State.PLANNED, plan.planned_at, note)
     if latest is None or latest.state not in REPLACEABLE:
         return (fresh,)
@@ -228,7 +233,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     """
     batch = _known(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
-        return ()
+        return ()  # a run of a skipped interval has nothing to do either
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first."
@@ -242,7 +247,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
             "run the validate step again."
         )
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
-    records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision})]
+    records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
     for older in view.batches[interval]:
         if older.revision < batch.revision and older.state in PASSED:
             records.append(moved(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))

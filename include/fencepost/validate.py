@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.failures import spark_reads
 from fencepost.ledger import Change, Ledger
-from fencepost.local.state import State as LocalState
 from fencepost.model import (
-    BATCH_HEADER,
     Batch,
     Interval,
-    OffsetRange,
     Outcome,
     StepResult,
     Verdict,
-    Written,
     utc_now,
 )
 from fencepost.quality.checks import Evaluation
@@ -41,8 +34,9 @@ from fencepost.quality.gate import judge
 from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
+from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
-from fencepost.spark import read_ranges, rows_and_fingerprint
+from fencepost.spark import read_batch, rows_and_fingerprint
 from fencepost.transitions import PASSED, View, judged, judging
 from fencepost.write import check_topics
 
@@ -95,7 +89,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
     ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
-    raw = _own_records(spark, ledger, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
+    raw = read_batch(spark, ledger.settings, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
     with spark_reads(f"batch {batch.id}, validate"), unpersisted(raw):
         rows, fingerprint = rows_and_fingerprint(raw)  # 3
         promised = sum(r.fingerprint for r in written.receipts) % 2**64
@@ -119,26 +113,6 @@ def unpersisted(frame: DataFrame) -> Iterator[None]:
     finally:
         with suppress(Exception):
             frame.unpersist()
-
-
-def _own_records(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> DataFrame:
-    """The records with this batch's header between the output's ends at planning and at the end of writing.
-
-    Others may have written in between; a pipeline without the header has the range to itself.
-    """
-    starts = batch.plan.output_ends
-    ranges = [
-        OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
-        for p, end in enumerate(written.output_ends)
-    ]
-    raw = read_ranges(spark, ledger.settings, batch.plan.output_topic, ranges, headers=batch.plan.batch_header)
-    if batch.plan.batch_header:
-        own = F.exists(
-            F.coalesce("headers", F.array()),
-            lambda h: (h["key"] == BATCH_HEADER) & (h["value"] == F.lit(str(batch.id)).cast("binary")),
-        )
-        raw = raw.where(own)
-    return raw.select("key", "value", "topic", "partition", "offset")
 
 
 def _without_checks(suite: Suite, outcome: Outcome, reason: str) -> Evaluation:
@@ -199,12 +173,6 @@ def _conclude(
     if verdict.outcome is Outcome.UNDETERMINED:
         raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
     return _result(after, changed=True)
-
-
-def reports_folder() -> Path:
-    """`FENCEPOST_REPORTS`, or the folder for reports in the state folder."""
-    named = os.environ.get("FENCEPOST_REPORTS")
-    return Path(named) if named else LocalState.default().reports
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:

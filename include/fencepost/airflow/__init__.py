@@ -4,6 +4,7 @@ Files in `dags/` call `build_dags` and `refuse_broken_pipelines`; whoever sets A
 (or `python -m fencepost.airflow`) once its database exists.
 """
 
+from fencepost.airflow.assets import output_asset
 from fencepost.airflow.dag import build_dag, build_dags, refuse_broken_pipelines
 from fencepost.airflow.operators import AdvanceOperator, PlanOperator
 from fencepost.airflow.pools import SPARK_POOL, ensure_pools
@@ -17,5 +18,6 @@ __all__ = [
     "build_dag",
     "build_dags",
     "ensure_pools",
+    "output_asset",
     "refuse_broken_pipelines",
 ]

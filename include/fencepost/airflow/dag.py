@@ -9,16 +9,19 @@ raised by another.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Literal
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, get_parsing_context
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, get_parsing_context
 from airflow.sdk.exceptions import AirflowException
 
+from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
 from fencepost.airflow.operators import AdvanceOperator, PlanOperator
 from fencepost.airflow.pools import SPARK_POOL
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.errors import SettingsError
 from fencepost.settings import Pipeline, load_pipelines
 
+STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (
     "Write and judge intervals again that are published already: the same frozen input, a new revision of "
     "the output, which takes the old one's place when it is published. Off: a published interval is left "
@@ -66,7 +69,7 @@ def _build_all() -> tuple[dict[str, DAG], dict[str, Exception]]:
 
 
 def build_dag(pipeline: Pipeline) -> DAG:
-    """The DAG of one pipeline: plan >> write >> validate >> advance.
+    """The DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in `decision.py`.
 
     Runs are scheduled ones and backfills only: a manual run has no data interval, or takes another's. As many
     runs go on at once as there are lanes to write in; the pool bounds Spark jobs, those of backfills too.
@@ -97,8 +100,18 @@ def build_dag(pipeline: Pipeline) -> DAG:
         plan = PlanOperator(task_id="plan", pipeline=pipeline)
         write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline, pool=SPARK_POOL)
         validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
-        advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
-        plan >> write >> validate >> advance
+        asks = pipeline.quality.ask_operator_minutes > 0
+        rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
+        advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule)
+        if asks:
+            decide = DecideOperator(task_id=DECIDE, pipeline=pipeline)
+            again = [
+                AgainOperator(task_id=f"{step}_again", step=step, pipeline=pipeline, pool=SPARK_POOL) for step in STEPS
+            ]
+            plan >> write >> validate >> decide >> again[0] >> again[1] >> advance
+            decide >> advance
+        else:
+            plan >> write >> validate >> advance
     dag.validate()  # type: ignore[no-untyped-call]
     return dag
 
@@ -106,6 +119,9 @@ def build_dag(pipeline: Pipeline) -> DAG:
 def describe(pipeline: Pipeline) -> str:
     """What Airflow shows as the DAG's documentation."""
     folder = f"pipelines/{pipeline.folder.name}"
+    asks = ""
+    if pipeline.quality.ask_operator_minutes:
+        asks = "| `decide` | asks what is to become of a rejected batch, on its tab *Required actions* | too late: clear it |\n"
     return f"""\
 ### {pipeline.name}
 
@@ -123,7 +139,7 @@ backfill with *reprocess* writes it again.
 | `write` | transforms; writes in Kafka transactions | clear it: what is committed stays as it is |
 | `validate` | judges what was committed, in a report | rejected: mend `expectations.yaml` and clear \
 it, or mend the transform and clear `write` |
-| `advance` | publishes the batch and moves the offsets | clear it: done twice is done once |
+{asks}| `advance` | publishes the batch and moves the offsets | clear it: done twice is done once |
 
 Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. Consumers who want
 judged data only read up to the offsets of group `{pipeline.validated_group}`.

@@ -16,6 +16,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator, DagRunState, PokeRetur
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
+from fencepost.airflow.assets import announce, publications
 from fencepost.errors import NoFreeLane, Retriable, Terminal
 from fencepost.model import Interval, StepResult
 from fencepost.settings import Pipeline
@@ -108,18 +109,23 @@ class PlanOperator(BaseSensorOperator):
 
 
 class AdvanceOperator(BaseOperator):
-    """Publish the batch: the only task that moves offsets."""
+    """Publish the batch: the only task that moves offsets, and emits the asset event of the output topic."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        alias = publications(pipeline)
+        super().__init__(outlets=[alias], inlets=[alias], **kwargs)
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
-        """Publish, or find it done."""
+        """Publish, or find it done; and tell Airflow of it, once."""
         from fencepost.advance import advance_batch
 
+        interval = interval_of(context)
         with airflow_errors():
-            return report(self.log, advance_batch(self.pipeline, interval_of(context)))
+            result = advance_batch(self.pipeline, interval)
+        if announce(context, self.pipeline, interval, result):
+            self.log.info("asset event for batch %s", result.batch)
+        return report(self.log, result)
 
 
 def waits_for(context: Context) -> str | None:

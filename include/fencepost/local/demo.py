@@ -16,12 +16,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from fencepost.errors import Retriable
-from fencepost.local.airflow_api import AirflowApi, Json
+from fencepost.local.airflow_api import AirflowApi, Json, await_value
 from fencepost.local.commands import start_stack
 from fencepost.local.flights import load_flights
 from fencepost.local.nycflights import days_between
 
 PIPELINE = "nyc_flights"
+READER = "flight_delays_by_carrier"  # scheduled by what the pipeline publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 NEW_YORK = ZoneInfo("America/New_York")
 TIMEOUT = 1200.0  # seconds for the three runs
@@ -47,14 +48,31 @@ def demo() -> None:
         _show(api, runs, services)
 
 
+def _show_reader(api: AirflowApi, published: set[str]) -> None:
+    """What the second pipeline read of the batches that were published now; each of them once."""
+    found: list[Json] = []
+
+    def read() -> list[Json] | None:
+        runs = [r for r in api.dag_runs(READER) if r["state"] == "success"]
+        found[:] = [api.xcom(READER, run["dag_run_id"], "summarise") for run in runs]
+        return found if published <= {batch for one in found for batch in one["batches"]} else None
+
+    with out.status(f"waiting for {READER}"):
+        await_value(read, f"{READER} to read what was published", TIMEOUT)
+    batches = sum(len(one["batches"]) for one in found)
+    flights = sum(one["flights"] for one in found)
+    out.print(f"{READER}: {flights:,} flights of {batches} published batches, by asset events")
+
+
 def _loaded(day: date, flights: int, added: bool) -> None:
     out.print(f"  [green]✓[/] {day}  {flights} flights{'' if added else ', there already'}")
 
 
 def _run_days(api: AirflowApi) -> list[Json]:
     """A backfill of the three days; runs that exist are run again, and find their intervals published."""
-    api.await_dag(PIPELINE)
-    api.unpause(PIPELINE)
+    for dag in (PIPELINE, READER):  # the reader first hears of events once it is switched on
+        api.await_dag(dag)
+        api.unpause(dag)
     starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in DAYS]
     _finish_earlier(api)
     backfill = api.backfill(PIPELINE, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))
@@ -113,7 +131,7 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
     table = Table(title="nyc_flights", title_justify="left")
     for name in ("day", "rows in", "rows out", "verdict", "result"):
         table.add_column(name, justify="right" if name.startswith("rows") else "left")
-    failed, reports = [], []
+    failed, reports, published = [], [], set()
     for run in runs:
         day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
         if run["state"] != "success":
@@ -130,9 +148,13 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
             advance["message"],
         )
         reports.append(validate["details"]["report"])
+        if advance["changed"]:
+            published.add(advance["batch"])
     out.print(table)
     for report in reports:
         out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
+    if published:
+        _show_reader(api, published)
     ui = services["airflow"]
     out.print(
         f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",

@@ -1,0 +1,69 @@
+"""What publishing tells Airflow: an asset event of the output topic, once for each batch that was published.
+
+The event goes through an alias, because an asset named as an outlet would get an event from every green run, also from
+one that found its interval published long ago.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+from pydantic import JsonValue
+
+from fencepost.model import Interval, State, StepResult
+from fencepost.settings import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+CLOCKS = timedelta(minutes=10)  # how far the clocks of a worker and of Airflow's database may differ
+
+
+def output_asset(pipeline: str, topic: str) -> Asset:
+    """The validated output of a pipeline, for the `schedule` of a DAG that reads it."""
+    return Asset(name=f"{pipeline}: {topic}", uri=f"fencepost://{pipeline}/{topic}")
+
+
+def publications(pipeline: Pipeline) -> AssetAlias:
+    """The alias under which a pipeline's events are emitted, and looked for."""
+    return AssetAlias(f"fencepost {pipeline.name}")
+
+
+def announce(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult) -> bool:
+    """Emit the event of a batch that was just published; whether there was news.
+
+    `extra` holds pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end) and
+    rows: what `fencepost.read_validated` takes.
+    """
+    if not _is_news(context, pipeline, result):
+        return False
+    extra: dict[str, JsonValue] = {
+        "pipeline": pipeline.name,
+        "interval": {"start": interval.start.isoformat(), "end": interval.end.isoformat()},
+        "revision": result.revision,
+        "batch": result.batch,
+        "ranges": result.details["output"],
+        "rows": result.details["rows"],
+    }
+    context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.topic), extra)
+    return True
+
+
+def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
+    """Whether the batch was published on behalf of this run and nobody was told yet.
+
+    A batch found published may have been published by an attempt of this task that died before Airflow heard of it: then
+    its event is still missing. In a run that began with its interval published there is nothing to tell.
+    """
+    if result.state is not State.PUBLISHED:
+        return False
+    if result.changed:
+        return True
+    plan: Any = context["ti"].xcom_pull(task_ids="plan") or {}
+    if plan.get("state") in {State.PUBLISHED, None}:
+        return False
+    since = datetime.fromisoformat(str(result.details["published_at"])) - CLOCKS
+    told = context["inlet_events"][publications(pipeline)].after(since.isoformat())
+    return all(event.extra.get("batch") != result.batch for event in told if event.extra)

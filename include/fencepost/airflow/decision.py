@@ -1,0 +1,133 @@
+"""A person's decision on a rejected batch, asked for in Airflow's UI, for pipelines with `quality.ask_operator_minutes`.
+
+    plan → write → validate → decide ──────────────────────────────→ advance
+                                 └→ write_again → validate_again ──↗
+
+`decide` runs whatever became of validate. It asks only about a rejected batch; with nothing to decide it is a green no-op,
+and after any other failure it fails too, so that the run does. What was decided is in the ledger before the task is green:
+who, when, why.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from pydantic import JsonValue
+
+from fencepost.airflow.operators import airflow_errors, interval_of, report
+from fencepost.airflow.spark_operator import FencepostSparkOperator
+from fencepost.model import Batch, Decision, Outcome, State, StepResult
+from fencepost.settings import Pipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
+OPTIONS = [PUBLISH, WRITE_AGAIN, SKIP]
+DECIDE = "decide"
+LONGEST = 1000  # characters of a reason
+
+
+class DecideOperator(HITLOperator):
+    """Ask what is to become of a rejected batch, and do it."""
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        reason = Param(
+            "", type="string", minLength=1, maxLength=LONGEST, title="Reason", description="Stored in the ledger."
+        )
+        kwargs.pop("params", None)  # the DAG's, which Airflow passes on; the form asks for a reason and nothing else
+        super().__init__(
+            subject=f"A batch of {pipeline.name} was rejected",
+            options=OPTIONS,
+            params={"reason": reason},
+            response_timeout=timedelta(minutes=pipeline.quality.ask_operator_minutes),
+            execution_timeout=None,  # it would count the person's time
+            trigger_rule="all_done",
+            **kwargs,
+        )
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> dict[str, JsonValue]:
+        """Ask, where there is something to decide; the answer comes to `execute_complete`."""
+        from fencepost.ledger import Ledger
+
+        with airflow_errors():
+            batch = Ledger(self.pipeline).read().latest(interval_of(context))
+        if batch is not None and not _is_open(batch):
+            return {"choice": None}
+        if batch is None or batch.state is not State.REJECTED or batch.verdict is None:
+            state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
+            raise AirflowFailException(
+                f"{state}, so there is nothing to decide. Mend the task that failed and clear it."
+            )
+        self.body = _body(batch)
+        self.log.info("asking about batch %s for %s", batch.id, self.response_timeout)
+        super().execute(context)
+        raise AssertionError("the operator waits for its answer elsewhere")
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, JsonValue]:
+        """Do what was chosen, with the reason, in the name of who answered."""
+        answer = super().execute_complete(context, event)
+        (choice,) = answer["chosen_options"]
+        user = answer["responded_by_user"] or {}
+        decision = Decision(
+            action=choice,
+            by=str(user.get("name") or user.get("id") or "unknown"),
+            reason=str(answer["params_input"].get("reason", "")).strip() or "none given",
+            decided_at=answer["responded_at"],
+        )
+        with airflow_errors():
+            done = report(self.log, self._do(context, choice, decision))
+        return {**done, "choice": choice}
+
+    def _do(self, context: Context, choice: str, decision: Decision) -> StepResult:
+        from fencepost.advance import advance_batch, skip_batch
+        from fencepost.plan import plan_batch
+
+        interval = interval_of(context)
+        if choice == PUBLISH:
+            return advance_batch(self.pipeline, interval, decision)
+        if choice == SKIP:
+            return skip_batch(self.pipeline, interval, decision)
+        return plan_batch(self.pipeline, interval, reprocess=True, decision=decision)
+
+
+class AgainOperator(FencepostSparkOperator):
+    """A step once more, where that was decided; else skipped."""
+
+    def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(step=step, pipeline=pipeline, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
+        """Run the step for the revision that the decision planned."""
+        decided: Any = context["ti"].xcom_pull(task_ids=DECIDE) or {}
+        if decided.get("choice") != WRITE_AGAIN:
+            raise AirflowSkipException("nobody asked for the interval to be written again")
+        return super().execute(context)
+
+
+def _is_open(batch: Batch) -> bool:
+    """Whether the batch still needs somebody: it is neither through nor on its way with a passed verdict."""
+    if batch.state in {State.PUBLISHED, State.SKIPPED}:
+        return False
+    passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
+    return not (batch.state is State.WRITTEN and passed)
+
+
+def _body(batch: Batch) -> str:
+    """What is known, as Markdown; texts that came from data stand in a block, where nothing in them counts."""
+    verdict = batch.verdict
+    assert verdict is not None
+    said = "\n".join(f"    {line}" for line in verdict.reason.splitlines())
+    return (
+        f"Batch `{batch.id}`: {len(verdict.failed_critical)} critical expectations failed, "
+        f"{verdict.unexpected_rows:,} unexpected rows.\n\n{said}\n\n"
+        f"Its report is on this task's tab *Report*.\n\n"
+        f"- *{PUBLISH}*: consumers of validated data get it as it is.\n"
+        f"- *{WRITE_AGAIN}*: the same input, a new revision, judged again: for a transform that was mended.\n"
+        f"- *{SKIP}*: the frontier passes the interval, and nobody gets its output.\n"
+    )

@@ -1,0 +1,208 @@
+"""The pages' web application: routes and what guards them. Airflow mounts it at /fencepost.
+
+Invariants: every page but the style sheet and the script asks Airflow who is there and what they may read; what a
+request names is looked up among pipelines and batches and never becomes a path; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.responses import FileResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from fencepost.errors import FencepostError, KafkaUnavailable
+from fencepost.model import Batch, State, utc_now
+from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
+from fencepost.pages.content import Card, card_of
+from fencepost.pages.lag import lag_now
+from fencepost.pages.ledgers import Ledgers
+from fencepost.pages.listing import PAGE_SIZES, TRENDS, Wish, cut, page_of
+from fencepost.pages.pipelines import Pipelines
+from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
+from fencepost.pages.reports import ReportMissing, report_file
+from fencepost.pages.runs import interval_of_run, runs_of
+from fencepost.pages.snapshot import Snapshot
+from fencepost.pages.words import advice
+from fencepost.settings import Pipeline
+
+CARDS = 10  # pipelines on one page of the overview
+AT_ONCE = 4  # pipelines whose ledgers are looked at side by side
+
+app = FastAPI(title="Fencepost", openapi_url=None)
+pipelines, ledgers = Pipelines(), Ledgers()
+
+
+@app.get("/")
+def overview(
+    request: Request, readable: Readable, last: int = TRENDS[0], number: Annotated[int, Query(alias="page")] = 1
+) -> Response:
+    """Data quality: all pipelines whose DAG the user may read."""
+    good, broken = pipelines.load()
+    shown = cut([p for name, p in good.items() if name in readable], number, CARDS)
+    length = last if last in TRENDS else TRENDS[0]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        cards = list(pool.map(lambda pipeline: _card(pipeline, length), shown.items))
+    away = bool(cards) and all(isinstance(card.failure, KafkaUnavailable) for card in cards)
+    return page(
+        request,
+        "overview",
+        503 if away else 200,
+        cards=cards,
+        shown=shown,
+        length=length,
+        lengths=TRENDS,
+        broken=len(broken),
+    )
+
+
+@app.get("/pipelines/{dag_id}", dependencies=[MayReadDag])
+def batches(
+    request: Request,
+    dag_id: str,
+    state: str = "",
+    sort: str = "interval",
+    order: str = "desc",
+    size: int = 50,
+    number: Annotated[int, Query(alias="page")] = 1,
+    last: int = TRENDS[0],
+) -> Response:
+    """The intervals of one pipeline."""
+    pipeline = _pipeline(dag_id)
+    snapshot = ledgers.snapshot(pipeline)
+    wish = Wish.of(state, sort, order, size, number)
+    rows = page_of(snapshot, wish)
+    return page(
+        request,
+        "batches",
+        card=_card(pipeline, last if last in TRENDS else TRENDS[0], snapshot),
+        pipeline=pipeline,
+        snapshot=snapshot,
+        wish=wish,
+        rows=rows,
+        runs=runs_of(dag_id, [row.interval for row in rows.items]),
+        states=list(State),
+        sizes=PAGE_SIZES,
+        advice=advice(snapshot.hole) if snapshot.hole else "",
+    )
+
+
+@app.get("/pipelines/{dag_id}/{interval}", dependencies=[MayReadDag])
+def batch(request: Request, dag_id: str, interval: str) -> Response:
+    """Everything the ledger knows of one interval."""
+    pipeline = _pipeline(dag_id)
+    row = ledgers.snapshot(pipeline).by_key.get(interval)
+    if row is None:
+        raise HTTPException(404, "This interval was never planned.")
+    run = runs_of(dag_id, [row.interval]).get(row.interval.start)
+    return page(
+        request, "batch", pipeline=pipeline, row=row, run=run, advice=advice(row.batch) if row.holds_back else ""
+    )
+
+
+@app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
+def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
+    """The report of one revision, with a way back."""
+    return _report_page(request, _pipeline(dag_id), _batch(dag_id, interval, revision))
+
+
+@app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
+def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
+    """The report itself: one file that needs nothing else, shut in by its headers."""
+    return report_document(report_file(_batch(dag_id, interval, revision), ".html"), theme)
+
+
+@app.get("/pipelines/{dag_id}/{interval}/{revision}/report.json", dependencies=[MayReadLogs])
+def report_json(dag_id: str, interval: str, revision: int) -> Response:
+    """The same content for programs."""
+    found = _batch(dag_id, interval, revision)
+    name = f"{dag_id}-{interval}-{revision}.json"
+    return FileResponse(
+        report_file(found, ".json"), filename=name, media_type="application/json", headers=REPORT_HEADERS
+    )
+
+
+@app.get("/runs/{dag_id}/{run_id:path}", dependencies=[MayReadRuns, MayReadLogs])
+def run_report(request: Request, dag_id: str, run_id: str) -> Response:
+    """The report of a DAG run's interval; its tasks' is the same."""
+    pipeline = _pipeline(dag_id)
+    interval = interval_of_run(dag_id, run_id)
+    if interval is None:
+        raise HTTPException(404, "There is no such run, or it has no data interval, so it is for no batch.")
+    found = ledgers.snapshot(pipeline).find(str(interval))
+    if found is None:
+        raise HTTPException(404, "This run's interval has not been planned yet: its plan task does that.")
+    return _report_page(request, pipeline, found)
+
+
+@app.get("/static/{name}")
+def static(name: str) -> Response:
+    """The style sheet and the script, which hold nothing of anybody's; all other names are unknown."""
+    return asset(name)
+
+
+def _report_page(request: Request, pipeline: Pipeline, found: Batch) -> Response:
+    try:
+        report_file(found, ".html")
+        missing = ""
+    except ReportMissing as error:
+        missing = str(error)
+    run = runs_of(pipeline.name, [found.interval]).get(found.interval.start)
+    return page(request, "report", pipeline=pipeline, batch=found, run=run, missing=missing)
+
+
+def _card(pipeline: Pipeline, length: int, snapshot: Snapshot | None = None) -> Card:
+    try:
+        snapshot = snapshot or ledgers.snapshot(pipeline)
+        ends = ledgers.source_ends(pipeline)
+    except FencepostError as error:
+        return Card(pipeline, None, error)
+    lag = None if ends is None else lag_now(snapshot, pipeline.schedule, ends, utc_now())
+    return card_of(pipeline, snapshot, lag, length)
+
+
+def _pipeline(dag_id: str) -> Pipeline:
+    found = pipelines.load()[0].get(dag_id)
+    if found is None:
+        raise HTTPException(404, "This DAG is not a Fencepost pipeline, or its folder cannot be read.")
+    return found
+
+
+def _batch(dag_id: str, interval: str, revision: int) -> Batch:
+    found = ledgers.snapshot(_pipeline(dag_id)).find(interval, revision)
+    if found is None:
+        raise HTTPException(404, "The ledger knows no such batch.")
+    return found
+
+
+@app.exception_handler(StarletteHTTPException)
+def refuse(request: Request, error: StarletteHTTPException) -> Response:
+    """Airflow's status as it is, on a page that looks like the others."""
+    titles = {401: "Please log in", 403: "Not allowed", 404: "Nothing here"}
+    return page(
+        request,
+        "message",
+        error.status_code,
+        title=titles.get(error.status_code, "Error"),
+        text=str(error.detail),
+        retry=False,
+    )
+
+
+@app.exception_handler(ReportMissing)
+def no_report(request: Request, error: ReportMissing) -> Response:
+    """A report that is not where it could be shown from."""
+    return page(request, "message", 404, title="No report", text=str(error), retry=False)
+
+
+@app.exception_handler(FencepostError)
+def away(request: Request, error: FencepostError) -> Response:
+    """Kafka is away, refuses us, or holds a ledger that cannot be read: the error says what to do."""
+    absent = isinstance(error, KafkaUnavailable)
+    title = "Kafka does not answer" if absent else "The ledger cannot be read"
+    response = page(request, "message", 503 if absent else 500, title=title, text=str(error), retry=True)
+    if absent:
+        response.headers["Retry-After"] = "5"
+    return response

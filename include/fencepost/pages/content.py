@@ -1,0 +1,99 @@
+"""What stands on each page, worked out from snapshots; templates only lay it out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from fencepost.errors import FencepostError
+from fencepost.pages import charts
+from fencepost.pages.charts import Chart, Series
+from fencepost.pages.snapshot import Row, Snapshot
+from fencepost.pages.trend import Lag, Point, trend
+from fencepost.pages.words import duration, percent, short_number, tip, verdict_style
+from fencepost.settings import Pipeline
+
+
+@dataclass(frozen=True)
+class Card:
+    """One pipeline on the overview. Either `snapshot` or `failure` is there."""
+
+    pipeline: Pipeline
+    snapshot: Snapshot | None
+    failure: FencepostError | None = None
+    lag: Lag | None = None
+    last: Row | None = None  # the newest judged interval
+    verdicts: Markup | None = None
+    charts: tuple[Chart, ...] = ()
+    shown: int = 0  # batches in the trend
+    good: int = 0  # of those judged among them, how many passed
+    judged: int = 0
+
+
+def card_of(pipeline: Pipeline, snapshot: Snapshot, lag: Lag | None, length: int) -> Card:
+    """A pipeline's last verdict and its trend over `length` batches."""
+    points = trend(snapshot, length)
+    outcomes = [p.row.batch.verdict.outcome for p in points if p.row.batch.verdict is not None]
+    return Card(
+        pipeline=pipeline,
+        snapshot=snapshot,
+        lag=lag,
+        last=next((r for r in reversed(snapshot.rows) if r.batch.verdict is not None), None),
+        verdicts=charts.strip([(verdict_style(p.row.batch), tip(p.row)) for p in points]),
+        charts=charts_of(points),
+        shown=len(points),
+        good=sum(o == "passed" for o in outcomes),
+        judged=len(outcomes),
+    )
+
+
+def charts_of(points: Sequence[Point]) -> tuple[Chart, ...]:
+    """The measures of a trend: quality, volume, time."""
+    labels = [f"{p.row.interval.start:%Y-%m-%d %H:%M}" for p in points]
+    rows = [p.row for p in points]
+    written = [r.batch.written for r in rows]
+    verdicts = [r.batch.verdict for r in rows]
+    lags = [p.lag for p in points]
+    return (
+        charts.line(
+            "Expectations that held", [Series("held", "good", [r.pass_rate for r in rows])], labels, percent, 100
+        ),
+        charts.bars(
+            "Unexpected rows",
+            [Series("unexpected", "bad", [v.unexpected_rows if v else None for v in verdicts])],
+            labels,
+            short_number,
+        ),
+        charts.line(
+            "Rows in / out",
+            [
+                Series("in", "in", [w.rows_in if w else None for w in written]),
+                Series("out", "out", [w.rows if w else None for w in written]),
+            ],
+            labels,
+            short_number,
+        ),
+        charts.bars(
+            "Write / validate",
+            [
+                Series("write", "in", [w.seconds if w else None for w in written]),
+                Series("validate", "out", [v.seconds if v else None for v in verdicts]),
+            ],
+            labels,
+            duration,
+        ),
+        charts.bars(
+            "Frontier lag in records",
+            [Series("records", "lag", [lag.records if lag else None for lag in lags])],
+            labels,
+            short_number,
+        ),
+        charts.bars(
+            "Frontier lag in time",
+            [Series("time", "lag", [lag.seconds if lag else None for lag in lags])],
+            labels,
+            duration,
+        ),
+    )

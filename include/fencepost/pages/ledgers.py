@@ -1,0 +1,109 @@
+"""Snapshots of all ledgers, kept between requests; a request costs what is new in Kafka since the last one.
+
+Invariant: no page waits for an absent Kafka longer than a few seconds. A cluster that did not answer is not asked again
+for a moment, by whichever pipeline, so that pages say at once what is wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, NeedsOperator
+from fencepost.follow import LedgerFollower, without_collector
+from fencepost.kafka import Cluster, Settings, settings_of
+from fencepost.pages.snapshot import Snapshot, take
+from fencepost.settings import Pipeline
+
+TIMEOUT = 4.0  # seconds for one answer of Kafka's; a page is not worth more
+PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Shared:
+    """One cluster as all pipelines with the same settings use it."""
+
+    cluster: Cluster | None = None
+    failure: FencepostError | None = None
+    failed_at: float = 0.0
+
+
+@dataclass
+class _Kept:
+    """One pipeline's ledger."""
+
+    follower: LedgerFollower
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    position: tuple[str, int] | None = None
+    snapshot: Snapshot | None = None
+
+
+class Ledgers:
+    """One per process. Safe to use from many threads."""
+
+    def __init__(self, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, frozenset[tuple[str, str]]], _Kept] = {}
+        self._shared: dict[frozenset[tuple[str, str]], _Shared] = {}
+
+    def snapshot(self, pipeline: Pipeline) -> Snapshot:
+        """The pipeline's ledger as of now.
+
+        Raises:
+            FencepostError: Kafka is away or refuses us, or the ledger cannot be read; says what to do.
+        """
+        settings = settings_of(pipeline)
+        identity = frozenset(settings.values.items())
+        with self._lock:
+            kept = self._kept.setdefault(
+                (pipeline.name, identity), _Kept(LedgerFollower(pipeline, settings, self._timeout))
+            )
+        with kept.lock:
+            position, batches = self._asking(identity, settings, kept.follower.look)
+            if kept.snapshot is None or position != kept.position:
+                with without_collector():
+                    kept.position, kept.snapshot = position, take(pipeline.name, batches)
+            return kept.snapshot
+
+    def source_ends(self, pipeline: Pipeline) -> list[int] | None:
+        """The high watermark of every partition of the source; None where there is no such topic.
+
+        Raises:
+            FencepostError: as `snapshot`.
+        """
+        settings = settings_of(pipeline)
+
+        def ask(cluster: Cluster) -> list[int] | None:
+            try:
+                return cluster.high_watermarks(cluster.describe(pipeline.source.topic))
+            except AccessDenied:
+                raise
+            except NeedsOperator:
+                return None
+
+        return self._asking(frozenset(settings.values.items()), settings, ask)
+
+    def _asking(self, identity: frozenset[tuple[str, str]], settings: Settings, ask: Callable[[Cluster], T]) -> T:
+        """What the cluster answers, or the failure it gave a moment ago."""
+        with self._lock:
+            shared = self._shared.setdefault(identity, _Shared())
+            if shared.failure is not None and time.monotonic() - shared.failed_at < PAUSE:
+                raise shared.failure
+            if shared.cluster is None:
+                shared.cluster = Cluster(settings, self._timeout)
+            cluster = shared.cluster
+        try:
+            answer = ask(cluster)
+        except (KafkaUnavailable, AccessDenied) as error:
+            with self._lock:
+                # A client remembers that it was refused: the next attempt is a new one's.
+                shared.cluster, shared.failure, shared.failed_at = None, error, time.monotonic()
+            raise
+        shared.failure = None
+        return answer

@@ -1,0 +1,98 @@
+"""Which rows a page shows: filtered by state, sorted, cut. All that a request may say is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Generic, TypeVar
+
+from fencepost.model import State
+from fencepost.pages.snapshot import Row, Snapshot
+
+PAGE_SIZES = (25, 50, 100)
+TRENDS = (30, 90, 365)  # batches in a trend
+
+T = TypeVar("T")
+
+# What a column is sorted by; a missing value comes last in either direction.
+SORTS: dict[str, Callable[[Row], Any]] = {
+    "interval": lambda row: row.interval.start,
+    "revision": lambda row: row.batch.revision,
+    "rows_in": lambda row: row.batch.written.rows_in if row.batch.written else None,
+    "rows": lambda row: row.batch.written.rows if row.batch.written else None,
+    "unexpected": lambda row: row.batch.verdict.unexpected_rows if row.batch.verdict else None,
+    "seconds": lambda row: row.seconds,
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a request asked for, made sound: anything unknown falls back to the default."""
+
+    state: State | None = None
+    sort: str = "interval"
+    descending: bool = True
+    size: int = 50
+    page: int = 1
+
+    @classmethod
+    def of(cls, state: str, sort: str, order: str, size: int, page: int) -> Wish:
+        """The wish of a query string."""
+        return cls(
+            state=State(state) if state in set(State) else None,
+            sort=sort if sort in SORTS else "interval",
+            descending=order != "asc",
+            size=size if size in PAGE_SIZES else 50,
+            page=max(page, 1),
+        )
+
+    def query(self, **changes: Any) -> str:
+        """The query string of this wish with changes; a change of anything else begins at page 1 again."""
+        asked = {
+            "state": self.state or "",
+            "sort": self.sort,
+            "order": "desc" if self.descending else "asc",
+            "size": self.size,
+            "page": self.page if not changes else 1,
+            **changes,
+        }
+        default = {"state": "", "sort": "interval", "order": "desc", "size": 50, "page": 1}
+        return "?" + "&".join(f"{k}={v}" for k, v in asked.items() if v != default[k])
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """One page of many; `number` counts from 1."""
+
+    items: Sequence[T]
+    number: int
+    pages: int
+    total: int
+    first: int  # number of the first item, counted from 1
+
+    @property
+    def last(self) -> int:
+        """Number of the last item."""
+        return self.first + len(self.items) - 1
+
+
+def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
+    """That page; the last one where there are fewer."""
+    pages = max(1, ceil(len(items) / size))
+    number = min(max(page, 1), pages)
+    begin = (number - 1) * size
+    return Page(items[begin : begin + size], number, pages, len(items), begin + 1)
+
+
+def page_of(snapshot: Snapshot, wish: Wish) -> Page[Row]:
+    """The rows a wish is for."""
+    rows = [r for r in snapshot.rows if wish.state is None or r.batch.state is wish.state]
+    if wish.sort == "interval":  # they are in this order already
+        rows = rows[::-1] if wish.descending else rows
+    else:
+        value = SORTS[wish.sort]
+        known = [r for r in rows if value(r) is not None]
+        known.sort(key=value, reverse=wish.descending)
+        rows = known + [r for r in rows if value(r) is None]
+    return cut(rows, wish.page, wish.size)

@@ -1,0 +1,96 @@
+"""Templates to responses: everything from data is escaped, and the headers let nothing foreign load or run."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fastapi import HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fencepost.pages import words
+from fencepost.quality.report_html import visible
+
+# Scripts and styles are our own two files; a text that came through unescaped could still run nothing.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; frame-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+# A report has its styles inside and no script at all; `sandbox` takes its origin away too, and with it the UI's cookie.
+REPORT_HEADERS = {
+    **PAGE_HEADERS,
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'; sandbox",
+}
+DARK = "@media (prefers-color-scheme: dark)"  # as the report's template says it
+THEMES = {"dark": "@media all", "light": "@media not all"}
+ASSETS = {
+    "pages.css": "text/css",
+    "pages.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "icon-dark.svg": "image/svg+xml",
+}
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """A template as a response. `root` is where this application is mounted, `ui` where Airflow's UI begins."""
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    ui = root.rpartition("/")[0]
+    text = _environment().get_template(f"{template}.html.j2").render(root=root, ui=ui, version=_version(), **values)
+    return HTMLResponse(text, status, PAGE_HEADERS)
+
+
+def report_document(file: Path, theme: str = "") -> Response:
+    """A report as it lies there. It runs no script, so the UI's theme takes the place of the system's here."""
+    text = file.read_text(encoding="utf-8")
+    if theme in THEMES:
+        text = text.replace(DARK, THEMES[theme], 1)  # the first one is in its style sheet, before anything from data
+    return HTMLResponse(text, headers=REPORT_HEADERS)
+
+
+def asset(name: str) -> Response:
+    """One of our static files. 404 for any other name."""
+    if name not in ASSETS:
+        raise HTTPException(404, "No such file.")
+    # Its address holds its version, so a browser may keep it.
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    return Response(_asset(name), media_type=ASSETS[name], headers=headers)
+
+
+@functools.cache
+def _asset(name: str) -> bytes:
+    return resources.files("fencepost.pages").joinpath("static", name).read_bytes()
+
+
+@functools.cache
+def _version() -> str:
+    return hashlib.sha256(b"".join(_asset(name) for name in ASSETS)).hexdigest()[:12]
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fencepost.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "visible": visible,  # characters that reorder or hide others are shown by their number
+        "number": words.number,
+        "short": words.short_number,
+        "duration": words.duration,
+        "moment": words.moment,
+        "span": lambda interval: words.span(interval.start, interval.end),
+        "verdict_style": words.verdict_style,
+        "verdict_words": words.verdict_words,
+    }
+    return environment

@@ -1,0 +1,69 @@
+"""How a pipeline has been doing: a point for each of its last batches. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+
+from fencepost.pages.snapshot import Row, Snapshot
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the frontier is behind: source offsets, and seconds between the ends of two intervals."""
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """One batch of a trend. `lag` is the frontier's behind the newest planned interval when the batch was settled."""
+
+    row: Row
+    lag: Lag | None
+
+
+def trend(snapshot: Snapshot, length: int) -> list[Point]:
+    """The last `length` intervals, in order of time."""
+    begin = max(len(snapshot.rows) - length, 0)
+    run = snapshot.rows[snapshot.first :]
+    lags = lags_of(run, max(begin - snapshot.first, 0))
+    before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # planned later, further back: no lag of theirs
+    return [Point(row, lag) for row, lag in zip(snapshot.rows[begin:], [*before, *lags], strict=True)]
+
+
+def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
+    """For each interval of the run from position `begin` on, the lag at the moment it was settled.
+
+    An interval is settled when it first passes, or else at the last thing that happened to it. At that moment the
+    frontier stood before the first interval that had not passed yet, and the newest planned one was the last whose plan
+    was frozen by then: a hole shows as a lag that grows until somebody closes it.
+    """
+    if not run:
+        return []
+    ends = list(accumulate(row.offsets for row in run))
+    passing = list(accumulate((_passes(row) for row in run), max))  # when the frontier went past each
+    by_plan = sorted((row.revisions[0].plan.planned_at, position) for position, row in enumerate(run))
+    planned = [moment for moment, _ in by_plan]
+    newest = list(accumulate((position for _, position in by_plan), max))
+    lags = []
+    for row in run[begin:]:
+        moment = row.passed_at or row.newest.history[-1].at
+        last = newest[max(bisect_right(planned, moment) - 1, 0)]
+        behind = min(bisect_right(passing, moment), last + 1)
+        reached = run[behind - 1].interval.end if behind else run[0].interval.start
+        records = ends[last] - (ends[behind - 1] if behind else 0)
+        lags.append(Lag(records, (run[last].interval.end - reached).total_seconds()))
+    return lags
+
+
+def _passes(row: Row) -> datetime:
+    if row.passed_at is None and row.batch.plan.is_empty:
+        return datetime.min.replace(tzinfo=UTC)  # it holds nothing back
+    return row.passed_at or NEVER

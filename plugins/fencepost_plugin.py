@@ -1,0 +1,34 @@
+"""Fencepost's pages and links inside Airflow's UI; what they show is made in `fencepost.pages`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlparse
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+
+from fencepost.pages import LazyApp
+
+MOUNT = "/fencepost"
+# Where the UI lives below a path of its host, its pages do too.
+BASE = urlparse(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + MOUNT
+
+
+def _view(name: str, destination: str, route: str, path: str) -> dict[str, Any]:
+    """A place of the UI that shows one of the pages; the UI puts ids in for {DAG_ID} and the others."""
+    icons = {"icon": f"{BASE}/static/icon.svg", "icon_dark_mode": f"{BASE}/static/icon-dark.svg"}
+    return {"name": name, "destination": destination, "url_route": route, "href": f"{BASE}{path}", **icons}
+
+
+class FencepostPlugin(AirflowPlugin):
+    """The pages as an application of the API server, and the places of the UI that show them."""
+
+    name = "fencepost"
+    fastapi_apps: ClassVar[list[Any]] = [{"app": LazyApp(), "url_prefix": MOUNT, "name": "Fencepost"}]
+    external_views: ClassVar[list[Any]] = [
+        _view("Data quality", "nav", "data-quality", "/") | {"nav_top_level": True},
+        _view("Batches", "dag", "batches", "/pipelines/{DAG_ID}"),
+        _view("Report", "dag_run", "run-report", "/runs/{DAG_ID}/{RUN_ID}"),
+        _view("Report", "task_instance", "task-report", "/runs/{DAG_ID}/{RUN_ID}?task={TASK_ID}"),
+    ]

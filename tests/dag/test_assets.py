@@ -1,0 +1,108 @@
+"""An asset event is emitted for a batch that was published, once, and for nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost.airflow import AdvanceOperator, build_dag, output_asset
+from fencepost.model import Interval, State, StepResult
+from fencepost.settings import Pipeline
+
+from .conftest import ContextOf
+
+DETAILS: dict[str, Any] = {
+    "rows": 842,
+    "output": {"0": [3, 9], "2": [0, 4]},
+    "published_at": "2013-03-02T06:00:00+00:00",
+}
+
+
+class Events:
+    """What one run tells Airflow, and what Airflow was told before."""
+
+    def __init__(self, told: tuple[str, ...] = ()) -> None:
+        self.added: list[tuple[Any, dict[str, Any]]] = []
+        self.told = [SimpleNamespace(extra={"batch": batch}) for batch in told]
+        self.since = ""
+
+    def add(self, asset: Any, extra: dict[str, Any]) -> None:
+        self.added.append((asset, extra))
+
+    def after(self, moment: str) -> Any:
+        self.since = moment
+        return self.told
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    pipeline: Pipeline,
+    context: dict[str, Any],
+    result: StepResult,
+    events: Events,
+    plan: str = "planned",
+) -> list[dict[str, Any]]:
+    monkeypatch.setattr("fencepost.advance.advance_batch", lambda *_: result)
+    context["ti"].xcom_pull = lambda task_ids: {"state": plan}
+    context |= {"outlet_events": defaultdict(lambda: events), "inlet_events": defaultdict(lambda: events)}
+    AdvanceOperator(task_id="advance", pipeline=pipeline).execute(context)  # type: ignore[arg-type]
+    assert all(asset == output_asset("counted", "out") for asset, _ in events.added)
+    return [extra for _, extra in events.added]
+
+
+@pytest.fixture
+def published(result: StepResult) -> StepResult:
+    return result.model_copy(update={"state": State.PUBLISHED, "details": DETAILS})
+
+
+def test_publishing_tells_pipeline_interval_revision_ranges_and_rows(
+    monkeypatch: pytest.MonkeyPatch,
+    pipeline: Pipeline,
+    context_of: ContextOf,
+    published: StepResult,
+    interval: Interval,
+) -> None:
+    (extra,) = run(monkeypatch, pipeline, context_of(), published, Events())
+    assert extra == {
+        "pipeline": "counted",
+        "interval": {"start": "2013-03-01T05:00:00+00:00", "end": "2013-03-02T05:00:00+00:00"},
+        "revision": 1,
+        "batch": f"counted/{interval}/1",
+        "ranges": {"0": [3, 9], "2": [0, 4]},
+        "rows": 842,
+    }
+
+
+def test_a_run_that_found_its_interval_published_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
+) -> None:
+    unchanged = published.model_copy(update={"changed": False})
+    assert run(monkeypatch, pipeline, context_of(), unchanged, Events(), plan="published") == []
+
+
+def test_an_attempt_that_died_after_its_commit_is_told_of_by_the_next_and_only_once(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
+) -> None:
+    unchanged = published.model_copy(update={"changed": False})
+    events = Events(told=("counted/another/1",))
+    assert len(run(monkeypatch, pipeline, context_of(), unchanged, events)) == 1
+    assert events.since == "2013-03-02T05:50:00+00:00"
+    assert run(monkeypatch, pipeline, context_of(), unchanged, Events(told=(published.batch,))) == []
+
+
+def test_what_is_not_published_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
+) -> None:
+    for state in set(State) - {State.PUBLISHED}:
+        other = published.model_copy(update={"state": state})
+        assert run(monkeypatch, pipeline, context_of(), other, Events()) == []
+
+
+def test_no_task_names_the_asset_itself_as_its_outlet_or_every_green_run_would_emit_an_event(
+    pipeline: Pipeline,
+) -> None:
+    outlets = {type(outlet).__name__ for task in build_dag(pipeline).tasks for outlet in task.outlets}
+    assert outlets == {"AssetAlias"}

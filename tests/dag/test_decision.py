@@ -1,0 +1,201 @@
+"""A person is asked about a rejected batch and nothing else, and the answer is in the ledger with who, when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
+
+from fencepost.airflow import build_dag
+from fencepost.airflow.decision import AgainOperator, DecideOperator
+from fencepost.errors import KafkaUnavailable
+from fencepost.model import Batch, Decision, Outcome, State, StepResult, Verdict
+from fencepost.settings import Pipeline
+from fencepost.transitions import View, planned, published
+from unit.quality.reports import batch as made
+
+from .conftest import PIPELINE_YAML, ContextOf
+
+ASKS = PIPELINE_YAML + "quality: {ask_operator_minutes: 90}\n"
+REASON = "# 1 of 4\n<script>"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def judged(state: State, outcome: Outcome | None) -> Batch:
+    verdict = outcome and Verdict(
+        outcome=outcome,
+        reason="# 1 of 4\n<script>",
+        number=1,
+        expectations=4,
+        suite_digest="d",
+        report="r",
+        seconds=1,
+        judged_at=NOON,
+    )
+    return made().model_copy(update={"state": state, "verdict": verdict})
+
+
+@pytest.fixture
+def asking(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
+    return make_pipeline(settings=ASKS)
+
+
+@pytest.fixture
+def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch) -> Callable[[Batch | None], Any]:
+    """The task's first half, on a ledger with that batch."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **k: asked.append(k))
+
+    def run(batch: Batch | None) -> Any:
+        monkeypatch.setattr("fencepost.ledger.Ledger.__init__", lambda self, pipeline: None)
+        view = View({batch.interval: (batch,)} if batch else {})
+        monkeypatch.setattr("fencepost.ledger.Ledger.read", lambda self: view)
+        context = context_of()
+        if batch is not None:
+            context |= {"data_interval_start": batch.interval.start, "data_interval_end": batch.interval.end}
+        context["task_instance"] = type("TI", (), {"id": "x"})
+        operator = DecideOperator(task_id="decide", pipeline=asking)
+        try:
+            return operator.execute(context)  # type: ignore[arg-type]
+        except TaskAwaitingInput as waiting:
+            return waiting, asked[0]
+
+    return run
+
+
+def test_nobody_is_asked_unless_the_pipeline_says_so(pipeline: Pipeline) -> None:
+    assert "decide" not in build_dag(pipeline).task_ids
+
+
+def test_with_the_setting_the_run_goes_on_through_the_decision(asking: Pipeline) -> None:
+    dag = build_dag(asking)
+    assert {t.task_id: t.downstream_task_ids for t in dag.tasks} == {
+        "plan": {"write"},
+        "write": {"validate"},
+        "validate": {"decide"},
+        "decide": {"write_again", "advance"},
+        "write_again": {"validate_again"},
+        "validate_again": {"advance"},
+        "advance": set(),
+    }
+    assert dag.get_task("decide").trigger_rule == "all_done"
+    assert dag.get_task("advance").trigger_rule == "none_failed_min_one_success"
+    assert dag.get_task("decide").execution_timeout is None
+    assert list(dag.get_task("decide").params) == ["reason"]
+
+
+def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: Callable[[Batch | None], Any]) -> None:
+    waiting, asked = ask(judged(State.REJECTED, Outcome.REJECTED))
+    assert waiting.timeout.total_seconds() == 90 * 60
+    assert asked["options"] == ["publish anyway", "write again", "skip this interval"]
+    assert "\n    # 1 of 4\n    <script>\n" in asked["body"], "a text from data is a block, not Markdown"
+    assert asked["params"]["reason"]["schema"]["minLength"] == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"), [(State.PUBLISHED, Outcome.PASSED), (State.SKIPPED, None), (State.WRITTEN, Outcome.PASSED)]
+)
+def test_a_batch_that_needs_nobody_asks_nobody(
+    ask: Callable[[Batch | None], Any], state: State, outcome: Outcome | None
+) -> None:
+    assert ask(judged(state, outcome)) == {"choice": None}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, judged(State.PLANNED, None), judged(State.WRITTEN, None), judged(State.WRITTEN, Outcome.UNDETERMINED)],
+)
+def test_after_any_other_failure_the_run_fails_instead_of_asking(
+    ask: Callable[[Batch | None], Any], batch: Batch | None
+) -> None:
+    with pytest.raises(AirflowFailException, match="nothing to decide"):
+        ask(batch)
+
+
+def answered(choice: str, reason: str = "the source says so") -> dict[str, Any]:
+    return {
+        "chosen_options": [choice],
+        "params_input": {"reason": reason},
+        "responded_at": NOON,
+        "responded_by_user": {"id": "7", "name": "ann"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("choice", "function"),
+    [
+        ("publish anyway", "fencepost.advance.advance_batch"),
+        ("skip this interval", "fencepost.advance.skip_batch"),
+        ("write again", "fencepost.plan.plan_batch"),
+    ],
+)
+def test_an_answer_is_done_in_the_name_of_who_gave_it(
+    asking: Pipeline,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    result: StepResult,
+    choice: str,
+    function: str,
+) -> None:
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    monkeypatch.setattr(function, lambda *a, **k: calls.append((a, k)) or result)
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    done = operator.execute_complete(context_of(), answered(choice))  # type: ignore[arg-type]
+    assert done["choice"] == choice
+    ((positional, named),) = calls
+    decision = named.get("decision") or positional[2]
+    assert decision == Decision(action=choice, by="ann", reason="the source says so", decided_at=NOON)
+    assert named.get("reprocess", True) is True
+
+
+def test_an_answer_without_a_reason_is_not_taken(asking: Pipeline, context_of: ContextOf) -> None:
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    with pytest.raises(Exception, match="Invalid input for param reason"):
+        operator.execute_complete(context_of(), answered("publish anyway", ""))  # type: ignore[arg-type]
+
+
+def test_a_decision_that_kafka_did_not_take_is_worth_another_try(
+    asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise KafkaUnavailable("away")
+
+    monkeypatch.setattr("fencepost.advance.skip_batch", away)
+    with pytest.raises(AirflowException) as raised:
+        DecideOperator(task_id="decide", pipeline=asking).execute_complete(context_of(), answered("skip this interval"))  # type: ignore[arg-type]
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("choice", [None, "publish anyway", "skip this interval"])
+def test_the_second_write_is_skipped_unless_it_was_chosen(
+    asking: Pipeline, context_of: ContextOf, choice: str | None
+) -> None:
+    context = context_of()
+    context["ti"].xcom_pull = lambda task_ids: {"choice": choice}
+    with pytest.raises(AirflowSkipException):
+        AgainOperator(task_id="write_again", step="write", pipeline=asking).execute(context)  # type: ignore[arg-type]
+
+
+def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> None:
+    rejected = judged(State.REJECTED, Outcome.REJECTED)
+    decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
+    view = View({rejected.interval: (rejected,)})
+    fresh, old = planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
+    assert (fresh.decision, old.state, fresh.history[-1].note) == (
+        decision,
+        State.SUPERSEDED,
+        "write again by ann: mended",
+    )
+    passed = fresh.model_copy(
+        update={
+            "state": State.WRITTEN,
+            "lease": 41,
+            "written": rejected.written,
+            "verdict": judged(State.WRITTEN, Outcome.PASSED).verdict,
+        }
+    )
+    (done,) = published(View({fresh.interval: (passed,)}), fresh.interval, NOON)
+    assert done.decision == decision

@@ -1,0 +1,57 @@
+"""Asset events of a real Airflow, and what a reader gets by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost import read_validated
+from fencepost.errors import Superseded
+from kafka_tools import read_all
+
+from .conftest import PLAIN, Running, day
+from .test_nyc_flights import STRICT
+
+pytestmark = pytest.mark.stack
+
+
+def events_of(running: Running, name: str) -> list[dict[str, Any]]:
+    return list(running.api.call("GET", "/assets/events", source_dag_id=name)["asset_events"])
+
+
+def test_publishing_emits_one_event_that_reads_exactly_what_was_published_and_a_no_op_none(
+    running: Running, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", running.bootstrap)
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(running.pipelines))
+    running.add("told", PLAIN, records=5)
+    running.backfill("told", 1, 1)
+    (run,) = running.api.await_intervals("told", [day(1)])
+    assert run["state"] == "success"
+    (event,) = events_of(running, "told")
+    extra = event["extra"]
+    assert (extra["pipeline"], extra["revision"], extra["rows"]) == ("told", 1, 5)
+    found = read_validated(spark, extra).select("value", "_partition", "_offset").collect()
+    assert sorted(bytes(row[0]) for row in found) == sorted(
+        r.value or b"" for r in read_all(running.bootstrap, "told-out")
+    )
+    assert all(extra["ranges"][str(row[1])][0] <= row[2] < extra["ranges"][str(row[1])][1] for row in found)
+
+    running.api.clear("told", run["dag_run_id"], ["plan"])
+    assert running.api.await_run("told", run["dag_run_id"])["state"] == "success"
+    assert len(events_of(running, "told")) == 1, "a no-op tells nothing"
+    running.api.clear("told", run["dag_run_id"], ["advance"])
+    assert running.api.await_run("told", run["dag_run_id"])["state"] == "success"
+    assert len(events_of(running, "told")) == 1
+    with pytest.raises(Superseded, match="not in the ledger"):
+        read_validated(spark, {**extra, "batch": extra["batch"][:-1] + "2"})
+
+
+def test_a_rejected_batch_emits_no_event(running: Running) -> None:
+    running.add("untold", PLAIN, records=3)
+    (running.pipelines / "untold" / "expectations.yaml").write_text(STRICT)
+    running.backfill("untold", 1, 1)
+    (run,) = running.api.await_intervals("untold", [day(1)])
+    assert run["state"] == "failed"
+    assert events_of(running, "untold") == []

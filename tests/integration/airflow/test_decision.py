@@ -1,0 +1,97 @@
+"""A rejected batch and a person's answer, through Airflow's own API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.ledger import Ledger
+from fencepost.model import Batch, State
+from fencepost.settings import load_pipeline
+
+from .conftest import PLAIN, Running
+from .test_nyc_flights import MENDED, STRICT
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def asked(running: Running) -> dict[str, dict[str, Any]]:
+    """One rejected run for each answer, by pipeline, waiting for it."""
+    names = ("decided_publish", "decided_again", "decided_skip")
+    for name in names:
+        running.add(name, PLAIN, records=3)
+        folder = running.pipelines / name
+        (folder / "expectations.yaml").write_text(STRICT)
+        settings = (folder / "pipeline.yaml").read_text()
+        (folder / "pipeline.yaml").write_text(settings + "quality: {ask_operator_minutes: 30}\n")
+    for name in names:
+        running.api.await_dag(name)
+    waiting: dict[str, dict[str, Any]] = {}
+    for name in names:
+        running.backfill(name, 1, 1)
+    for name in names:
+        run = _run_of(running, name)
+        running.api.await_task(name, run["dag_run_id"], "decide", ["awaiting_input", "failed", "success"], 400)
+        waiting[name] = run
+    return waiting
+
+
+def _run_of(running: Running, name: str) -> dict[str, Any]:
+    from fencepost.local.airflow_api import await_value
+
+    return await_value(lambda: next(iter(running.api.dag_runs(name)), None), f"a run of {name}", 60)
+
+
+def answer(running: Running, run: dict[str, Any], choice: str) -> dict[str, str]:
+    """Answer, wait for the run's end, and give the states of its tasks."""
+    path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/decide/-1/hitlDetails"
+    running.api.call("PATCH", path, {"chosen_options": [choice], "params_input": {"reason": "I looked at it"}})
+    assert running.api.await_run(run["dag_id"], run["dag_run_id"])["state"] == "success"
+    return {t["task_id"]: t["state"] for t in running.api.task_instances(run["dag_id"], run["dag_run_id"])}
+
+
+def ledger_of(running: Running, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", running.bootstrap)
+    return Ledger(load_pipeline(running.pipelines / name)).read().all()
+
+
+def test_publish_anyway_publishes_the_rejected_batch_in_ones_name(
+    running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = answer(running, asked["decided_publish"], "publish anyway")
+    assert (states["validate"], states["decide"], states["advance"]) == ("failed", "success", "success")
+    assert (states["write_again"], states["validate_again"]) == ("skipped", "skipped")
+    (batch,) = ledger_of(running, "decided_publish", monkeypatch)
+    assert batch.state is State.PUBLISHED
+    assert batch.decision is not None
+    assert (batch.decision.action, batch.decision.by, batch.decision.reason) == (
+        "publish anyway",
+        "admin",
+        "I looked at it",
+    )
+    events = running.api.call("GET", "/assets/events", source_dag_id="decided_publish")["asset_events"]
+    assert [event["extra"]["rows"] for event in events] == [3], "what a person published is told like any other batch"
+
+
+def test_write_again_makes_a_new_revision_that_is_judged_and_published(
+    running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (running.pipelines / "decided_again" / "expectations.yaml").write_text(MENDED)
+    states = answer(running, asked["decided_again"], "write again")
+    assert (states["write_again"], states["validate_again"], states["advance"]) == ("success",) * 3
+    first, second = ledger_of(running, "decided_again", monkeypatch)
+    assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
+    assert second.decision is not None
+    assert second.decision.reason == "I looked at it"
+
+
+def test_skip_lets_the_frontier_pass_and_emits_no_event(
+    running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = answer(running, asked["decided_skip"], "skip this interval")
+    assert states["advance"] == "success"
+    (batch,) = ledger_of(running, "decided_skip", monkeypatch)
+    assert batch.state is State.SKIPPED
+    assert running.api.call("GET", "/assets/events", source_dag_id="decided_skip")["asset_events"] == []

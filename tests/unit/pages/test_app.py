@@ -1,0 +1,188 @@
+"""Every page asks who is there, escapes what came from data, and takes no path from a request."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+from fencepost.errors import KafkaUnavailable, LedgerUnreadable
+from fencepost.model import State
+from fencepost.pages.app import app
+
+from .conftest import FakeLedgers, Get
+from .ledgers import EVIL, batch, hour, ledger
+
+VALUES = {
+    "{dag_id}": "orders",
+    "{interval}": str(hour(100)),
+    "{revision}": "1",
+    "{run_id:path}": "any",
+    "{name}": "x.css",
+}
+ROUTES = [route.path for route in app.routes if isinstance(route, APIRoute)]
+REPORT = "<!DOCTYPE html><style>@media (prefers-color-scheme: dark) { }</style>@media (prefers-color-scheme: dark)"
+
+
+def path_of(route: str, **values: str) -> str:
+    for name, value in {**VALUES, **{f"{{{k}}}": v for k, v in values.items()}}.items():
+        route = route.replace(name, value)
+    return route
+
+
+def write_report(reports: Path, number: int = 100) -> Path:
+    file = reports / "orders" / str(hour(number)) / "revision-1-validation-1.html"
+    file.parent.mkdir(parents=True)
+    file.write_text(REPORT)
+    file.with_suffix(".json").write_text("{}")
+    return file
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if r != "/static/{name}"])
+def test_every_page_is_closed_to_the_anonymous(get: Get, route: str) -> None:
+    answer = get(path_of(route), anonymous=True)
+    assert answer.status_code == 401
+    assert "orders" not in answer.text
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if "{dag_id}" in r])
+def test_every_page_of_a_dag_is_closed_to_those_who_may_not_read_it(get: Get, route: str) -> None:
+    assert get(path_of(route, dag_id="secret")).status_code == 403
+
+
+def test_the_overview_shows_no_pipeline_whose_dag_one_may_not_read(get: Get) -> None:
+    text = get("/").text
+    assert "orders" in text
+    assert "secret" not in text
+
+
+def test_style_and_script_are_open_and_nothing_beside_them_is(get: Get) -> None:
+    assert get("/static/pages.css", anonymous=True).headers["content-type"].startswith("text/css")
+    for name in ("app.py", "..%2Fapp.py", "%2e%2e/app.py", "pages.css/../../app.py", ""):
+        assert get(f"/static/{name}").status_code in {401, 404}, name
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/pipelines/orders", f"/pipelines/orders/{hour(3)}", f"/pipelines/orders/{hour(3)}/1"]
+)
+def test_data_are_escaped_and_nothing_foreign_may_load(get: Get, ledgers: FakeLedgers, path: str) -> None:
+    evil = batch(3, State.REJECTED)
+    assert evil.verdict is not None
+    verdict = evil.verdict.model_copy(update={"reason": EVIL, "failed_critical": (EVIL,)})
+    events = tuple(e.model_copy(update={"note": EVIL}) for e in evil.history)
+    decision = batch(3, State.SKIPPED).decision
+    assert decision is not None
+    evil = evil.model_copy(
+        update={
+            "verdict": verdict,
+            "history": events,
+            "decision": decision.model_copy(update={"reason": EVIL, "by": EVIL}),
+        }
+    )
+    ledgers.content["orders"] = [*ledger(3), evil]
+    answer = get(path)
+    assert answer.status_code == 200
+    assert EVIL not in answer.text
+    assert "&lt;script&gt;alert" in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r'(src|href)="(https?:)?//', answer.text)
+    assert not re.search(r"\son\w+=|style=|<script>", answer.text)
+
+
+def test_a_reflected_query_is_escaped_or_dropped(get: Get) -> None:
+    answer = get("/pipelines/orders?state=%22%3E%3Cscript%3E&sort=%3Cscript%3E&order=%3Cb%3E")
+    assert (answer.status_code, answer.text.count("<script")) == (200, 1)
+    assert get("/pipelines/%3Cscript%3Ealert(1)").text.count("<script") == 1
+
+
+def test_the_hole_stands_out_and_only_it(get: Get) -> None:
+    text = get("/pipelines/orders").text
+    assert re.findall(r'<tr class="hole" data-interval="(.+?)">', text) == [str(hour(100))]
+    assert "holds the frontier back" in text
+    assert text.count("waits behind the frontier") == 19
+
+
+def test_a_filter_shows_that_state_only_on_every_page(get: Get) -> None:
+    text = get("/pipelines/orders?state=rejected").text
+    assert re.findall(r'data-interval="(.+?)"', text) == [str(hour(100))]
+    assert 'class="here">rejected' in text
+
+
+def test_the_report_is_the_file_the_ledger_names_shut_in_by_its_headers(get: Get) -> None:
+    write_report(Path(os.environ["FENCEPOST_REPORTS"]))
+    page = get(f"/pipelines/orders/{hour(100)}/1")
+    assert f'data-src="/fencepost/pipelines/orders/{hour(100)}/1/report.html"' in page.text
+    answer = get(f"/pipelines/orders/{hour(100)}/1/report.html")
+    assert answer.text == REPORT
+    policy = answer.headers["content-security-policy"]
+    assert {"sandbox", "default-src 'none'", "style-src 'unsafe-inline'"} <= set(policy.split("; "))
+    assert get(f"/pipelines/orders/{hour(100)}/1/report.json").json() == {}
+
+
+def test_the_theme_of_the_ui_takes_the_place_of_the_systems_in_the_report_and_of_nothing_else(get: Get) -> None:
+    write_report(Path(os.environ["FENCEPOST_REPORTS"]))
+    dark = get(f"/pipelines/orders/{hour(100)}/1/report.html?theme=dark").text
+    assert dark == REPORT.replace("@media (prefers-color-scheme: dark)", "@media all", 1)
+    assert get(f"/pipelines/orders/{hour(100)}/1/report.html?theme=%3Cscript%3E").text == REPORT
+
+
+def test_a_report_outside_of_the_reports_folder_is_not_opened_whatever_the_ledger_says(
+    get: Get, ledgers: FakeLedgers, tmp_path: Path
+) -> None:
+    reports, outside = Path(os.environ["FENCEPOST_REPORTS"]), tmp_path / "outside.html"
+    outside.write_text("private")
+    target = write_report(reports)
+    target.unlink()
+    target.symlink_to(outside)
+    bad = batch(100, State.REJECTED)
+    assert bad.verdict is not None
+    for named in (outside, reports / ".." / "outside.html", target):
+        verdict = bad.verdict.model_copy(update={"report": str(named)})
+        ledgers.content["orders"] = [bad.model_copy(update={"verdict": verdict})]
+        answer = get(f"/pipelines/orders/{hour(100)}/1/report.html")
+        assert answer.status_code == 404, named
+        assert "private" not in answer.text
+
+
+@pytest.mark.parametrize("interval", ["..%2f..%2foutside", "%2e%2e", "20260105T040000Z", "x" * 3000])
+def test_an_interval_that_is_no_batchs_is_not_found(get: Get, interval: str) -> None:
+    for end in ("", "/1", "/1/report.html", "/2/report.json"):
+        assert get(f"/pipelines/orders/{interval}{end}").status_code == 404
+
+
+def test_while_kafka_is_away_pages_say_so_with_503_and_what_to_do(get: Get, ledgers: FakeLedgers) -> None:
+    ledgers.content["orders"] = KafkaUnavailable(
+        "describing topic x: no answer from Kafka at 127.0.0.1:1. Is the broker up?"
+    )
+    for path in ("/pipelines/orders", f"/pipelines/orders/{hour(3)}/1", "/"):
+        answer = get(path)
+        assert answer.status_code == 503
+        assert "127.0.0.1:1. Is the broker up?" in answer.text
+    assert get("/pipelines/orders").headers["retry-after"] == "5"
+
+
+def test_a_ledger_that_cannot_be_read_leaves_the_other_pipelines_on_the_overview(
+    get: Get, ledgers: FakeLedgers
+) -> None:
+    ledgers.content["orders"] = LedgerUnreadable("ledger x, offset 3: not a record of Fencepost's.")
+    answer = get("/")
+    assert answer.status_code == 200
+    assert "offset 3: not a record" in answer.text
+
+
+def test_a_page_of_ten_thousand_batches_holds_fifty(get: Get, ledgers: FakeLedgers) -> None:
+    ledgers.content["orders"] = ledger(10_000)
+    text = get("/pipelines/orders?page=200").text
+    assert text.count("data-interval=") == 50
+    assert "10,000 of 10,000 intervals" in text
+
+
+def test_links_keep_below_where_airflow_is_mounted(get: Get) -> None:
+    text = get("/pipelines/orders").text
+    assert all(link.startswith(("/fencepost/", "/dags/orders", "?")) for link in re.findall(r'href="(.*?)"', text))
+    assert f"/dags/orders/runs/run%20{hour(119)}" in text
