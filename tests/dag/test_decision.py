@@ -85,6 +85,7 @@ def test_with_the_setting_the_run_goes_on_through_the_decision(asking: Pipeline)
     assert dag.get_task("advance").trigger_rule == "none_failed_min_one_success"
     assert dag.get_task("decide").execution_timeout is None
     assert list(dag.get_task("decide").params) == ["reason"]
+    dag.get_task("decide").params.validate()  # as Airflow does before it runs a task
 
 
 def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: Callable[[Batch | None], Any]) -> None:
@@ -153,8 +154,8 @@ def test_an_answer_is_done_in_the_name_of_who_gave_it(
 
 def test_an_answer_without_a_reason_is_not_taken(asking: Pipeline, context_of: ContextOf) -> None:
     operator = DecideOperator(task_id="decide", pipeline=asking)
-    with pytest.raises(Exception, match="Invalid input for param reason"):
-        operator.execute_complete(context_of(), answered("publish anyway", ""))  # type: ignore[arg-type]
+    with pytest.raises(AirflowException, match="needs a reason"):
+        operator.execute_complete(context_of(), answered("publish anyway", " "))  # type: ignore[arg-type]
 
 
 def test_a_decision_that_kafka_did_not_take_is_worth_another_try(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from pydantic import JsonValue
 
 from fencepost.airflow.operators import airflow_errors, interval_of, report
@@ -36,9 +36,8 @@ class DecideOperator(HITLOperator):
     """Ask what is to become of a rejected batch, and do it."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        reason = Param(
-            "", type="string", minLength=1, maxLength=LONGEST, title="Reason", description="Stored in the ledger."
-        )
+        # Airflow validates a task's params before it runs, the default too: that one has to be allowed to be empty.
+        reason = Param("", type="string", maxLength=LONGEST, title="Reason", description="Stored in the ledger.")
         kwargs.pop("params", None)  # the DAG's, which Airflow passes on; the form asks for a reason and nothing else
         super().__init__(
             subject=f"A batch of {pipeline.name} was rejected",
@@ -50,6 +49,13 @@ class DecideOperator(HITLOperator):
             **kwargs,
         )
         self.pipeline = pipeline
+
+    @property
+    def serialized_params(self) -> dict[str, dict[str, Any]]:
+        """The form's fields: there a reason is asked for."""
+        form: dict[str, dict[str, Any]] = super().serialized_params
+        form["reason"]["schema"]["minLength"] = 1
+        return form
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Ask, where there is something to decide; the answer comes to `execute_complete`."""
@@ -73,11 +79,14 @@ class DecideOperator(HITLOperator):
         """Do what was chosen, with the reason, in the name of who answered."""
         answer = super().execute_complete(context, event)
         (choice,) = answer["chosen_options"]
+        reason = str(answer["params_input"].get("reason", "")).strip()
+        if not reason:
+            raise AirflowException("a decision needs a reason, for those who read the ledger later. Nothing was done.")
         user = answer["responded_by_user"] or {}
         decision = Decision(
             action=choice,
             by=str(user.get("name") or user.get("id") or "unknown"),
-            reason=str(answer["params_input"].get("reason", "")).strip() or "none given",
+            reason=reason,
             decided_at=answer["responded_at"],
         )
         with airflow_errors():

@@ -91,15 +91,17 @@ class Running:
     bootstrap: str
     pipelines: Path
 
-    def add(self, name: str, transform: str, *, timeout_minutes: int = 5, retries: int = 1, records: int = 0) -> None:
-        """A pipeline, and records of 1 January in its source."""
+    def add(
+        self, name: str, transform: str, *, timeout_minutes: int = 5, retries: int = 1, records: int = 0, more: str = ""
+    ) -> None:
+        """A pipeline with `more` settings, and records of 1 January in its source."""
         create_topic(self.bootstrap, f"{name}-in", 1)
         noon = int(day(1).timestamp() * 1000) + 12 * 3600 * 1000
         produce(self.bootstrap, f"{name}-in", [(b"k", b"v%d" % n, 0, noon) for n in range(records)])
         folder = self.pipelines / f".{name}"  # hidden until it is whole
         folder.mkdir()
         (folder / "pipeline.yaml").write_text(
-            SETTINGS.format(name=name, timeout_minutes=timeout_minutes, retries=retries)
+            SETTINGS.format(name=name, timeout_minutes=timeout_minutes, retries=retries) + more
         )
         (folder / "transform.py").write_text(textwrap.dedent(transform))
         (folder / "expectations.yaml").write_text(EXPECTATIONS)
