@@ -23,17 +23,6 @@ names = count(1)
 os.environ.pop("KAFKA_BOOTSTRAP", None)
 
 
-# Tests of these folders start local services; they take turns on one of the two processes of `make test`.
-WITH_SERVICES = {"browser", "local", "airflow"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups for pytest-xdist, one a process: no two stacks run side by side."""
-    for item in items:
-        group = "services" if WITH_SERVICES & set(item.path.parent.parts) else "the rest"
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 def day(number: int) -> Interval:
     """The interval of day `number`, 1 being 1 January 2026."""
     start = DAY + timedelta(days=number - 1)
