@@ -1,4 +1,7 @@
-"""Fencepost's pages and links inside Airflow's UI; what they show is made in `fencepost.pages`."""
+"""Fencepost's pages and links inside Airflow's UI, its notes on runs and its deadlines.
+
+What the pages show is made in `fencepost.pages`; the rest in `fencepost.airflow`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from urllib.parse import urlparse
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
+from fencepost.airflow import run_note
+from fencepost.airflow.deadline import IntervalEnd
 from fencepost.pages import LazyApp
 
 MOUNT = "/fencepost"
@@ -22,9 +27,11 @@ def _view(name: str, destination: str, route: str, path: str) -> dict[str, Any]:
 
 
 class FencepostPlugin(AirflowPlugin):
-    """The pages as an application of the API server, and the places of the UI that show them."""
+    """The pages as an application of the API server, the places of the UI that show them, and what the scheduler calls."""
 
     name = "fencepost"
+    listeners: ClassVar[list[Any]] = [run_note]
+    deadline_references: ClassVar[list[Any]] = [IntervalEnd]
     fastapi_apps: ClassVar[list[Any]] = [{"app": LazyApp(), "url_prefix": MOUNT, "name": "Fencepost"}]
     external_views: ClassVar[list[Any]] = [
         _view("Data quality", "nav", "data-quality", "/") | {"nav_top_level": True},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -66,6 +67,8 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
+    # It tells of sockets closed by the garbage collector, after pytest has closed its streams.
+    logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
     yield session
     session.stop()
 

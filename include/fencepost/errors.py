@@ -60,6 +60,10 @@ class JobFailed(Retriable):
     """A Spark job that only reads failed; nothing was changed."""
 
 
+class Overtaken(Retriable):
+    """Another attempt at the same step was recorded while this one was at work, and counts."""
+
+
 class NoFreeLane(Retriable):
     """Every lane of the pipeline is held by a batch that is planned and not yet written."""
 

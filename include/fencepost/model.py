@@ -159,6 +159,7 @@ class Written(Frozen):
     rows_in: int = Field(ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
     seconds: float = Field(ge=0)
     written_at: AwareDatetime

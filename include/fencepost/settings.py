@@ -136,6 +136,17 @@ class Schedule(Section):
     retries: int = Field(default=3, ge=0, le=100)
     retry_delay_seconds: int = Field(default=30, ge=0)
     timeout_minutes: int = Field(default=60, ge=1)
+    # A scheduled run that has not ended well so long after its interval's end raises Airflow's deadline alert.
+    deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
+    # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
+    deadline_callback: str | None = None
+
+    @field_validator("deadline_callback")
+    @classmethod
+    def _is_importable_name(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+            raise ValueError("not the import path of a function, such as my_company.alerts.page_somebody")
+        return name
 
     @field_validator("cron")
     @classmethod
@@ -152,6 +163,12 @@ class Schedule(Section):
         except Exception as error:
             raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
         return name
+
+    @model_validator(mode="after")
+    def _callback_needs_a_deadline(self) -> Self:
+        if self.deadline_callback is not None and self.deadline_minutes is None:
+            raise ValueError("deadline_callback needs deadline_minutes: without it there is no deadline to miss")
+        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from fencepost.errors import NoFreeLane, Superseded, TransitionRefused
+from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
 from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
 
 # What a newer revision pushes aside when it is planned; and what the frontier passes, which stays in force until the newer
@@ -213,11 +213,23 @@ def judging(view: View, interval: Interval) -> Batch:
 
 
 def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
-    """Record a verdict on a written or rejected batch."""
+    """Record a verdict on a written or rejected batch.
+
+    Raises:
+        Overtaken: another validation was recorded since this one began; it may know a newer suite.
+    """
     batch = _own(view, interval, revision)
+    if batch.verdict == verdict:
+        return ()  # recorded, by a commit whose answer got lost
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+        )
+    before = batch.verdict.number if batch.verdict else 0
+    if verdict.number != before + 1:
+        raise Overtaken(
+            f"batch {batch.id}: validation {before} was recorded while this one, begun before it, was at work. What it "
+            "said counts; run the validate step again to judge anew."
         )
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)

@@ -31,6 +31,7 @@ from fencepost.model import (
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import evaluate
 from fencepost.quality.gate import judge
+from fencepost.quality.history import history_of
 from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
@@ -80,7 +81,8 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     """
     began = time.monotonic()
     ledger = Ledger(pipeline)
-    batch = judging(ledger.read(), interval)  # 1
+    view = ledger.read()  # 1
+    batch = judging(view, interval)
     if batch.state in PASSED:
         return _result(batch, changed=False)
     written = batch.written
@@ -101,7 +103,8 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
         else:
             # The types are those of the transform that wrote; a transform mended since decides nothing here.
             schema = StructType.fromJson(json.loads(written.value_schema))
-            evaluation = evaluate(parse_output(raw, pipeline, schema), suite, pipeline.quality, rows)
+            history = history_of(batch, written, view.all())
+            evaluation = evaluate(parse_output(raw, pipeline, schema), suite, pipeline.quality, rows, history)
     return _conclude(ledger, batch, evaluation, check, began)  # 4
 
 

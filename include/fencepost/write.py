@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost import errors
@@ -52,7 +54,7 @@ def write_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | 
     if not batch.plan.is_empty:
         return None
     receipts = [Receipt(task=t, lease=batch.known_lease, rows=0, fingerprint=0) for t in range(batch.plan.writers)]
-    return _record(ledger, batch, receipts, _Input(rows=0, malformed=0, at=()), "", time.monotonic())
+    return _record(ledger, batch, receipts, _Input(), "", time.monotonic())
 
 
 def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
@@ -129,11 +131,20 @@ def check_topics(ledger: Ledger, batch: Batch) -> Topic:
 
 @dataclass(frozen=True)
 class _Input:
-    """What was read: records, malformed ones among them, and where the first of those are."""
+    """What was read: records, malformed ones among them, where the first of those are, and the latest timestamp."""
 
-    rows: int
-    malformed: int
-    at: tuple[tuple[int, int], ...]
+    rows: int = 0
+    malformed: int = 0
+    at: tuple[tuple[int, int], ...] = ()
+    newest: datetime | None = None
+
+    @classmethod
+    def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = ()) -> _Input:
+        """From what `_counts` gave."""
+        millis = counts["newest"]
+        known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
+        newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
+        return cls(rows=counts["rows"], malformed=counts["malformed"], at=at, newest=newest)
 
 
 def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], _Input, str]:
@@ -141,7 +152,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
     frame, malformed = read_source(raw, pipeline.source)
     seen = Observation()
-    counted = frame.observe(seen, F.count(F.lit(1)).alias("rows"), F.count_if(malformed).alias("malformed"))
+    counted = frame.observe(seen, *_counts(malformed))
     if pipeline.source.on_malformed == "fail":
         # Raised inside the task, so that no task-partition with a malformed record commits.
         stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
@@ -204,23 +215,30 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
 
 def _source_counts(answers: Sequence[Row], seen: Observation, raw: DataFrame, pipeline: Pipeline) -> _Input:
     """Records read and malformed ones. Spark's observation is exact unless a task was skipped or ran twice."""
-    partial = any(a["skipped"] for a in answers)
-    rows, malformed = (0, 0) if partial else (seen.get["rows"], seen.get["malformed"])
-    if not partial and malformed == 0 and pipeline.output.layout is Layout.SOURCE:
-        return _Input(rows=rows, malformed=0, at=())
+    whole = not any(a["skipped"] for a in answers)
+    if whole and pipeline.output.layout is Layout.SOURCE and seen.get["malformed"] == 0:
+        return _Input.of(seen.get)
     return _count_source(raw, pipeline)
+
+
+def _counts(malformed: Column) -> list[Column]:
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(malformed).alias("malformed"),
+        F.unix_millis(F.max("_timestamp")).alias("newest"),
+    ]
 
 
 def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
     """The same counted from the frozen ranges, and where the first malformed records are."""
     frame, malformed = read_source(raw, pipeline.source)
-    total = frame.agg(F.count(F.lit(1)).alias("rows"), F.count_if(malformed).alias("malformed")).head()
+    total = frame.agg(*_counts(malformed)).head()
     assert total is not None
     at: tuple[tuple[int, int], ...] = ()
     if total["malformed"]:
         first = frame.where(malformed).select("_partition", "_offset").orderBy("_partition", "_offset").limit(SHOWN)
         at = tuple((r["_partition"], r["_offset"]) for r in first.collect())
-    return _Input(rows=total["rows"], malformed=total["malformed"], at=at)
+    return _Input.of(total.asDict(), at)
 
 
 MALFORMED = "fencepost: malformed source record"
@@ -269,6 +287,7 @@ def _record(
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,
+        newest=source.newest,
         value_schema=schema,
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),

@@ -199,7 +199,9 @@ class Coordinator:
             receipts = tuple(product.a_receipt(t, lease) for t in range(writers))
             return written(view, when, revision, product.a_written(receipts, (end,)))
         elif word == "judge":
-            return judged(view, when, operation[2], product.a_verdict(OUTCOMES[operation[3]]))
+            found = self._revision(view, day, operation[2])
+            verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
+            return judged(view, when, operation[2], verdict)
         elif word == "advance":
             return published(view, when, product.NOW)
         elif word == "publish":

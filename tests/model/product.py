@@ -73,12 +73,12 @@ def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Wr
     return Written(receipts=receipts, output_ends=ends, rows_in=len(receipts), seconds=0, written_at=NOW)
 
 
-def a_verdict(outcome: Outcome) -> Verdict:
-    """A verdict; its number does not decide anything."""
+def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:
+    """A verdict that nothing overtook: the next after `before`."""
     return Verdict(
         outcome=outcome,
         reason="",
-        number=1,
+        number=before.number + 1 if before else 1,
         expectations=1,
         suite_digest="",
         report="",

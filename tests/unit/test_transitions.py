@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.errors import FencepostError, NoFreeLane, Superseded, TransitionRefused
+from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
     Batch,
     Decision,
@@ -76,10 +76,10 @@ def result_of(lease: int, writers: int, end: int = 1) -> Written:
     return Written(receipts=receipts, output_ends=(end,), rows_in=writers, seconds=0, written_at=NOW)
 
 
-def verdict_of(outcome: Outcome) -> Verdict:
+def verdict_of(outcome: Outcome, number: int = 1) -> Verdict:
     """A verdict."""
     return Verdict(
-        outcome=outcome, reason="", number=1, expectations=1, suite_digest="", report="", seconds=0, judged_at=NOW
+        outcome=outcome, reason="", number=number, expectations=1, suite_digest="", report="", seconds=0, judged_at=NOW
     )
 
 
@@ -158,7 +158,7 @@ def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View,
                 lambda: published(view, interval, NOW),
                 lambda: published(view, interval, NOW, DECISION),
                 lambda: skipped(view, interval, DECISION),
-                lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED)),
+                lambda: judged(view, interval, latest.revision, next_verdict(latest)),
             ]
         )
     )
@@ -170,6 +170,11 @@ def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View,
     after = View.of(newest.values())
     assert all(frontier(after)[p] >= end for p, end in frontier(view).items())
     assert all(validated_ends(after)[p] >= end for p, end in validated_ends(view).items())
+
+
+def next_verdict(batch: Batch) -> Verdict:
+    """A passed verdict that nothing overtook."""
+    return verdict_of(Outcome.PASSED, 2 if batch.verdict else 1)
 
 
 def _with_lease(batch: Batch) -> Batch:
@@ -184,7 +189,8 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
     for transition in (
         lambda: published(view, interval, NOW),
         lambda: skipped(view, interval, DECISION),
-        lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED)),
+        lambda: judged(view, interval, latest.revision, next_verdict(latest)),
+        lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED, 9)),
         lambda: written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
         lambda: judging(view, interval),
     ):
@@ -199,7 +205,7 @@ def refused(transition: Callable[[], object]) -> str | None:
     """The message a transition is refused with, or None where it is not."""
     try:
         transition()
-    except (NoFreeLane, TransitionRefused) as refusal:
+    except FencepostError as refusal:
         return str(refusal)
     return None
 
@@ -257,6 +263,18 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
     )
     with pytest.raises(Superseded, match="superseded by revision 2"):
         written(view, day(0), 1, result_of(1, 1))
+
+
+@pytest.mark.parametrize("first", [Outcome.REJECTED, Outcome.PASSED])
+def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first: Outcome) -> None:
+    """The slower one may have read an older suite: its passed verdict would publish what a mended suite rejected."""
+    written_batch = batch_of(0, 1, State.WRITTEN, 0, None, plan_of())
+    (after,) = judged(View.of([written_batch]), day(0), 1, verdict_of(first))
+    view = View.of([after])
+    with pytest.raises(Overtaken, match="validation 1 was recorded while this one"):
+        judged(view, day(0), 1, verdict_of(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
+    assert judged(view, day(0), 1, verdict_of(first)) == (), "its own commit, asked about once more"
+    assert judged(view, day(0), 1, verdict_of(Outcome.PASSED, 2))[0].state is State.WRITTEN
 
 
 def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, get_parsing_context
 from airflow.sdk.exceptions import AirflowException
 
+from fencepost.airflow.deadline import alert_of
 from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
 from fencepost.airflow.operators import AdvanceOperator, PlanOperator
 from fencepost.airflow.pools import SPARK_POOL
@@ -86,6 +87,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
         catchup=schedule.catchup,
         allowed_run_types=["scheduled", "backfill"],  # type: ignore[list-item]  # the SDK converts names
         max_active_runs=pipeline.lanes,
+        deadline=alert_of(schedule),
         params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},
         tags=["fencepost"],
         auto_register=False,  # or the file that only reports broken pipelines would have these DAGs as well

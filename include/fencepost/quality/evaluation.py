@@ -16,27 +16,30 @@ from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.columns import column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.gate import judge
+from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut, sample_row
-from fencepost.quality.suite import Suite
+from fencepost.quality.suite import HISTORY, Suite
 from fencepost.settings import Quality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LISTED = 20  # values a report holds of an observed set
+NONE_KNOWN = History()
 DIGITS = 12  # two engines add doubles in different orders: beyond this their sums may differ
 
 Sampler = Callable[[Prepared, engines.Found], tuple[SampleRow, ...]]
 
 
-def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int) -> Evaluation:
+def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int, history: History = NONE_KNOWN) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` holds the output's value columns beside `_topic`, `_partition`, `_offset` and `_key` (binary), and
     only this batch's records; it is read once, and not at all if `rows`, which the receipts promise, is 0.
 
     1. Check every expectation against the columns; what cannot be evaluated is errored, and read no further.
+       Those that compare the batch with earlier ones need no columns: `history` is all they look at.
     2. Evaluate those about the schema, on Spark's types: no record is needed.
     3. Read the records once, into pandas or into Spark's cache, and evaluate the rest.
     4. Judge.
@@ -51,6 +54,9 @@ def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int) -> Eva
         kinds = column_kinds(frame)
         ready: list[Prepared] = []
         for declared in suite.expectations:
+            if declared.type in HISTORY:
+                results[declared.index] = liken(declared, history)
+                continue
             try:
                 one = prepare(declared, kinds, quality.engine)
                 if one.condition and (error := condition_error(frame, one.condition)):

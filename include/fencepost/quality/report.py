@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,8 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
-    A report of the same number is replaced: whoever reads sees the old one or the new one, never half of one.
+    A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
+    is what was recorded. Whoever reads sees a whole report.
     """
     from fencepost.quality.report_html import render_html  # Jinja is needed here only
 
@@ -94,9 +96,13 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
     stem = f"revision-{batch.revision}-validation-{report.number}"
     target = folder / batch.pipeline / str(batch.interval)
     target.mkdir(parents=True, exist_ok=True)
-    files = ReportFiles(html=target / f"{stem}.html", json=target / f"{stem}.json")
-    _replace(files.json, report.model_dump_json(indent=2) + "\n")
-    _replace(files.html, render_html(report))
+    html, text = render_html(report), report.model_dump_json(indent=2) + "\n"
+    for attempt in count(1):
+        name = stem if attempt == 1 else f"{stem}-attempt-{attempt}"
+        files = ReportFiles(html=target / f"{name}.html", json=target / f"{name}.json")
+        if _create(files.json, text):
+            break
+    _create(files.html, html)
     return files
 
 
@@ -151,15 +157,16 @@ def _plain_check(check: CheckResult) -> str:
     return f"{mark}  {check.title}: {records}" + (f", at {where}" if rows else "")
 
 
-def _replace(target: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
+def _create(target: Path, text: str) -> bool:
+    """Make the file whole or not at all; whether the name was still free."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.") as part:
+        part.write(text.encode("utf-8", "backslashreplace"))
+        part.flush()
+        os.fsync(part.fileno())
         temporary = Path(part.name)
+        temporary.chmod(0o644)
         try:
-            part.write(text.encode("utf-8", "backslashreplace"))
-            part.flush()
-            os.fsync(part.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            target.hardlink_to(temporary)
+        except FileExistsError:
+            return False
+    return True

@@ -12,9 +12,9 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
@@ -41,6 +41,37 @@ class Severity(StrEnum):
 
     CRITICAL = "critical"
     WARNING = "warning"
+
+
+class Limits(Frozen):
+    """How a batch is compared with the newest `batches` published before it; see `history.py`."""
+
+    batches: int = Field(default=30, ge=2, le=1000)
+    at_least: int = Field(default=7, ge=2, le=1000)
+    spreads: float = Field(default=5, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _can_be_judged(self) -> Self:
+        if self.at_least > self.batches:
+            raise ValueError(f"at_least ({self.at_least}) lies above batches ({self.batches}): nothing would be judged")
+        return self
+
+
+class VolumeLimits(Limits):
+    """`tolerance` is a share of the median."""
+
+    tolerance: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+
+
+class FreshnessLimits(Limits):
+    """`tolerance_seconds` come on top of the median."""
+
+    tolerance_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
+
+
+VOLUME, FRESHNESS = "expect_batch_volume_like_history", "expect_batch_freshness_like_history"
+# Fencepost's own types: they compare the batch with earlier ones. Great Expectations evaluates all others.
+HISTORY: dict[str, type[Limits]] = {VOLUME: VolumeLimits, FRESHNESS: FreshnessLimits}
 
 
 class Declared(Frozen):
@@ -134,6 +165,9 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
 
 def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
     """Great Expectations accepts each of these, and then passes whatever the data are."""
+    if kind in HISTORY:
+        _check_limits(HISTORY[kind], kwargs, where)
+        return
     for name, reason in REFUSED_KWARGS.items():
         if name in kwargs:
             raise SettingsError(f"{where}.{name}: not allowed: {reason}.")
@@ -154,6 +188,20 @@ def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str
     if isinstance(values, list) and any(v is None for v in values):
         # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
         raise SettingsError(f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway.")
+
+
+def _check_limits(limits: type[Limits], kwargs: dict[str, JsonValue], where: str) -> None:
+    for name in kwargs:
+        if name not in limits.model_fields:
+            allowed = ", ".join(limits.model_fields)
+            raise SettingsError(f"{where}.{name}: unknown field; allowed here are {allowed}.")
+    try:
+        limits.model_validate(kwargs, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = "".join(f".{part}" for part in first["loc"])
+        found = f" (found {_shown(first['input'])})" if field else ""
+        raise SettingsError(f"{where}{field}: {first['msg']}{found}.") from None
 
 
 def _plain(value: Any, where: str) -> JsonValue:

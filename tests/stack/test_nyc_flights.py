@@ -20,17 +20,11 @@ from kafka_tools import group_offsets, read_all
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
 
-from .conftest import ROOT, Running, day
+from .conftest import ROOT, STRICT, Running, day
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 
-STRICT = """
-expectations:
-  - type: expect_column_values_to_be_in_set
-    description: The second record of each batch is not what it should be
-    kwargs: {column: value, value_set: [v0, v2]}
-"""
 MENDED = STRICT.replace("[v0, v2]", "[v0, v1, v2]")
 
 

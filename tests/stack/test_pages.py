@@ -95,9 +95,8 @@ def test_the_report_has_the_uis_theme(site: Site, page: Page) -> None:
     page.goto(f"{site.ui_of_run(1)}/plugin/run-report")
     report = inside(page, "Report").frame_locator('iframe[title="Report"]')
     expect(report.get_by_role("heading", name="Passed")).to_be_visible()
-    page.wait_for_timeout(200)
-    colour = report.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
-    assert (int(re.findall(r"\d+", colour)[0]) < 64) is (page.evaluate("localStorage.getItem('theme')") == "dark")
+    dark = page.evaluate("localStorage.getItem('theme')") == "dark"
+    expect(report.locator("body")).to_have_css("background-color", "rgb(16, 19, 22)" if dark else "rgb(245, 246, 248)")
 
 
 def test_a_batch_leads_to_its_run_in_the_ui_around_it(site: Site, page: Page) -> None:

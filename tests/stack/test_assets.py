@@ -10,8 +10,7 @@ from fencepost import read_validated
 from fencepost.errors import Superseded
 from kafka_tools import read_all
 
-from .conftest import PLAIN, Running, day
-from .test_nyc_flights import STRICT
+from .conftest import PLAIN, STRICT, Running, day
 
 pytestmark = pytest.mark.stack
 

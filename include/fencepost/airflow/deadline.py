@@ -1,0 +1,63 @@
+"""Airflow's deadline alert for a scheduled interval that is not published in time: `schedule.deadline_minutes`.
+
+The scheduler reckons the deadline when it makes the run, which is why `IntervalEnd` is registered by the plugin. A run that
+ends well before it takes the deadline along; one that fails, waits or is rejected misses it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
+
+from fencepost.settings import Schedule, find_pipeline
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+log = logging.getLogger("fencepost.deadline")
+
+
+class IntervalEnd(BaseDeadlineReference):
+    """The end of a scheduled run's data interval. A backfill has no deadline: it is late on purpose."""
+
+    required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
+
+    def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
+        from airflow.models import DagRun
+        from sqlalchemy import select
+
+        of_run = select(DagRun.data_interval_end).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        return session.scalar(of_run.where(DagRun.run_type == "scheduled"))
+
+
+def alert_of(schedule: Schedule) -> DeadlineAlert | None:
+    """The alert a pipeline asks for, if it does."""
+    if schedule.deadline_minutes is None:
+        return None
+    name = f"published {schedule.deadline_minutes:g} minutes after the interval's end"
+    after = timedelta(minutes=schedule.deadline_minutes)
+    callback = SyncCallback(schedule.deadline_callback or f"{__name__}.{say_so.__name__}")
+    return DeadlineAlert(IntervalEnd(), after, callback, name=name)
+
+
+def say_so(context: dict[str, Any]) -> None:
+    """Log that a deadline was missed, and where the batch stands. `context` is what Airflow gives to callbacks."""
+    from fencepost.ledger import Ledger
+    from fencepost.model import Interval
+
+    run = context["dag_run"]
+    start, end = (datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end"))
+    batch = Ledger(find_pipeline(run["dag_id"])).read().latest(Interval.of(start, end))
+    log.error(
+        "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; run %s says more.",
+        run["dag_id"],
+        start.isoformat(),
+        end.isoformat(),
+        context["deadline"]["deadline_time"],
+        f"{batch.state}, revision {batch.revision}" if batch else "not planned",
+        run["dag_run_id"],
+    )

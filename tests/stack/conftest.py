@@ -1,0 +1,298 @@
+"""One real stack for the folder: the product's own DAG files and plugin, pipelines made for the tests, and a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+
+from fencepost.airflow.pools import SPARK_POOL
+from fencepost.ledger import Ledger
+from fencepost.local.airflow import Folders
+from fencepost.local.airflow_api import AirflowApi
+from fencepost.local.ports import any_free_port
+from fencepost.local.stack import SERVICES, Stack
+from fencepost.local.state import State
+from fencepost.model import Batch
+from fencepost.settings import load_pipeline
+from kafka_tools import create_topic, produce
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = "/usr/bin/chromium"
+
+EVIL = "<script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
+
+SETTINGS = """
+source: {{topic: {name}-in, format: bytes}}
+output: {{topic: {name}-out, format: bytes, key: _key, partitions: 1}}
+schedule:
+  start: 2026-01-01
+  end: 2026-02-01
+  retries: {retries}
+  retry_delay_seconds: 1
+  timeout_minutes: {timeout_minutes}
+spark: {{spark.driver.memory: 512m}}
+kafka: {{bootstrap.servers: "{bootstrap}"}}
+"""
+EXPECTATIONS = """
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: value}
+"""
+# The second day's record is not in the set: that day is rejected, and its report shows the record.
+ONLY_GOOD = f"""
+expectations:
+  - type: expect_column_values_to_be_in_set
+    description: {json.dumps(EVIL)}
+    kwargs: {{column: value, value_set: [good]}}
+"""
+STRICT = """
+expectations:
+  - type: expect_column_values_to_be_in_set
+    description: The second record of each batch is not what it should be
+    kwargs: {column: value, value_set: [v0, v2]}
+"""
+PLAIN = "def transform(frame): return frame.selectExpr('_key', 'value')"
+# Attempts up to number {sleeps} sleep until somebody ends them: in a Python worker, or before there is one. Each notes
+# its processes, and which of an earlier attempt's still live when it begins.
+SLEEPY = """
+import os, time
+from pathlib import Path
+
+folder = Path({folder!r})
+
+def alive(pid):
+    try:
+        return Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+def transform(frame):
+    number = 1 + len(list(folder.glob("*.began")))
+    left = [file.stem for file in folder.glob("*.pid") if alive(file.read_text())]
+    (folder / f"{{number}}-driver.pid").write_text(str(os.getpid()))
+    (folder / f"{{number}}-jvm.pid").write_text(str(os.getppid()))
+    (folder / f"{{number}}.began").write_text(" ".join(left))
+    if number > {sleeps}:
+        return frame.selectExpr("_key", "value")
+    if not {in_worker}:
+        (folder / f"{{number}}.asleep").touch()
+        time.sleep(600)
+
+    def sleep(batches):
+        for batch in batches:
+            (folder / f"{{number}}-daemon.pid").write_text(str(os.getppid()))
+            (folder / f"{{number}}-worker.pid").write_text(str(os.getpid()))
+            (folder / f"{{number}}.asleep").touch()
+            time.sleep(600)
+            yield batch
+
+    return frame.selectExpr("_key", "value").mapInArrow(sleep, "_key binary, value binary")
+"""
+
+
+def day(number: int) -> datetime:
+    """Midnight that day `number` of January 2026 begins with."""
+    return datetime(2026, 1, number, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Running:
+    """The stack, and where its pipelines lie."""
+
+    api: AirflowApi
+    bootstrap: str
+    pipelines: Path
+    tokens: dict[str, str]
+
+    def add(
+        self,
+        name: str,
+        transform: str = PLAIN,
+        *,
+        expectations: str = EXPECTATIONS,
+        timeout_minutes: int = 5,
+        retries: int = 1,
+        records: int = 0,
+        bootstrap: str = "${KAFKA_BOOTSTRAP}",
+        more: str = "",
+    ) -> None:
+        """A pipeline with `more` settings, and records of 1 January in its source."""
+        create_topic(self.bootstrap, f"{name}-in", 1)
+        self.produce(name, 1, [b"v%d" % n for n in range(records)])
+        folder = self.pipelines / f".{name}"  # hidden until it is whole
+        folder.mkdir()
+        (folder / "pipeline.yaml").write_text(
+            SETTINGS.format(name=name, timeout_minutes=timeout_minutes, retries=retries, bootstrap=bootstrap) + more
+        )
+        (folder / "transform.py").write_text(textwrap.dedent(transform))
+        (folder / "expectations.yaml").write_text(expectations)
+        folder.rename(self.pipelines / name)
+
+    def produce(self, name: str, number: int, values: Iterable[bytes]) -> None:
+        """Records of a day of January into the pipeline's source."""
+        noon = int(day(number).timestamp() * 1000) + 12 * 3600 * 1000
+        produce(self.bootstrap, f"{name}-in", [(b"k", value, 0, noon) for value in values])
+
+    def ledger(self, name: str) -> list[Batch]:
+        """All revisions in a pipeline's ledger."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KAFKA_BOOTSTRAP", self.bootstrap)
+            return Ledger(load_pipeline(self.pipelines / name)).read().all()
+
+    def add_sleepy(self, name: str, notes: Path, *, sleeps: int, in_worker: bool, **schedule: int) -> None:
+        """A pipeline whose first attempts to write sleep until they are ended."""
+        notes.mkdir()
+        transform = SLEEPY.format(folder=str(notes), sleeps=sleeps, in_worker=in_worker)
+        self.add(name, transform, records=3, **schedule)
+
+    def whole_log(self, run: dict[str, Any], task_id: str, try_number: int = 1) -> str:
+        """A try's log as Airflow's UI gets it, with what it shows of exceptions."""
+        task = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task_id}"
+        return str(self.api.call("GET", f"{task}/logs/{try_number}", full_content=True)["content"])
+
+    def backfill(self, name: str, first: int, last: int, **options: Any) -> int:
+        """Start a backfill of some days of January, and wait for nothing; returns its id."""
+        self.api.await_dag(name)
+        self.api.unpause(name)
+        body = {
+            "dag_id": name,
+            "from_date": day(first).isoformat(),
+            "to_date": day(last).isoformat(),
+            "reprocess_behavior": "none",
+            "max_active_runs": 3,
+            **options,
+        }
+        return int(self.api.call("POST", "/backfills", body)["id"])
+
+
+@pytest.fixture(scope="package")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Kafka, PostgreSQL and Airflow, started once."""
+    root = tmp_path_factory.mktemp("airflow")
+    pipelines = root / "pipelines"
+    pipelines.mkdir()
+    folders = Folders(ROOT / "dags", ROOT / "plugins", pipelines)
+    ports = {service: any_free_port() for service in SERVICES}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in os.environ if n.startswith(("AIRFLOW_", "KAFKA_", "FENCEPOST_"))]:
+            if name not in {"FENCEPOST_CI_RUN", "FENCEPOST_JARS"}:
+                patch.delenv(name)
+        patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "guarding.GuardingAuthManager")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent / "auth"))
+        patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+        stack = Stack(State(root / "state", State.default().jars), folders, ports)
+        services = stack.up()
+        try:
+            with AirflowApi.of_stack(stack.state) as api:
+                api.ensure_pool(SPARK_POOL, 3)  # one is held by a task that a test makes an orphan
+                users = {"admin": services["airflow"], "viewer": services["airflow"]["viewer"]}
+                tokens = {who: _token(api.url, user) for who, user in users.items()}
+                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens)
+        finally:
+            stack.down()
+
+
+@pytest.fixture(scope="package")
+def backfills(running: Running) -> int:
+    """Three empty days of `ordered`, run together, the earliest first; and two of `backwards`. The first's id.
+
+    Nobody waits here: they run while a test of the folder waits for a time-out.
+    """
+    running.add("ordered", PLAIN)
+    running.add("backwards", PLAIN)
+    forwards = running.backfill("ordered", 1, 3)
+    running.backfill("backwards", 5, 6, run_backwards=True, max_active_runs=1)
+    return forwards
+
+
+def _token(url: str, user: dict[str, str]) -> str:
+    login = {name: user[name] for name in ("username", "password")}
+    answer = httpx.post(f"{url}/auth/token", json=login, trust_env=False, timeout=60.0)
+    return str(answer.raise_for_status().json()["access_token"])
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium without a screen."""
+    arguments = ["--no-proxy-server", "--disable-gpu"]  # everything is on 127.0.0.1
+    with sync_playwright() as playwright:
+        launch = playwright.chromium.launch
+        try:
+            chromium = launch(executable_path=CHROMIUM, args=arguments, timeout=60_000)
+        except Error:  # it sometimes hangs while it starts on a busy machine
+            chromium = launch(executable_path=CHROMIUM, args=arguments, timeout=180_000)
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def _context(browser: Browser, running: Running, theme: str, user: str | None) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(60_000)
+    if user is not None:
+        context.add_cookies([{"name": "_token", "value": running.tokens[user], "url": running.api.url}])
+    context.add_init_script(f"try {{ localStorage.setItem('theme', '{theme}') }} catch (e) {{ }}")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, running: Running, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page of the admin's, light unless the test is parametrized with a theme."""
+    theme = getattr(request, "param", "light")
+    with _context(browser, running, theme, "admin") as context:
+        yield context.new_page()
+
+
+def interval(number: int) -> str:
+    """The interval of that day as it stands in a batch's id."""
+    return f"{day(number):%Y%m%dT%H%M%SZ}-{day(number + 1):%Y%m%dT%H%M%SZ}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the pages' tests look at: the runs of pipeline `judged`: published, rejected, published behind it."""
+
+    running: Running
+    runs: list[dict[str, Any]]
+
+    @property
+    def url(self) -> str:
+        """Of Airflow."""
+        return self.running.api.url
+
+    def get(self, path: str, user: str | None = None) -> httpx.Response:
+        """A request without a browser."""
+        headers = {"Authorization": f"Bearer {self.running.tokens[user]}"} if user else {}
+        return httpx.get(f"{self.url}{path}", headers=headers, trust_env=False, timeout=60.0)
+
+    def ui_of_run(self, number: int) -> str:
+        """The UI's address of the run for a day."""
+        return f"{self.url}/dags/judged/runs/{self.runs[number - 1]['dag_run_id']}"
+
+
+@pytest.fixture(scope="package")
+def site(running: Running) -> Site:
+    """Three days through `judged`; and two pipelines that never ran, of which one's Kafka is away."""
+    running.add("judged", expectations=ONLY_GOOD, more=f"description: {json.dumps(EVIL)}")
+    for number, value in ((1, b"good"), (2, EVIL.encode()), (3, b"good"), (4, b"good")):
+        running.produce("judged", number, [value])
+    running.add("private", more="description: Not for everybody")
+    running.add("absent", bootstrap=f"127.0.0.1:{any_free_port()}", more="description: Its Kafka is away")
+    for name in ("judged", "private", "absent"):
+        running.api.await_dag(name)
+    backfill = running.backfill("judged", 1, 3)
+    runs = running.api.await_intervals("judged", [day(1), day(2), day(3)])
+    running.api.await_backfill(backfill)
+    return Site(running, runs)

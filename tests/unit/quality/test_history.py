@@ -1,0 +1,157 @@
+"""Volume and freshness against the batches published before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.errors import SettingsError
+from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, Receipt, State, Written
+from fencepost.quality.checks import Status
+from fencepost.quality.gate import judge
+from fencepost.quality.history import History, Point, history_of, liken
+from fencepost.quality.suite import FRESHNESS, VOLUME, Declared, Severity, Suite, load_suite
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def volume(rows: int, before: Sequence[int], **kwargs: Any) -> Status | None:
+    """What the volume check says; None when it judged nothing."""
+    declared = Declared(index=0, type=VOLUME, kwargs=kwargs)
+    found = liken(declared, History(batch=Point(rows=rows), before=tuple(Point(rows=n) for n in before)))
+    return None if found.no_value else found.status
+
+
+def freshness(age: float | None, before: Sequence[float | None], **kwargs: Any) -> Status | None:
+    """The same of freshness, ages in seconds."""
+
+    def point(seconds: float | None) -> Point:
+        return Point(rows=1, age=None if seconds is None else timedelta(seconds=seconds))
+
+    declared = Declared(index=0, type=FRESHNESS, kwargs=kwargs)
+    found = liken(declared, History(batch=point(age), before=tuple(map(point, before))))
+    return None if found.no_value else found.status
+
+
+def test_fewer_batches_than_asked_for_judge_nothing() -> None:
+    assert volume(5, [100] * 6) is None
+    assert volume(5, [100] * 7) is Status.FAILED
+    assert volume(5, [100] * 2, at_least=2) is Status.FAILED
+    assert freshness(7200, [60] * 6) is None
+    assert freshness(7200, [60] * 7) is Status.FAILED
+    assert freshness(None, [60] * 7) is None, "no record has a timestamp"
+    assert freshness(7200, [60] * 6 + [None]) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "holds"), [(100, True), (150, True), (151, False), (50, True), (49, False), (0, False)]
+)
+def test_volume_may_lie_five_spreads_from_the_median_on_either_side(rows: int, holds: bool) -> None:
+    before = [80, 90, 90, 100, 110, 110, 120]  # median 100, median deviation 10
+    assert volume(rows, before) is (Status.PASSED if holds else Status.FAILED)
+
+
+def test_one_odd_batch_widens_nothing() -> None:
+    assert volume(300, [80, 90, 90, 100, 110, 110, 100_000]) is Status.FAILED
+
+
+def test_batches_that_were_all_alike_leave_a_tolerance() -> None:
+    assert volume(1010, [1000] * 10) is Status.PASSED
+    assert volume(1101, [1000] * 10) is Status.FAILED
+    assert volume(1010, [1000] * 10, tolerance=0) is Status.FAILED
+    assert freshness(360, [60] * 10) is Status.PASSED
+    assert freshness(361, [60] * 10) is Status.FAILED
+
+
+def test_a_batch_fresher_than_usual_is_welcome() -> None:
+    assert freshness(0, [3600, 3700, 3500] * 3) is Status.PASSED
+
+
+def test_only_the_newest_batches_count() -> None:
+    newest_first = [1000] * 7 + [10] * 100
+    assert volume(1000, newest_first, batches=7) is Status.PASSED
+    assert volume(10, newest_first, batches=7) is Status.FAILED
+
+
+def test_what_was_found_is_told() -> None:
+    declared = Declared(index=0, type=FRESHNESS, kwargs={"at_least": 2})
+    before = (Point(rows=1, age=timedelta(minutes=1)),) * 2
+    found = liken(declared, History(batch=Point(rows=1, age=timedelta(hours=9)), before=before))
+    assert found.observed == {"age of the newest record": "9:00:00", "usual": "0:01:00", "at most": "0:06:00"}
+    declared = Declared(index=0, type=VOLUME)
+    assert liken(declared, History(batch=Point(rows=3), before=(Point(rows=3),))).observed == {
+        "rows": 3,
+        "not judged": "1 of 7 published batches to compare with",
+    }
+
+
+def test_the_gate_knows_them_like_any_other() -> None:
+    declared = Declared(index=0, type=VOLUME, severity=Severity.CRITICAL)
+    history = History(batch=Point(rows=1), before=(Point(rows=100),) * 7)
+    outcome, reason = judge(Suite.of((declared,)), [liken(declared, history)], 1, "pass")
+    assert outcome == "rejected"
+    assert VOLUME in reason
+    warned = declared.model_copy(update={"severity": Severity.WARNING})
+    assert judge(Suite.of((warned,)), [liken(warned, history)], 1, "pass")[0] == "passed"
+    young = liken(declared, History(batch=Point(rows=1)))
+    assert "Found no value to judge" in judge(Suite.of((declared,)), [young], 1, "pass")[1]
+
+
+def batch(number: int, state: State, rows: int, newest: datetime | None = None) -> Batch:
+    start = START + timedelta(days=number)
+    plan = Plan(
+        source_topic="in",
+        source_topic_id="1",
+        ranges=(OffsetRange(partition=0, start=0, end=1),),
+        output_topic="out",
+        output_topic_id="1",
+        output_ends=(0,),
+        layout=Layout.SOURCE,
+        writers=1,
+        lane=0,
+        fence_up_to=1,
+        settings_digest="",
+        software="test",
+        planned_at=START,
+    )
+    receipt = Receipt(task=0, lease=0, rows=rows, fingerprint=1)
+    written = Written(receipts=(receipt,), output_ends=(1,), rows_in=rows, seconds=0, written_at=START, newest=newest)
+    interval = Interval(start=start, end=start + timedelta(days=1))
+    return Batch(pipeline="p", interval=interval, revision=1, state=state, lease=0, plan=plan, written=written)
+
+
+def test_history_is_what_was_published_for_earlier_intervals_the_newest_first() -> None:
+    now = batch(3, State.WRITTEN, 7, START + timedelta(days=3, hours=23))
+    others = [
+        batch(0, State.PUBLISHED, 10),
+        batch(1, State.SKIPPED, 11),
+        batch(2, State.PUBLISHED, 12, START + timedelta(days=2, hours=20)),
+        batch(4, State.PUBLISHED, 14),
+    ]
+    assert now.written is not None
+    assert history_of(now, now.written, [*others, now]) == History(
+        batch=Point(rows=7, age=timedelta(hours=1)),
+        before=(Point(rows=12, age=timedelta(hours=4)), Point(rows=10)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "says"),
+    [
+        ("{bathces: 3}", "kwargs.bathces: unknown field; allowed here are batches, at_least, spreads, tolerance"),
+        ("{batches: many}", "kwargs.batches: Input should be a valid integer"),
+        ("{spreads: 0}", "kwargs.spreads: Input should be greater than 0"),
+        ("{batches: 3}", "at_least (7) lies above batches (3): nothing would be judged"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused_with_file_and_field(tmp_path: Path, kwargs: str, says: str) -> None:
+    file = tmp_path / "expectations.yaml"
+    file.write_text(f"expectations:\n  - {{type: {VOLUME}, kwargs: {kwargs}}}\n")
+    with pytest.raises(SettingsError) as refused:
+        load_suite(file)
+    assert str(file) in str(refused.value)
+    assert says in str(refused.value)
