@@ -32,7 +32,7 @@ down: ## stop what `up` or `demo` started, and only that
 
 .PHONY: test
 test: setup ## all tests (ARGS="-k name" for some)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
 .PHONY: fault
 fault: setup ## the rest of the crash matrix, which `make test` leaves out
@@ -45,6 +45,10 @@ soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three b
 .PHONY: model
 model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)
 	@FENCEPOST_MODEL_DEPTH=deep $(BIN)/pytest tests/model -s $(ARGS)
+
+.PHONY: pictures
+pictures: setup ## the README's pictures again, from the running demo (needs Chromium)
+	@$(BIN)/python docs/make_pictures.py
 
 .PHONY: lint
 lint: setup ## ruff, its formatter, mypy, and who may import whom

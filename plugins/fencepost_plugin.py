@@ -1,4 +1,4 @@
-"""Fencepost's pages and links inside Airflow's UI, its notes on runs and its deadlines.
+"""Fencepost's pages and links inside Airflow's UI, its notes on runs, its timetable and its deadlines.
 
 What the pages show is made in `fencepost.pages`; the rest in `fencepost.airflow`.
 """
@@ -13,6 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from fencepost.airflow import run_note
 from fencepost.airflow.deadline import IntervalEnd
+from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.pages import LazyApp
 
 MOUNT = "/fencepost"
@@ -30,6 +31,7 @@ class FencepostPlugin(AirflowPlugin):
     """The pages as an application of the API server, the places of the UI that show them, and what the scheduler calls."""
 
     name = "fencepost"
+    timetables: ClassVar[list[Any]] = [IntervalTimetable]
     listeners: ClassVar[list[Any]] = [run_note]
     deadline_references: ClassVar[list[Any]] = [IntervalEnd]
     fastapi_apps: ClassVar[list[Any]] = [{"app": LazyApp(), "url_prefix": MOUNT, "name": "Fencepost"}]

@@ -22,6 +22,8 @@ names = count(1)
 
 # librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker.
 os.environ.pop("KAFKA_BOOTSTRAP", None)
+# Every JVM here lives for seconds: the second compiler would take a quarter of the processors' time and never pay.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def day(number: int) -> Interval:

@@ -18,6 +18,7 @@ import pytest
 if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first imported; never in the user's home
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="fencepost-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(Path(__file__).resolve().parents[2] / "plugins")  # its timetable
 
 from fencepost.model import Interval, State, StepResult
 from fencepost.settings import Pipeline, load_pipeline
@@ -119,7 +120,9 @@ def context_of(interval: Interval) -> ContextOf:
             "data_interval_end": interval.end,
             "params": {"reprocess": reprocess},
             "task_reschedule_count": waits,
-            "dag_run": SimpleNamespace(logical_date=interval.start, run_type=run_type),
+            "dag_run": SimpleNamespace(
+                dag_id="counted", run_id="run 1", logical_date=interval.start, run_type=run_type
+            ),
             "ti": FakeTaskInstance(earlier),
         }
 

@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.types import DagRunType
 
 from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
 from fencepost.errors import SettingsError
@@ -47,8 +49,17 @@ def test_spark_tasks_share_a_pool_because_backfills_ignore_max_active_runs(dag: 
     }
 
 
-def test_only_scheduled_runs_and_backfills_are_allowed(dag: DAG) -> None:
-    assert set(as_scheduled(dag).allowed_run_types) == {"scheduled", "backfill"}
+def test_manual_runs_are_refused_by_the_timetable_alone_because_airflow_else_hides_its_form(dag: DAG) -> None:
+    scheduled = as_scheduled(dag)
+    assert set(scheduled.allowed_run_types) == {"scheduled", "backfill", "manual"}
+    noon = pendulum.datetime(2013, 3, 1, 12)
+    with pytest.raises(ValueError, match=r"no manual runs.*Choose Backfill"):
+        scheduled.timetable.generate_run_id(run_type=DagRunType.MANUAL, run_after=noon, data_interval=None)
+    with pytest.raises(ValueError, match=r"no manual runs.*Choose Backfill"):
+        scheduled.timetable.infer_manual_data_interval(run_after=noon)
+    for kind in (DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB):
+        run_id = scheduled.timetable.generate_run_id(run_type=kind, run_after=noon, data_interval=None)
+        assert run_id.startswith(f"{kind}__2013-03-01T12:00:00")
 
 
 def test_no_task_depends_on_the_past_because_airflow_then_refuses_a_backfill_of_missing_runs(dag: DAG) -> None:

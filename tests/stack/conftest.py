@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from fencepost.airflow.pools import SPARK_POOL
 from fencepost.ledger import Ledger
 from fencepost.local.airflow import Folders
-from fencepost.local.airflow_api import AirflowApi
+from fencepost.local.airflow_api import ENDED, AirflowApi, await_value
 from fencepost.local.ports import any_free_port
 from fencepost.local.stack import SERVICES, Stack
 from fencepost.local.state import State
@@ -36,11 +36,12 @@ SETTINGS = """
 source: {{topic: {name}-in, format: bytes}}
 output: {{topic: {name}-out, format: bytes, key: _key, partitions: 1}}
 schedule:
-  start: 2026-01-01
-  end: 2026-02-01
+  start: {start}
+  end: {end}
   retries: {retries}
   retry_delay_seconds: 1
   timeout_minutes: {timeout_minutes}
+  deadline_minutes: {deadline_minutes}
 spark: {{spark.driver.memory: 512m}}
 kafka: {{bootstrap.servers: "{bootstrap}"}}
 """
@@ -114,6 +115,7 @@ class Running:
     bootstrap: str
     pipelines: Path
     tokens: dict[str, str]
+    logs: Path
 
     def add(
         self,
@@ -125,6 +127,9 @@ class Running:
         retries: int = 1,
         records: int = 0,
         bootstrap: str = "${KAFKA_BOOTSTRAP}",
+        start: datetime = datetime(2026, 1, 1, tzinfo=UTC),
+        end: datetime | None = datetime(2026, 2, 1, tzinfo=UTC),
+        deadline_minutes: float | None = None,
         more: str = "",
     ) -> None:
         """A pipeline with `more` settings, and records of 1 January in its source."""
@@ -132,9 +137,16 @@ class Running:
         self.produce(name, 1, [b"v%d" % n for n in range(records)])
         folder = self.pipelines / f".{name}"  # hidden until it is whole
         folder.mkdir()
-        (folder / "pipeline.yaml").write_text(
-            SETTINGS.format(name=name, timeout_minutes=timeout_minutes, retries=retries, bootstrap=bootstrap) + more
+        settings = SETTINGS.format(
+            name=name,
+            timeout_minutes=timeout_minutes,
+            retries=retries,
+            bootstrap=bootstrap,
+            start=start.isoformat(),
+            end=end.isoformat() if end else "null",
+            deadline_minutes=deadline_minutes or "null",
         )
+        (folder / "pipeline.yaml").write_text(settings + more)
         (folder / "transform.py").write_text(textwrap.dedent(transform))
         (folder / "expectations.yaml").write_text(expectations)
         folder.rename(self.pipelines / name)
@@ -160,6 +172,37 @@ class Running:
         """A try's log as Airflow's UI gets it, with what it shows of exceptions."""
         task = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task_id}"
         return str(self.api.call("GET", f"{task}/logs/{try_number}", full_content=True)["content"])
+
+    def task(self, run: dict[str, Any], task_id: str) -> dict[str, Any]:
+        """The latest try of a run's task."""
+        tasks = self.api.task_instances(run["dag_id"], run["dag_run_id"])
+        return next(task for task in tasks if task["task_id"] == task_id)
+
+    def last_log(self, run: dict[str, Any], task_id: str) -> str:
+        """The log of a task's latest try."""
+        return self.whole_log(run, task_id, self.task(run, task_id)["try_number"])
+
+    def end_backfill(self, name: str) -> None:
+        """Wait for the end of the DAG's runs, and end its backfill: Airflow looks every 30 s whether it is at its end."""
+
+        def at_rest() -> bool | None:
+            return all(run["state"] in ENDED for run in self.api.dag_runs(name)) or None
+
+        await_value(at_rest, f"the runs of {name} to end", 300)
+        newest = self.api.call("GET", "/backfills", dag_id=name, order_by="-id", limit=1)["backfills"][0]
+        if newest["completed_at"] is None:
+            self.api.call("PUT", f"/backfills/{newest['id']}/cancel")
+
+    def deadlines(self, name: str) -> list[dict[str, Any]]:
+        """The deadlines of a DAG's runs, as Airflow's UI gets them."""
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
+        path = f"{self.api.url}/ui/dags/{name}/dagRuns/~/deadlines"
+        return list(httpx.get(path, headers=headers, trust_env=False).raise_for_status().json()["deadlines"])
+
+    def callback_log(self, run: dict[str, Any]) -> str | None:
+        """What a callback of the run's deadline logged."""
+        folder = self.logs / "executor_callbacks" / run["dag_id"] / run["dag_run_id"]
+        return "".join(file.read_text() for file in folder.rglob("*") if file.is_file()) or None
 
     def backfill(self, name: str, first: int, last: int, **options: Any) -> int:
         """Start a backfill of some days of January, and wait for nothing; returns its id."""
@@ -197,8 +240,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             with AirflowApi.of_stack(stack.state) as api:
                 api.ensure_pool(SPARK_POOL, 3)  # one is held by a task that a test makes an orphan
                 users = {"admin": services["airflow"], "viewer": services["airflow"]["viewer"]}
-                tokens = {who: _token(api.url, user) for who, user in users.items()}
-                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens)
+                tokens = {
+                    who: AirflowApi(api.url, user["username"], user["password"]).token for who, user in users.items()
+                }
+                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, stack.state.airflow / "logs")
         finally:
             stack.down()
 
@@ -216,12 +261,6 @@ def backfills(running: Running) -> int:
     return forwards
 
 
-def _token(url: str, user: dict[str, str]) -> str:
-    login = {name: user[name] for name in ("username", "password")}
-    answer = httpx.post(f"{url}/auth/token", json=login, trust_env=False, timeout=60.0)
-    return str(answer.raise_for_status().json()["access_token"])
-
-
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium without a screen."""
@@ -237,22 +276,21 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def _context(browser: Browser, running: Running, theme: str, user: str | None) -> Iterator[BrowserContext]:
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
+def open_page(browser: Browser, running: Running, theme: str = "light") -> Iterator[Page]:
+    """A page of the admin's."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, timezone_id="UTC")
     context.set_default_timeout(60_000)
-    if user is not None:
-        context.add_cookies([{"name": "_token", "value": running.tokens[user], "url": running.api.url}])
+    context.add_cookies([{"name": "_token", "value": running.tokens["admin"], "url": running.api.url}])
     context.add_init_script(f"try {{ localStorage.setItem('theme', '{theme}') }} catch (e) {{ }}")
-    yield context
+    yield context.new_page()
     context.close()
 
 
 @pytest.fixture
 def page(browser: Browser, running: Running, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page of the admin's, light unless the test is parametrized with a theme."""
-    theme = getattr(request, "param", "light")
-    with _context(browser, running, theme, "admin") as context:
-        yield context.new_page()
+    with open_page(browser, running, getattr(request, "param", "light")) as opened:
+        yield opened
 
 
 def interval(number: int) -> str:
@@ -292,7 +330,5 @@ def site(running: Running) -> Site:
     running.add("absent", bootstrap=f"127.0.0.1:{any_free_port()}", more="description: Its Kafka is away")
     for name in ("judged", "private", "absent"):
         running.api.await_dag(name)
-    backfill = running.backfill("judged", 1, 3)
-    runs = running.api.await_intervals("judged", [day(1), day(2), day(3)])
-    running.api.await_backfill(backfill)
-    return Site(running, runs)
+    running.backfill("judged", 1, 3)
+    return Site(running, running.api.await_intervals("judged", [day(1), day(2), day(3)]))

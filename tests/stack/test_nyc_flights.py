@@ -11,21 +11,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fencepost.ledger import Ledger
 from fencepost.local.flights import load_flights
 from fencepost.local.nycflights import days_between
-from fencepost.model import Batch, State
-from fencepost.settings import load_pipeline
-from kafka_tools import group_offsets, read_all
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
 
-from .conftest import ROOT, STRICT, Running, day
+from .conftest import ROOT, Running
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
-
-MENDED = STRICT.replace("[v0, v2]", "[v0, v1, v2]")
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +53,3 @@ def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(
     assert handed["validate"]["details"]["verdict"] == "passed"
     assert Path(handed["validate"]["details"]["report"]).read_text().startswith("<!DOCTYPE html>")
     assert all(len(json.dumps(value)) < 2000 for value in handed.values())
-
-
-def test_a_failed_suite_stops_the_offsets_and_a_mended_one_lets_them_go(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", running.bootstrap)
-    running.add("strict", "def transform(frame):\n    return frame\n", records=3)
-    folder = running.pipelines / "strict"
-    (folder / "expectations.yaml").write_text(STRICT)
-    running.backfill("strict", 1, 1)
-    (run,) = running.api.await_intervals("strict", [day(1)])
-
-    def latest() -> Batch:
-        (batch,) = Ledger(load_pipeline(folder)).read().all()
-        return batch
-
-    tasks = {t["task_id"]: t for t in running.api.task_instances("strict", run["dag_run_id"])}
-    assert (tasks["write"]["state"], tasks["validate"]["state"]) == ("success", "failed")
-    assert tasks["validate"]["try_number"] == 1, "a retry would not mend it, so there is none"
-    assert group_offsets(running.bootstrap, "strict", "strict-in", [0]) == {}
-    batch = latest()
-    assert batch.state is State.REJECTED
-    assert batch.verdict is not None
-    report = json.loads(Path(batch.verdict.report).with_suffix(".json").read_text())
-    (failed,) = report["evaluation"]["checks"]
-    assert [(row["topic"], row["offset"]) for row in failed["sample"]] == [("strict-out", 1)]
-    assert batch.verdict.report in running.whole_log(run, "validate")
-    before = read_all(running.bootstrap, "strict-out")
-
-    (folder / "expectations.yaml").write_text(MENDED)
-    running.api.clear("strict", run["dag_run_id"], ["validate"])
-    running.api.await_task("strict", run["dag_run_id"], "advance", ["success", "failed", "upstream_failed"])
-    batch = latest()
-    assert (batch.state, batch.revision) == (State.PUBLISHED, 1)
-    assert group_offsets(running.bootstrap, "strict", "strict-in", [0]) == {0: 3}
-    assert read_all(running.bootstrap, "strict-out") == before, "judging again writes nothing"

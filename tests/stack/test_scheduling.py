@@ -18,20 +18,14 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def backfilled(running: Running, backfills: int) -> list[dict[str, Any]]:
     """The ended runs of `ordered`, the earliest first."""
-    running.api.await_backfill(backfills, timeout=180)
+    running.end_backfill("ordered")
     return running.api.dag_runs("ordered")
-
-
-def plan_of(running: Running, run: dict[str, Any]) -> dict[str, Any]:
-    """The plan of an ended run."""
-    tasks = running.api.task_instances(run["dag_id"], run["dag_run_id"])
-    return next(task for task in tasks if task["task_id"] == "plan")
 
 
 def test_plans_of_runs_that_go_on_together_keep_the_order_of_their_intervals(
     running: Running, backfilled: list[dict[str, Any]]
 ) -> None:
-    plans = [plan_of(running, run) for run in backfilled]
+    plans = [running.task(run, "plan") for run in backfilled]
     assert [plan["state"] for plan in plans] == ["success"] * 3
     ends = [datetime.fromisoformat(plan["end_date"]) for plan in plans]
     assert ends == sorted(ends)
@@ -45,26 +39,36 @@ def test_a_published_interval_run_again_is_a_no_op_that_says_so(
     assert [run["state"] for run in backfilled] == ["success"] * 3
     first = backfilled[0]
     run_id = first["dag_run_id"]
-    again = running.backfill("ordered", 1, 1, reprocess_behavior="completed")
-    running.api.await_backfill(again, timeout=120)
+    running.backfill("ordered", 1, 1, reprocess_behavior="completed")
+    running.end_backfill("ordered")
     assert running.api.await_run("ordered", run_id)["state"] == "success"
-    assert "already published, revision 1" in running.whole_log(first, "plan", plan_of(running, first)["try_number"])
+    assert "already published, revision 1" in running.last_log(first, "plan")
     results = [running.api.xcom("ordered", run_id, task) for task in ("plan", "write", "validate", "advance")]
     assert [(r["changed"], r["revision"], r["state"]) for r in results] == [(False, 1, "published")] * 4
 
 
 def test_a_backfill_that_runs_backwards_is_refused_by_name(running: Running, backfilled: list[dict[str, Any]]) -> None:
     first, second = running.api.await_intervals("backwards", [day(5), day(6)], timeout=180)
-    plans = plan_of(running, first), plan_of(running, second)
+    plans = running.task(first, "plan"), running.task(second, "plan")
     assert [plan["state"] for plan in plans] == ["success", "failed"]
     assert plans[1]["try_number"] == 1  # waiting takes no retry
     assert "A backfill cannot run backwards" in running.whole_log(second, "plan")
 
 
-def test_a_manual_run_is_refused(running: Running, backfilled: list[dict[str, Any]]) -> None:
-    with pytest.raises(AirflowRefused) as refused:
-        running.api.call("POST", "/dags/ordered/dagRuns", {"logical_date": day(9).isoformat()})
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"logical_date": None},
+        {"logical_date": day(9).isoformat()},
+        {"logical_date": day(9).isoformat(), "dag_run_id": "x"},
+    ],
+)
+def test_a_manual_run_is_refused(running: Running, backfilled: list[dict[str, Any]], asked: dict[str, Any]) -> None:
+    runs = running.api.dag_runs("ordered")
+    with pytest.raises(AirflowRefused, match="take no manual runs") as refused:
+        running.api.call("POST", "/dags/ordered/dagRuns", asked)
     assert refused.value.status == 400
+    assert running.api.dag_runs("ordered") == runs
 
 
 def test_a_broken_pipeline_is_an_import_error_and_leaves_the_others_schedulable(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TriggerRule, get_parsing_context
+from airflow.sdk import DAG, Param, TriggerRule, get_parsing_context
 from airflow.sdk.exceptions import AirflowException
 
 from fencepost.airflow.deadline import alert_of
@@ -19,6 +19,7 @@ from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
 from fencepost.airflow.operators import AdvanceOperator, PlanOperator
 from fencepost.airflow.pools import SPARK_POOL
 from fencepost.airflow.spark_operator import FencepostSparkOperator
+from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.errors import SettingsError
 from fencepost.settings import Pipeline, load_pipelines
 
@@ -72,7 +73,7 @@ def _build_all() -> tuple[dict[str, DAG], dict[str, Exception]]:
 def build_dag(pipeline: Pipeline) -> DAG:
     """The DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in `decision.py`.
 
-    Runs are scheduled ones and backfills only: a manual run has no data interval, or takes another's. As many
+    Runs are scheduled ones and backfills only; the timetable refuses manual ones. As many
     runs go on at once as there are lanes to write in; the pool bounds Spark jobs, those of backfills too.
     `schedule.end` is exclusive like every end here, and Airflow's `end_date` is not.
     """
@@ -81,11 +82,11 @@ def build_dag(pipeline: Pipeline) -> DAG:
         dag_id=pipeline.name,
         description=pipeline.description,
         doc_md=describe(pipeline),
-        schedule=CronDataIntervalTimetable(schedule.cron, timezone=schedule.timezone),
+        schedule=IntervalTimetable(schedule.cron, timezone=schedule.timezone),
         start_date=schedule.start,
         end_date=schedule.end - timedelta(microseconds=1) if schedule.end else None,
         catchup=schedule.catchup,
-        allowed_run_types=["scheduled", "backfill"],  # type: ignore[list-item]  # the SDK converts names
+        allowed_run_types=["scheduled", "backfill", "manual"],  # type: ignore[list-item]  # manual: see timetable.py
         max_active_runs=pipeline.lanes,
         deadline=alert_of(schedule),
         params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},

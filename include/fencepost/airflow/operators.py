@@ -42,11 +42,13 @@ def interval_of(context: Context) -> Interval:
     """The data interval of the DAG run.
 
     Raises:
-        AirflowFailException: the run has none, as a manual one (which the DAG does not allow).
+        AirflowFailException: the run has none of its own: it is a manual one that went round the timetable.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    if start is None or end is None:
-        raise AirflowFailException("this run has no data interval; use a scheduled run or a backfill")
+    if start is None or end is None or context["dag_run"].run_type == "manual":
+        raise AirflowFailException(
+            "this run was triggered by hand and has no data interval of its own; use a scheduled run or a backfill"
+        )
     return Interval.of(start, end)
 
 

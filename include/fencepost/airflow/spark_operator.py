@@ -14,13 +14,16 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 from pydantic import JsonValue
 
 from fencepost.airflow.operators import airflow_errors, interval_of, report
+from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.jobs import JobOutcome, tied_to_parent
 from fencepost.model import Interval, StepResult
 from fencepost.settings import Pipeline
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
 LAST_LINES = 15
+REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, ReceiptsDisagree)}
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
@@ -47,11 +51,16 @@ class FencepostSparkOperator(SparkSubmitOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Run the step and return its result."""
+        """Run the step and return its result. An error that has a report links to it."""
         interval = interval_of(context)
-        with airflow_errors():
-            result = self._without_spark(interval)
-        return report(self.log, result or self._on_spark(context, interval))
+        try:
+            with airflow_errors():
+                result = self._without_spark(interval)
+            return report(self.log, result or self._on_spark(context, interval))
+        except AirflowException as error:
+            if str(error).partition(":")[0] not in REPORTED:
+                raise
+            raise type(error)(f"{error} It is shown at {report_page(context)}") from error
 
     def on_kill(self) -> None:
         """End the JVM, if there is one; the driver and its workers follow it."""
@@ -124,6 +133,13 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 "to end with the task. Remove deploy-mode from the connection's extra."
             )
         return str(connection.host)
+
+
+def report_page(context: Context) -> str:
+    """Where Airflow's UI shows the report of the run's batch (the plugin's tab of a DAG run)."""
+    base = conf.get("api", "base_url", fallback="http://localhost:8080/").rstrip("/")
+    run = context["dag_run"]
+    return f"{base}/dags/{run.dag_id}/runs/{quote(run.run_id)}/plugin/run-report"
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:

@@ -213,7 +213,8 @@ class AirflowApi:
         answer = self._client.post("/auth/token", json=self._login)
         if answer.is_error:
             raise AirflowRefused("POST", "/auth/token", answer.status_code, answer.text)
-        self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        self.token = str(answer.json()["access_token"])
+        self._client.headers["Authorization"] = f"Bearer {self.token}"
 
 
 class AirflowRefused(LocalStackError):

@@ -1,0 +1,46 @@
+"""Cron intervals, without manual runs.
+
+A manual run has no interval, or that before its logical date, which it then takes away from the scheduled run or backfill
+that it belongs to. `allowed_run_types` would refuse it too; but then Airflow 3.3's UI disables the button that opens the form
+for backfills.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never
+
+from airflow.timetables.interval import CronDataIntervalTimetable
+from airflow.utils.types import DagRunType
+
+if TYPE_CHECKING:
+    from airflow.timetables.base import DataInterval
+    from pendulum import DateTime
+
+NO_MANUAL_RUNS = (
+    "Fencepost's DAGs take no manual runs: such a run has no data interval of its own. Choose Backfill in the same form, with "
+    "the interval's start in both fields."
+)
+
+
+class IntervalTimetable(CronDataIntervalTimetable):
+    """Airflow calls both methods when it is asked for a manual run, and answers with the error's text."""
+
+    def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
+        """Refuse.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(NO_MANUAL_RUNS)
+
+    def generate_run_id(
+        self, *, run_type: DagRunType, run_after: DateTime, data_interval: DataInterval | None, **extra: Any
+    ) -> str:
+        """Airflow's own, for a scheduled run or a backfill.
+
+        Raises:
+            ValueError: the run is a manual one.
+        """
+        if run_type == DagRunType.MANUAL:
+            raise ValueError(NO_MANUAL_RUNS)
+        return super().generate_run_id(run_type=run_type, run_after=run_after, data_interval=data_interval, **extra)

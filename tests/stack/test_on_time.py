@@ -1,0 +1,56 @@
+"""Scheduled runs beside a backfill, and their deadlines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fencepost.local.airflow_api import await_value
+
+from .conftest import Running
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+
+NAME = "both"
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+DAYS = [TODAY - timedelta(days=n) for n in (3, 2, 1)]
+
+
+@pytest.fixture(scope="module")
+def runs(running: Running) -> list[dict[str, Any]]:
+    """A backfill of two days, begun while the DAG was paused, and the scheduled run of yesterday; no records in any."""
+    running.add(NAME, start=DAYS[0], end=None, deadline_minutes=0.01)
+    running.api.await_dag(NAME)
+    running.api.backfill(NAME, DAYS[0], DAYS[1], max_active_runs=2)
+    assert [r["state"] for r in running.api.dag_runs(NAME)] == ["queued"] * 2, "the DAG is paused"
+    running.api.unpause(NAME)
+    return running.api.await_intervals(NAME, DAYS)
+
+
+def test_a_backfill_of_a_paused_dag_waits_and_then_goes_before_the_scheduled_run(
+    running: Running, runs: list[dict[str, Any]]
+) -> None:
+    assert [(r["run_type"], r["state"]) for r in runs] == [
+        ("backfill", "success"),
+        ("backfill", "success"),
+        ("scheduled", "success"),
+    ]
+    plans = [running.task(r, "plan")["end_date"] for r in runs]
+    assert plans == sorted(plans), "each plan waits for the earlier ones, whoever started them"
+    assert [b.interval.start for b in sorted(running.ledger(NAME), key=lambda b: b.known_lease)] == DAYS
+
+
+def test_a_scheduled_run_that_is_late_raises_airflows_alert_and_a_backfill_does_not(
+    running: Running, page: Page, runs: list[dict[str, Any]]
+) -> None:
+    (deadline,) = running.deadlines(NAME)
+    assert deadline["dag_run_id"] == runs[2]["dag_run_id"]
+    assert datetime.fromisoformat(deadline["deadline_time"]) == TODAY + timedelta(seconds=0.6)
+    await_value(lambda: running.deadlines(NAME)[0]["missed"] or None, "the deadline to be missed", 60)
+    said = await_value(lambda: running.callback_log(runs[2]), "the callback's log", 120)
+    assert f"pipeline {NAME}, interval {DAYS[2].isoformat()} to {TODAY.isoformat()}: not published by" in said
+    page.goto(f"{running.api.url}/dags/{NAME}/runs/{runs[2]['dag_run_id']}")
+    expect(page.get_by_text("Deadline", exact=False).first).to_be_visible()
