@@ -20,7 +20,7 @@ from fencepost.local.stack import Stack
 FOLDER = Path(__file__).parent / "pictures"
 CHROMIUM = os.environ.get("FENCEPOST_CHROMIUM", "/usr/bin/chromium")
 DAG = "nyc_flights"
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 1280, "height": 960}
 
 
 def data_quality(page: Page, url: str, run: str) -> None:

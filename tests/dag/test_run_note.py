@@ -15,15 +15,15 @@ def result(step: str, message: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("conf", "seen"),
-    [({}, "reprocess is false"), ({"reprocess": True}, "reprocess is true"), ({"x": "<b>"}, "reprocess is false")],
+    [({}, "reprocess=false"), ({"reprocess": True}, "reprocess=true"), ({"x": "<b>"}, "reprocess=false")],
 )
 def test_the_last_steps_message_and_the_params(conf: dict[str, Any], seen: str) -> None:
     results = {"plan": result("plan", "planned"), "advance": result("advance", "already published, revision 1")}
-    assert told(results, conf) == f"advance: already published, revision 1 (batch p/i/1). Params the run saw: {seen}."
+    assert told(results, conf) == f"advance: already published, revision 1. Params the run saw: {seen}."
 
 
 def test_a_run_that_stopped_tells_the_last_step_that_ended_well() -> None:
-    assert told({"plan": result("plan", "planned"), "write": None}, {}).startswith("plan: planned (batch p/i/1).")
+    assert told({"plan": result("plan", "planned"), "write": None}, {}).startswith("plan: planned.")
 
 
 def test_what_is_no_steps_result_is_passed_over() -> None:

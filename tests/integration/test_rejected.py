@@ -130,3 +130,39 @@ def forge(broker: Broker, topic: str, batch: str) -> None:
 
 def decision(action: str) -> Decision:
     return Decision(action=action, by="ann", reason="checked by hand", decided_at=utc_now())
+
+
+LIKE_HISTORY = """
+expectations:
+  - {type: expect_batch_volume_like_history, kwargs: {at_least: 2}}
+  - {type: expect_batch_freshness_like_history, severity: warning, kwargs: {at_least: 2}}
+"""
+
+
+def test_a_batch_unlike_those_published_before_is_rejected_or_warned_of(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(expectations=LIKE_HISTORY)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+
+    def records(number: int, count: int, hour: float) -> None:
+        produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n}, 0, at(number, hour)) for n in range(count)])
+
+    for number, count, hour in ((1, 20, 23.5), (2, 20, 23.5), (3, 20, 13), (4, 3, 23.5)):
+        records(number, count, hour)
+    for number in (1, 2, 3):
+        run(spark, pipeline, day(number))
+        assert latest(pipeline, day(number)).state is State.PUBLISHED
+    warned = latest(pipeline, day(3)).verdict
+    assert warned is not None
+    assert warned.failed_warning == ("expect_batch_freshness_like_history",), "its last record came eleven hours early"
+    with pytest.raises(BatchRejected, match="expect_batch_volume_like_history"):
+        run(spark, pipeline, day(4))
+    verdict = latest(pipeline, day(4)).verdict
+    assert verdict is not None
+    report = json.loads(Path(verdict.report).with_suffix(".json").read_text())
+    found = [check["observed"] for check in report["evaluation"]["checks"]]
+    assert found == [
+        {"rows": 3, "usual": "20 ± 2"},
+        {"age of the newest record": "0:30:00", "usual": "0:30:00", "at most": "0:35:00"},
+    ]

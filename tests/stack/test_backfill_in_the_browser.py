@@ -120,7 +120,7 @@ def test_all_runs_is_a_green_no_op_that_says_so_in_log_note_and_ledger(
     assert "already published, revision 1" in running.last_log(again, "plan")
     assert "'reprocess': False" in running.last_log(again, "plan")
     assert "already published, revision 1" in again["note"]
-    assert "reprocess is false" in again["note"]
+    assert "reprocess=false" in again["note"]
     assert state_of(running) == before
     page.goto(f"{running.api.url}/dags/{NAME}/runs/{again['dag_run_id']}")
     expect(page.get_by_text("already published, revision 1").first).to_be_visible()
@@ -135,7 +135,7 @@ def test_the_form_drops_reprocess_unless_its_box_is_ticked_and_the_run_says_so(
     switch_reprocess_on(form)
     run(page, form)
     running.end_backfill(NAME)
-    assert "reprocess is false" in run_of(running, 3)["note"]
+    assert "reprocess=false" in run_of(running, 3)["note"]
     assert state_of(running) == before
 
 
@@ -174,7 +174,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input_that_replaces_the_f
     form.get_by_text("Override parameters on existing runs", exact=True).click()
     run(page, form)
     running.end_backfill(NAME)
-    assert "reprocess is true" in run_of(running, 2)["note"]
+    assert "reprocess=true" in run_of(running, 2)["note"]
     first, second = (b for b in running.ledger(NAME) if b.interval.start == day(2))
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
     assert second.plan.ranges == first.plan.ranges

@@ -47,10 +47,9 @@ def write_note(dag_run: DagRun) -> None:
 
 def told(results: dict[str, Any], conf: dict[str, Any]) -> str:
     """The note's text. Results hold ids and small numbers only, so no record's values come in here."""
-    done = [step for step in STEPS if _is_result(results.get(step))]
-    last = results[done[-1]]
-    seen = f"reprocess is {str(bool(conf.get('reprocess', False))).lower()}"
-    return f"{done[-1]}: {last['message']} (batch {last['batch']}). Params the run saw: {seen}."
+    last = [step for step in STEPS if _is_result(results.get(step))][-1]
+    seen = str(bool(conf.get("reprocess", False))).lower()
+    return f"{last}: {results[last]['message']}. Params the run saw: reprocess={seen}."
 
 
 def _is_result(result: Any) -> bool:
