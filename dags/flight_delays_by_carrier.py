@@ -15,7 +15,7 @@ if (pipelines_folder() / FLIGHTS).is_dir():
     @dag(schedule=[delays], catchup=False, tags=["fencepost", "demo"], doc_md=__doc__)
     def flight_delays_by_carrier() -> None:
         @task(pool=SPARK_POOL)
-        def summarise(triggering_asset_events=None):  # type: ignore[no-untyped-def]  # noqa: ANN
+        def summarise(triggering_asset_events=None):  # type: ignore[no-untyped-def]
             from pyspark.sql import functions as F
 
             from fencepost import read_validated
