@@ -58,11 +58,13 @@ def create_topic(
 
 def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any, int, int]]) -> None:
     """Records (key, value, partition, timestamp in milliseconds); values that are not bytes or None become JSON."""
+    failed: list[Any] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}, logger=QUIET_LOG)
     for key, value, partition, timestamp in records:
         raw = value if isinstance(value, bytes | None) else json.dumps(value).encode()
-        producer.produce(topic, raw, key, partition=partition, timestamp=timestamp)
+        producer.produce(topic, raw, key, partition, lambda e, _: failed.append(e) if e else None, timestamp=timestamp)
     assert producer.flush(30) == 0
+    assert failed == []
 
 
 def read_all(bootstrap: str, topic: str, *, committed: bool = True) -> list[Record]:

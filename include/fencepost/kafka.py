@@ -333,19 +333,22 @@ class Cluster:
         return self._await_topic(topic)
 
     def _await_topic(self, topic: str) -> Topic:
-        """A topic just created is known to every broker a moment later."""
+        return self._once_known(lambda: self.describe(topic))
+
+    def topic_config(self, topic: str, name: str) -> str:
+        """One setting of a topic that is there."""
+        return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
+
+    def _once_known(self, ask: Callable[[], T]) -> T:
+        """The answer on a topic that was just created, of which the broker that is asked may hear a moment later."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return self.describe(topic)
+                return ask()
             except NeedsOperator:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
-
-    def topic_config(self, topic: str, name: str) -> str:
-        """One setting of a topic."""
-        return self._config(ConfigResource(ResourceType.TOPIC, topic), name)
 
     def broker_config(self, name: str, default: str) -> str:
         """One setting of a broker; the default where we may not ask."""

@@ -19,6 +19,7 @@ from fencepost.settings import Pipeline
 from kafka_cluster import KafkaCluster
 from kafka_tools import QUIET_LOG, Record, end_offset, group_offsets, read_all
 from oracle.murmur2 import murmur2
+from waiting import await_true
 
 KEYS = 9
 
@@ -46,8 +47,19 @@ class Scene:
     def fill(self, number: int, days: int, chance: random.Random) -> None:
         """Records of a day; some clocks run behind or ahead by a day. `n` grows along each key, which keeps its
         partition."""
-        config = {"bootstrap.servers": self.cluster.direct, "enable.idempotence": True}
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        config = {"bootstrap.servers": self.cluster.direct, "enable.idempotence": True, "on_delivery": delivered}
         producer = Producer(config, logger=QUIET_LOG)
+        topic = self.pipeline.source.topic
+        # A broker that was down or cut off may not have heard of the newest partition yet.
+        await_true(
+            lambda: len(producer.list_topics(topic, 20).topics[topic].partitions) == self.source_partitions, topic
+        )
         for _ in range(chance.randint(20, 120)):
             n = self.produced.total()
             key = f"k{self.source_partitions}.{chance.randrange(KEYS)}".encode()
@@ -55,9 +67,10 @@ class Scene:
             when = at(clock, chance.uniform(0.1, 23.8))
             value = json.dumps({"n": n, "name": "x"}).encode()
             partition = murmur2(key) % self.source_partitions
-            producer.produce(self.pipeline.source.topic, value, key, partition=partition, timestamp=when)
+            producer.produce(topic, value, key, partition=partition, timestamp=when)
             self.produced[(key, n)] += 1
         assert producer.flush(60) == 0
+        assert failed == [], "the source is not what this scene takes for it"
 
     def differences(self) -> list[str]:
         """Everything that is not as exactly-once promises, once every day is published."""
