@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -411,7 +412,11 @@ class Cluster:
         return result
 
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
-        """One offset per partition. A leader that is just being elected, or has moved, is asked again."""
+        """One offset per partition.
+
+        Asked again where a leader is just being elected, or has moved; and where a partition has no answer and no error
+        either, as librdkafka leaves one whose leader cannot be reached *(measured)*.
+        """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing = f"listing offsets of topic {topic.name}"
         deadline = time.monotonic() + self._timeout
@@ -419,14 +424,17 @@ class Cluster:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
             try:
                 answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
+                if OFFSET_INVALID not in answers.values():
+                    return [answers[p] for p in range(topic.partitions)]
+                if time.monotonic() > deadline:
+                    unanswered = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+                    raise translate(unanswered, doing, self.settings, self._complaints)
             except KafkaUnavailable as error:
                 cause = error.__cause__
                 moved = isinstance(cause, KafkaException) and cause.args[0].code() in LEADER_MOVED
                 if not moved or time.monotonic() > deadline:
                     raise
-                time.sleep(0.05)
-                continue
-            return [answers[p] for p in range(topic.partitions)]
+            time.sleep(0.05)
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
         """Wait until read_committed can see everything below `ends`.

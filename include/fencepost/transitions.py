@@ -219,8 +219,8 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
         Overtaken: another validation was recorded since this one began; it may know a newer suite.
     """
     batch = _own(view, interval, revision)
-    if batch.verdict == verdict:
-        return ()  # recorded, by a commit whose answer got lost
+    if batch.verdict == verdict or batch.state in PASSED:
+        return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from fencepost.errors import AccessDenied, KafkaUnavailable, NeedsOperator
-from fencepost.kafka import Cluster, Complaints, Settings, translate
+from fencepost.kafka import Cluster, Complaints, Settings, Topic, translate
 
 HERE = Settings({"bootstrap.servers": "127.0.0.1:1"})
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
@@ -54,3 +57,21 @@ def test_a_topic_that_stays_unknown_is_named_after_a_while(monkeypatch: pytest.M
     monkeypatch.setattr(cluster, "_config", config)
     with pytest.raises(NeedsOperator, match="unknown topic ledger"):
         cluster.topic_config("ledger", "cleanup.policy")
+
+
+def test_a_partition_without_an_answer_is_asked_again_and_never_taken_for_an_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by seed 128 of the soak: -1001 and no error, while a broker was cut off."""
+    answers = [[5, OFFSET_INVALID], [5, 7]]
+
+    def list_offsets(asked: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        return dict(zip(asked, answers.pop(0), strict=True))
+
+    cluster = Cluster(HERE, timeout=1.0)
+    monkeypatch.setattr(cluster, "_admin", SimpleNamespace(list_offsets=list_offsets))
+    monkeypatch.setattr(cluster, "_ask", lambda doing, offset: SimpleNamespace(offset=offset))
+    assert cluster.high_watermarks(Topic("orders", "id", 2)) == [5, 7]
+    answers = [[5, OFFSET_INVALID]] * 1000
+    with pytest.raises(KafkaUnavailable, match="listing offsets of topic orders"):
+        cluster.high_watermarks(Topic("orders", "id", 2))

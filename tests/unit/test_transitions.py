@@ -277,6 +277,14 @@ def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first
     assert judged(view, day(0), 1, verdict_of(Outcome.PASSED, 2))[0].state is State.WRITTEN
 
 
+@pytest.mark.parametrize("state", sorted(PASSED))
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_validation_that_a_publication_overtook_records_nothing(state: State, outcome: Outcome) -> None:
+    """Found by the soak's twins: the slower run was refused, and red, though its interval was published."""
+    view = View.of([batch_of(0, 1, state, 0, Outcome.PASSED, plan_of())])
+    assert judged(view, day(0), 1, verdict_of(outcome, 2)) == ()
+
+
 def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
     """Found by the model: the frontier stood behind a planned batch, and the next advance moved it back."""
     view = View.of([batch_of(0, 1, State.SKIPPED, 0, None, plan_of())])
