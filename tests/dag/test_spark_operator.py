@@ -131,7 +131,11 @@ def test_a_terminal_error_of_the_job_forgoes_retries(
     fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf
 ) -> None:
     fake.answers(JobOutcome.of_error(BatchRejected("carriers are not known; see report.html"), "validate"))
-    with pytest.raises(AirflowFailException, match=r"^BatchRejected: carriers are not known; see report.html$"):
+    said = (
+        r"^BatchRejected: carriers are not known; see report.html It is shown at "
+        r"http://[^/]+/dags/counted/runs/run%201/plugin/run-report$"
+    )
+    with pytest.raises(AirflowFailException, match=said):
         write.execute(context_of())
 
 
