@@ -1,4 +1,4 @@
-"""All tests in two pytest processes: those that need a running Airflow wait half of their time, and the others do not.
+"""All tests in two pytest processes: those that start an Airflow wait half of their time, and the others do not.
 
 python tests/side_by_side.py [arguments of one ordinary pytest]
 """
@@ -15,7 +15,8 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-PARTS = {"stack": ["tests/stack"], "rest": ["tests", "--ignore=tests/stack"]}
+STACK = ["tests/stack", "tests/local"]
+PARTS = {"stack": STACK, "rest": ["tests", *(f"--ignore={folder}" for folder in STACK)]}
 
 
 def begin(name: str, arguments: Sequence[str]) -> tuple[subprocess.Popen[bytes], Thread]:

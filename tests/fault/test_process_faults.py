@@ -74,7 +74,6 @@ COORDINATOR = [
 ]
 IN_SHORT = {
     "write.answered=kill",
-    "validate.reported=kill",
     "coordinator.committing=stop",
 }
 
