@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.definitions.callback import SyncCallback
 
 from fencepost.airflow import build_dag, deadline
-from fencepost.errors import SettingsError
+from fencepost.errors import FencepostError, NeedsOperator, SettingsError
 from fencepost.model import Interval
 from fencepost.settings import Pipeline
 
@@ -57,9 +57,18 @@ def test_what_makes_no_sense_is_refused(make_pipeline: MakePipeline, more: str, 
     assert says in str(refused.value)
 
 
-def test_a_missed_deadline_says_where_the_batch_stands(
-    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("failure", "stands"),
+    [(None, "not planned"), (NeedsOperator("no topic fencepost.counted.ledger."), "not known (no topic fencepost.")],
+)
+def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is_known(
+    make_pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: FencepostError | None,
+    stands: str,
 ) -> None:
+    """A pipeline that never ran is late too, and has no ledger."""
     make_pipeline()
     asked: list[Interval] = []
 
@@ -67,6 +76,8 @@ def test_a_missed_deadline_says_where_the_batch_stands(
         def __init__(self, pipeline: Pipeline) -> None: ...
 
         def read(self) -> FakeLedger:
+            if failure:
+                raise failure
             return self
 
         def latest(self, interval: Interval) -> None:
@@ -81,6 +92,8 @@ def test_a_missed_deadline_says_where_the_batch_stands(
     }
     with caplog.at_level(logging.ERROR):
         deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-03-02T06:30:00Z"}})
-    assert asked == [Interval.of(datetime(2013, 3, 1, 5, tzinfo=UTC), datetime(2013, 3, 2, 5, tzinfo=UTC))]
+    interval = Interval.of(datetime(2013, 3, 1, 5, tzinfo=UTC), datetime(2013, 3, 2, 5, tzinfo=UTC))
+    assert asked == ([] if failure else [interval])
     (entry,) = caplog.messages
-    assert "not published by 2013-03-02T06:30:00Z. Its batch is not planned; run scheduled__2 says more." in entry
+    assert f"not published by 2013-03-02T06:30:00Z. Its batch is {stands}" in entry
+    assert entry.endswith("; run scheduled__2 says more.")

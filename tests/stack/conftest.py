@@ -204,6 +204,10 @@ class Running:
         folder = self.logs / "executor_callbacks" / run["dag_id"] / run["dag_run_id"]
         return "".join(file.read_text() for file in folder.rglob("*") if file.is_file()) or None
 
+    def scheduler_said(self, words: str) -> bool | None:
+        """Whether the scheduler's log holds these words."""
+        return words in (self.logs.parent.parent / "logs" / "airflow-scheduler.log").read_text() or None
+
     def backfill(self, name: str, first: int, last: int, **options: Any) -> int:
         """Start a backfill of some days of January, and wait for nothing; returns its id."""
         self.api.await_dag(name)

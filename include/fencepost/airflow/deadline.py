@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
 
+from fencepost.errors import FencepostError
 from fencepost.settings import Schedule, find_pipeline
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from fencepost.model import Interval
 
 log = logging.getLogger("fencepost.deadline")
 
@@ -45,19 +48,30 @@ def alert_of(schedule: Schedule) -> DeadlineAlert | None:
 
 
 def say_so(context: dict[str, Any]) -> None:
-    """Log that a deadline was missed, and where the batch stands. `context` is what Airflow gives to callbacks."""
-    from fencepost.ledger import Ledger
+    """Log that a deadline was missed, and where the batch stands. `context` is what Airflow gives to callbacks.
+
+    A ledger that is not there yet, or cannot be read, keeps nobody from hearing of it.
+    """
     from fencepost.model import Interval
 
     run = context["dag_run"]
     start, end = (datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end"))
-    batch = Ledger(find_pipeline(run["dag_id"])).read().latest(Interval.of(start, end))
     log.error(
         "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; run %s says more.",
         run["dag_id"],
         start.isoformat(),
         end.isoformat(),
         context["deadline"]["deadline_time"],
-        f"{batch.state}, revision {batch.revision}" if batch else "not planned",
+        _standing(run["dag_id"], Interval.of(start, end)),
         run["dag_run_id"],
     )
+
+
+def _standing(pipeline: str, interval: Interval) -> str:
+    from fencepost.ledger import Ledger
+
+    try:
+        batch = Ledger(find_pipeline(pipeline)).read().latest(interval)
+    except FencepostError as error:
+        return f"not known ({error})"
+    return f"{batch.state}, revision {batch.revision}" if batch else "not planned"
