@@ -17,17 +17,20 @@ from pyspark.sql.pandas.functions import pandas_udf
 from fencepost.partitioning import partition_of
 
 
-def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
+def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) -> DataFrame:
     """The rows, in `partitions` Spark partitions, each in the source's order where the transform kept it.
 
     A transform keeps it by keeping `_partition` and `_offset`; without them rows are ordered by key and value, so that
     an attempt and its retry write the same sequence. A row without a key is placed by its value, for the same reason.
+    `total`: rows that one source record became are in order too, by all their columns; a chain that is taken up counts rows.
     """
     shuffled = records.withColumn("_to", _partition_column(partitions)(F.coalesce("key", "value")))
     numbers = F.array(*(F.lit(n) for n in _numbers(records.sparkSession, partitions)))
     shuffled = shuffled.withColumn("_number", F.element_at(numbers, F.col("_to") + 1))
     kept = {"_partition", "_offset"} <= set(records.columns)
-    order = ("_partition", "_offset") if kept else ("key", "value")
+    order = ["_partition", "_offset"] if kept else ["key", "value"]
+    if total:
+        order += [name for name in records.columns if name not in order]
     return (
         shuffled.repartition(partitions, "_number")
         .sortWithinPartitions(*order)

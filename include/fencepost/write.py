@@ -181,7 +181,7 @@ def _task_partitions(records: DataFrame, batch: Batch, pipeline: Pipeline) -> tu
     """
     plan = batch.plan
     if plan.layout is Layout.OUTPUT:
-        placed = place_by_key(records, plan.writers)
+        placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
         return tuple(range(plan.writers)), placed
     position = {r: i for i, r in enumerate(plan.ranges)}
     found = task_ranges(records)
@@ -210,6 +210,7 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
         batch_header=plan.batch_header,
+        commit_every=pipeline.output.commit_every,
     )
 
 
