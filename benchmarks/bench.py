@@ -114,14 +114,14 @@ class Bench:
         return self._sources[kind, rows, size]
 
     def pipeline(
-        self, source: str, *, transform: str = BYTES, expectations: str = SUITE, **sections: Mapping[str, Any]
+        self, topic: str, /, transform: str = BYTES, expectations: str = SUITE, **sections: Mapping[str, Any]
     ) -> Pipeline:
-        """A pipeline nobody has planned yet, with topics of its own; `sections` go over the usual ones."""
+        """A pipeline that reads the topic, with topics of its own, not planned yet; `sections` go over the usual ones."""
         name = f"bench{next(self._numbers)}"
         folder = self.folder / "pipelines" / name
         folder.mkdir(parents=True)
         settings: dict[str, dict[str, Any]] = {
-            "source": {"topic": source, "format": "bytes"},
+            "source": {"topic": topic, "format": "bytes"},
             "output": {"topic": f"{name}-out", "format": "bytes", "key": "_key", "partitions": PARTITIONS},
             "schedule": {"start": DAY.start},
             "kafka": {"bootstrap.servers": self.broker.bootstrap},
@@ -159,9 +159,9 @@ class Bench:
         """Delete its output and its ledger."""
         self.drop(pipeline.output.topic, pipeline.ledger_topic)
 
-    def measure(self, case: str, sides: Mapping[str, Side]) -> list[Round]:
-        """The rounds of a case; what is measured is told as it goes."""
-        return list(rounds_of(sides, self.rounds, before=self.settle, told=partial(self.told, case)))
+    def measure(self, case: str, sides: Mapping[str, Side], times: int = 1) -> list[Round]:
+        """The rounds of a case, `times` as many as usual; what is measured is told as it goes."""
+        return list(rounds_of(sides, times * self.rounds, before=self.settle, told=partial(self.told, case)))
 
     def told(self, case: str, turn: str, side: str, seconds: float) -> None:
         """A line of progress."""

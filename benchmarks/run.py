@@ -66,7 +66,7 @@ def main(
                 failed.append(name)
     results = load(file)
     (svg := file.with_suffix(".svg")).write_text(chart(results, TITLE), encoding="utf-8")
-    Console().print(table([r for r in results if r.id in wanted], TITLE))
+    Console(width=None if console.is_terminal else 150).print(table([r for r in results if r.id in wanted], TITLE))
     console.print(f"Kept in {_shown(file)}; the chart is {_shown(svg)}.")
     if failed:
         console.print(f"[red]Failed: {', '.join(failed)}; see above.[/]")
