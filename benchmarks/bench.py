@@ -170,8 +170,8 @@ class Bench:
 
     def settle(self) -> None:
         """What one side leaves behind, garbage and unwritten pages, must not slow the next one down."""
-        if self._session is not None:
-            self._session._jvm.System.gc()
+        if self._session is not None and (jvm := self._session._jvm) is not None:
+            jvm.System.gc()
         os.sync()
 
 

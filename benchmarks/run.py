@@ -82,9 +82,8 @@ def _run(bench: Bench, name: str, file: Path) -> bool:
         for one in _stamped(CASES[name](bench)):
             found.append(one)
             save(merged(load(file), found), file)
-            low, high = one.spread
             console.print(
-                f"  [bold cyan]{one.shown(one.ratio)}[/] ({one.shown(low)} .. {one.shown(high)}) {escape(one.case)}"
+                f"  [bold cyan]{one.middle}[/] ({one.range}) {escape(one.case)}"
                 f"{f', goal {one.goal}' if one.goal else ''}"
             )
     except Exception:  # the other cases have their figures all the same

@@ -141,7 +141,8 @@ def test_table_and_chart_show_reached_missed_and_no_goal() -> None:
 
 
 def test_a_figure_with_a_unit_is_shown_in_it() -> None:
-    assert result("B5", "memory", [1234.56], "resident", unit="MB").shown(1234.56) == "1,234.6 MB"
+    memory = result("B5", "memory", [1234.56, 1200.0, 1300.0], "resident", unit="MB")
+    assert (memory.middle, memory.range) == ("1,234.6 MB", "1,200.0 .. 1,300.0")
 
 
 @pytest.mark.parametrize("size", [100, 1000])
