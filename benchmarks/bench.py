@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks import data
 from benchmarks.data import DAY, Block, Source
-from benchmarks.measure import Round, Side, rounds_of
+from benchmarks.measure import Round, Side, fastest, rounds_of
 from fencepost.kafka import Cluster, Settings
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
@@ -159,9 +159,10 @@ class Bench:
         """Delete its output and its ledger."""
         self.drop(pipeline.output.topic, pipeline.ledger_topic)
 
-    def measure(self, case: str, sides: Mapping[str, Side], times: int = 1) -> list[Round]:
-        """The rounds of a case, `times` as many as usual; what is measured is told as it goes."""
-        return list(rounds_of(sides, times * self.rounds, before=self.settle, told=partial(self.told, case)))
+    def measure(self, case: str, sides: Mapping[str, Side], best_of: int = 1) -> list[Round]:
+        """The rounds of a case, each side's time in one being its best of so many; what is measured is told as it goes."""
+        told = partial(self.told, case)
+        return fastest(list(rounds_of(sides, best_of * self.rounds, before=self.settle, told=told)), best_of)
 
     def told(self, case: str, turn: str, side: str, seconds: float) -> None:
         """A line of progress."""
@@ -169,8 +170,8 @@ class Bench:
 
     def settle(self) -> None:
         """What one side leaves behind, garbage and unwritten pages, must not slow the next one down."""
-        if self._session is not None:
-            self._session._jvm.System.gc()
+        if self._session is not None and (jvm := self._session._jvm) is not None:
+            jvm.System.gc()
         os.sync()
 
 

@@ -46,18 +46,26 @@ def _row(one: Result, y: int) -> str:
     end = _x(goal.score(one.ratio))
     low, high = sorted(_x(goal.score(figure)) for figure in one.spread)
     middle = y + ROW / 2
-    figures = f"{one.shown(one.ratio)}  ({one.shown(one.spread[0])} .. {one.shown(one.spread[1])})"
-    cut = goal.score(one.ratio) > LONGEST
+    bar = [
+        f'<rect x="{LEFT}" y="{y + 8}" width="{max(end - LEFT, 1):.1f}" height="{ROW - 16}" fill="{colour}"/>',
+        f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="{INK}" stroke-width="1.5"/>',
+    ]
+    if goal.score(one.ratio) > LONGEST:
+        bar.append(_text(end + 3, middle + 5, "›", weight="bold", colour=colour))
     return "\n".join(
         [
             f"<g><title>{escape(f'{one.id}: {one.case}: {one.compares}. {one.note}'.strip())}</title>",
             _text(20, middle - 2, one.id, weight="bold"),
             _text(56, middle - 2, _short(one.case, 76)),
-            _text(56, middle + 12, _short(one.compares, 90), colour=GREY, size=11),
-            f'<rect x="{LEFT}" y="{y + 8}" width="{max(end - LEFT, 1):.1f}" height="{ROW - 16}" fill="{colour}"/>',
-            f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="{INK}" stroke-width="1.5"/>',
-            *([_text(end + 3, middle + 5, "›", weight="bold", colour=colour)] if cut else []),
-            _text(RIGHT + 18, middle + 5, figures),
+            _text(
+                56,
+                middle + 12,
+                _short(f"{one.compares}; {one.note}" if one.note else one.compares, 90),
+                colour=GREY,
+                size=11,
+            ),
+            *(bar if one.goal or not one.unit else []),  # so many megabytes without a goal are neither long nor short
+            _text(RIGHT + 18, middle + 5, f"{one.middle} ({one.range})"),
             _text(WIDTH - 20, middle + 5, one.goal or "no goal", colour=colour, anchor="end", weight="bold"),
             "</g>",
         ]

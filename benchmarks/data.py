@@ -51,7 +51,8 @@ def texts(rows: int, size: int, seed: int = 1) -> Iterator[Block]:
 
 def _template(size: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
     """A value, and the places in it that differ from record to record."""
-    text, free = bytearray(b"{"), []
+    text = bytearray(b"{")
+    free: list[int] = []
     for name in cycle(NAMES):
         text += f'"{name}":"'.encode()
         rest = size - len(text) - len('"}')

@@ -53,6 +53,12 @@ def ratios(rounds: Sequence[Round], above: str, below: str) -> list[float]:
     return [seconds[above] / seconds[below] for seconds in rounds]
 
 
+def fastest(rounds: Sequence[Round], of: int) -> list[Round]:
+    """One round made of every `of` in a row: each side's shortest time among them. Rounds left over are dropped."""
+    groups = [rounds[at : at + of] for at in range(0, len(rounds) - of + 1, of)]
+    return [{side: min(one[side] for one in group) for side in group[0]} for group in groups]
+
+
 @dataclass(frozen=True)
 class Goal:
     """What a figure is to reach."""

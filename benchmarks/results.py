@@ -40,8 +40,18 @@ class Result:
         return Goal.parse(self.goal).reached_by(self.ratio) if self.goal else None
 
     def shown(self, figure: float) -> str:
-        """A figure as table and chart print it."""
-        return f"{figure:,.1f} {self.unit}" if self.unit else f"{figure:.2f}" if figure >= 0.1 else f"{figure:.3f}"
+        """A figure as table and chart print it, without its unit."""
+        return f"{figure:,.1f}" if self.unit else f"{figure:.2f}" if figure >= 0.1 else f"{figure:.3f}"
+
+    @property
+    def middle(self) -> str:
+        """The median with its unit."""
+        return f"{self.shown(self.ratio)} {self.unit}".strip()
+
+    @property
+    def range(self) -> str:
+        """The spread, in the same unit."""
+        return f"{self.shown(self.spread[0])} .. {self.shown(self.spread[1])}"
 
 
 def result(
@@ -105,10 +115,9 @@ def table(results: Sequence[Result], title: str) -> Table:
         shown.add_column(heading, justify="right", no_wrap=True)
     for r in results:
         word = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}[r.reached]
-        low, high = r.spread
         case = f"{r.case} ({r.note})" if r.note else r.case
         shown.add_row(
             *(r.id, f"{escape(case)}\n[dim]{escape(r.compares)}[/]"),
-            *(r.shown(r.ratio), f"{r.shown(low)} .. {r.shown(high)}", str(r.rounds), r.goal or "", word),
+            *(r.middle, r.range, str(r.rounds), r.goal or "", word),
         )
     return shown

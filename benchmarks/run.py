@@ -57,7 +57,8 @@ def main(
     wanted = [name.upper() for name in cases or CASES]
     if unknown := [name for name in wanted if name not in CASES]:
         raise typer.BadParameter(f"no case {', '.join(unknown)}; there are: {', '.join(CASES)}.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave as Ctrl-C does: broker, session and data go first
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     file = RESULTS / ("quick.json" if quick else "latest.json")
     failed = []
     with open_bench(console, rounds, quick=quick) as bench:
@@ -82,9 +83,8 @@ def _run(bench: Bench, name: str, file: Path) -> bool:
         for one in _stamped(CASES[name](bench)):
             found.append(one)
             save(merged(load(file), found), file)
-            low, high = one.spread
             console.print(
-                f"  [bold cyan]{one.shown(one.ratio)}[/] ({one.shown(low)} .. {one.shown(high)}) {escape(one.case)}"
+                f"  [bold cyan]{one.middle}[/] ({one.range}) {escape(one.case)}"
                 f"{f', goal {one.goal}' if one.goal else ''}"
             )
     except Exception:  # the other cases have their figures all the same

@@ -7,7 +7,7 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.cases.jobs import SIZES, size_words, write_job
-from benchmarks.cases.writers import WRITER_TIMES, batches_of, writer
+from benchmarks.cases.writers import BEST_OF, batches_of, writer
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 
@@ -27,5 +27,5 @@ def run(bench: Bench) -> Iterator[Result]:
             name: partial(writer, bench, source, batches, batch_header=on)
             for name, on in (("on", True), ("off", False))
         }
-        rounds = bench.measure(f"B6 {words}, writer", alone, WRITER_TIMES)
+        rounds = bench.measure(f"B6 {words}, writer", alone, BEST_OF)
         yield result("B6", f"writer alone, {words}", ratios(rounds, "off", "on"), compares, goal=at_least(0.97))

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.chart import chart
 from benchmarks.data import arrow_batches, orders, texts
-from benchmarks.measure import Goal, Side, at_least, at_most, in_turn, ratios, rounds_of, spread_of
+from benchmarks.measure import Goal, Side, at_least, at_most, fastest, in_turn, ratios, rounds_of, spread_of
 from benchmarks.results import Result, load, merged, result, save, table, without
 
 
@@ -54,6 +54,18 @@ def test_a_round_times_every_side_and_the_warm_up_does_not_count() -> None:
 
 def test_a_ratio_is_taken_within_its_round() -> None:
     assert ratios([{"a": 2.0, "b": 1.0}, {"a": 3.0, "b": 6.0}], "a", "b") == [2.0, 0.5]
+
+
+def test_the_best_of_several_runs_is_taken_side_by_side() -> None:
+    rounds = [
+        {"a": 3.0, "b": 1.0},
+        {"a": 2.0, "b": 4.0},
+        {"a": 9.0, "b": 9.0},
+        {"a": 8.0, "b": 8.0},
+        {"a": 0.0, "b": 0.0},
+    ]
+    assert fastest(rounds, 2) == [{"a": 2.0, "b": 1.0}, {"a": 8.0, "b": 8.0}]
+    assert fastest(rounds, 1) == rounds
 
 
 def test_the_figure_is_the_median_and_the_spread_the_range() -> None:
@@ -129,7 +141,8 @@ def test_table_and_chart_show_reached_missed_and_no_goal() -> None:
 
 
 def test_a_figure_with_a_unit_is_shown_in_it() -> None:
-    assert result("B5", "memory", [1234.56], "resident", unit="MB").shown(1234.56) == "1,234.6 MB"
+    memory = result("B5", "memory", [1234.56, 1200.0, 1300.0], "resident", unit="MB")
+    assert (memory.middle, memory.range) == ("1,234.6 MB", "1,200.0 .. 1,300.0")
 
 
 @pytest.mark.parametrize("size", [100, 1000])
