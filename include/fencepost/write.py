@@ -170,7 +170,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     receipts = [
         Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
     ]
-    return receipts, _source_counts(answers, seen, raw, pipeline), value_schema(pipeline, result).json()
+    return receipts, _source_counts(answers, seen, raw, batch, pipeline), value_schema(pipeline, result).json()
 
 
 def _task_partitions(records: DataFrame, batch: Batch, pipeline: Pipeline) -> tuple[tuple[int, ...], DataFrame]:
@@ -214,11 +214,18 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     )
 
 
-def _source_counts(answers: Sequence[Row], seen: Observation, raw: DataFrame, pipeline: Pipeline) -> _Input:
-    """Records read and malformed ones. Spark's observation is exact unless a task was skipped or ran twice."""
-    whole = not any(a["skipped"] for a in answers)
-    if whole and pipeline.output.layout is Layout.SOURCE and seen.get["malformed"] == 0:
-        return _Input.of(seen.get)
+def _source_counts(
+    answers: Sequence[Row], seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
+) -> _Input:
+    """Records read and malformed ones: as Spark observed them where that is sure to be all, or else read once more.
+
+    Under `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run again,
+    or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
+    """
+    counts = seen.get if not any(a["skipped"] for a in answers) else {}
+    sure = batch.plan.layout is Layout.SOURCE or counts.get("rows") == sum(r.length for r in batch.plan.ranges)
+    if counts and sure and counts["malformed"] == 0:
+        return _Input.of(counts)
     return _count_source(raw, pipeline)
 
 
