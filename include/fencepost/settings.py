@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -454,7 +454,10 @@ def _siblings(loc: tuple[int | str, ...]) -> list[str]:
     """The fields allowed beside an unknown one."""
     model: Any = Pipeline
     for part in loc[:-1]:
-        model = model.model_fields[part].annotation
+        field = model.model_fields[part].annotation
+        model = next(
+            kind for kind in get_args(field) or (field,) if kind is not type(None)
+        )  # a section may be optional
     return _fields(model)
 
 

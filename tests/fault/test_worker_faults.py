@@ -94,7 +94,7 @@ def test_each_record_once_after_a_strike_and_a_retry(
     _strike_and_retry(spark, attacked(), failpoint)
 
 
-@pytest.mark.parametrize("layout", ["source", "output"])
+@pytest.mark.parametrize("layout", ["source", pytest.param("output", marks=pytest.mark.fault)])
 @pytest.mark.parametrize("failpoint", list(cases(IN_A_CHAIN, CHAIN_IN_SHORT)))
 def test_each_record_once_after_a_strike_within_a_chain_of_transactions_and_a_retry(
     spark: Any, attacked: Callable[..., Attacked], failpoint: str, layout: str

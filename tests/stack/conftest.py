@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fencepost.airflow.pools import SPARK_POOL
 from fencepost.ledger import Ledger
@@ -274,6 +274,7 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Its first start on a busy machine takes a while.
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=180_000)
+        expect.set_options(timeout=60_000)  # a page's own, too: it reads ledgers from Kafka
         yield chromium
         chromium.close()
 
