@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -72,11 +71,5 @@ class Untransacted(Transaction):
 @contextmanager
 def idempotent_only() -> Iterator[None]:
     """The writer without transaction, and so without a mark to read or to send."""
-    consumer = SimpleNamespace(close=lambda: None, consumer_group_metadata=lambda: None)
-    with patch.multiple(
-        "fencepost.writer",
-        Transaction=Untransacted,
-        make_consumer=lambda *_, **__: (consumer, None),
-        read_committed_offsets=lambda *_: {},
-    ):
+    with patch.multiple("fencepost.writer", Transaction=Untransacted, _mark=lambda *_: None):
         yield
