@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.cases import gate, growth, header, retry, scan, sink, transactions
+from benchmarks.cases import daily_run, gate, growth, header, retry, scan, sink, transactions
 from benchmarks.results import Result
 
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
@@ -15,5 +15,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B4": retry.run,
     "B5": growth.run,
     "B6": header.run,
+    "B7": daily_run.run,
     "B8": gate.run,
 }

@@ -6,6 +6,7 @@ transaction of a lease, together with the mark that says so.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator
@@ -185,21 +186,29 @@ def _sum(hashes: pa.Array) -> int:
 RECEIPT_SCHEMA = "task int, lease long, rows long, fingerprint string, skipped boolean"
 
 
-def writer_of(job: WriterTask, tasks: tuple[int, ...]) -> Any:
-    """The function for `mapInArrow`: Spark partition i writes task-partition `tasks[i]` and answers with its receipt."""
+TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
+
+
+def writer_of(job: WriterTask) -> Any:
+    """The function for `mapInArrow`: a Spark partition writes its task-partition and answers with its receipt.
+
+    Which one that is, the job's local property `TASKS` says: it is known only when the job is planned, this function
+    included.
+    """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answer(job, tasks, batches)  # what is nested travels by value, what it calls by name
+        return _answer(job, batches)  # what is nested travels by value, what it calls by name
 
     return write
 
 
-def _answer(job: WriterTask, tasks: tuple[int, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    receipt, skipped = write_partition(job, tasks[context.partitionId()], batches)
+    task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
+    receipt, skipped = write_partition(job, task, batches)
     reached("write.receipt", receipt.task)
     yield pa.RecordBatch.from_pydict(
         {

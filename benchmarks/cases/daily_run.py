@@ -1,15 +1,13 @@
-"""What a daily run costs however little it does (B7): python benchmarks/fixed_cost.py [rounds]
+"""B7: what a daily run costs however little it does: its four steps through Airflow, with 1,000 rows and with none.
 
-Starts Kafka, PostgreSQL and Airflow in a temporary folder and backfills days of a pipeline, by turns one of 1,000 rows and
-one of none. Airflow's own scheduler runs all four steps; the time is the DAG run's, from its start to its end. Prints where
-it went, and keeps it in benchmarks/results/fixed_cost.json.
+On a stack of its own, with Kafka, PostgreSQL and Airflow, days of a pipeline are backfilled by turns, one with rows and one
+without. Airflow's own scheduler runs all steps; the time is the DAG run's, from its start to its end.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,17 +16,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+from confluent_kafka import Producer
 
-from fencepost.local.airflow import Folders  # noqa: E402
-from fencepost.local.airflow_api import AirflowApi  # noqa: E402
-from fencepost.local.ports import any_free_port  # noqa: E402
-from fencepost.local.stack import SERVICES, Stack  # noqa: E402
-from fencepost.local.state import State  # noqa: E402
-from kafka_tools import create_topic, produce  # noqa: E402
+from benchmarks.bench import Bench
+from benchmarks.measure import at_most
+from benchmarks.results import Result, result
+from fencepost.kafka import Cluster, Settings
+from fencepost.local.airflow import Folders
+from fencepost.local.airflow_api import AirflowApi
+from fencepost.local.ports import any_free_port
+from fencepost.local.stack import SERVICES, Stack
+from fencepost.local.state import State
 
-ROUNDS = 5
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = 1_000
 PARTITIONS = 4
 GOALS = {ROWS: 30.0, 0: 10.0}  # seconds
@@ -59,23 +59,22 @@ expectations:
 """
 
 
-def measure(rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """For each case the median of the run's seconds beside the goal's (lower is better), and of every part of the run.
-
-    `spread` is the longest run's seconds less the shortest's, beside the goal's too. Nothing is left out: the first run pays
-    for what later ones find warm.
-    """
-    with running(rounds) as api:
-        days = [FIRST + timedelta(days=n) for n in range(2 * rounds)]
+def run(bench: Bench) -> Iterator[Result]:
+    """Seconds of the run, and the share of each step in its note. The first run pays for what later ones find warm."""
+    with running(bench.rounds) as api:
+        days = [FIRST + timedelta(days=n) for n in range(2 * bench.rounds)]
         api.await_dag("orders")
         api.unpause("orders")
         api.backfill("orders", days[0], days[-1], max_active_runs=1)
         runs = api.await_intervals("orders", days)
         failed = [run["dag_run_id"] for run in runs if run["state"] != "success"]
         if failed:
-            raise SystemExit(f"runs that failed: {', '.join(failed)}")
+            raise RuntimeError(f"runs that failed: {', '.join(failed)}")
         parts = [parts_of(run, api.task_instances("orders", run["dag_run_id"])) for run in runs]
-    return [result(rows, parts[first::2]) for first, rows in enumerate(GOALS)]
+    for first, (rows, goal) in enumerate(GOALS.items()):
+        mine = parts[first::2]
+        case, each = f"a daily run with {rows:,} rows", [one["run"] for one in mine]
+        yield result("B7", case, each, "wall time", goal=at_most(goal), unit="s", note=shares_of(mine))
 
 
 @contextmanager
@@ -93,21 +92,23 @@ def running(rounds: int) -> Iterator[AirflowApi]:
         stack = Stack(State(folder / "state", State.default().jars), folders, {s: any_free_port() for s in SERVICES})
         bootstrap = stack.up()["kafka"]["bootstrap"]
         try:
-            create_topic(bootstrap, "orders-in", PARTITIONS)
+            Cluster(Settings({"bootstrap.servers": bootstrap})).ensure_topic("orders-in", PARTITIONS)
+            producer = Producer({"bootstrap.servers": bootstrap})
             # One day more, so that no day before it ends at the end of the topic.
             for number in range(0, 2 * rounds + 1, 2):
-                noon = FIRST + timedelta(days=number, hours=12)
-                produce(bootstrap, "orders-in", orders_of(noon))
+                fill(producer, FIRST + timedelta(days=number, hours=12))
+            if producer.flush(60):
+                raise RuntimeError("the source could not be filled")
             with AirflowApi.of_stack(stack.state) as api:
                 yield api
         finally:
             stack.down()
 
 
-def orders_of(moment: datetime) -> Iterator[tuple[str, dict[str, Any], int, int]]:
+def fill(producer: Producer, moment: datetime) -> None:
     """A day's records, spread over the partitions."""
     for n in range(ROWS):
-        order = {
+        order: dict[str, Any] = {
             "id": n,
             "customer": f"c{n % 97}",
             "country": ("at", "ch", "de", "fr")[n % 4],
@@ -116,7 +117,8 @@ def orders_of(moment: datetime) -> Iterator[tuple[str, dict[str, Any], int, int]
             "paid": n % 3 > 0,
             "at": moment.isoformat(),
         }
-        yield order["customer"], order, n % PARTITIONS, int(moment.timestamp() * 1000)
+        value, at = json.dumps(order), int(moment.timestamp() * 1000)
+        producer.produce("orders-in", value, order["customer"], partition=n % PARTITIONS, timestamp=at)
 
 
 def parts_of(run: Mapping[str, Any], tasks: list[dict[str, Any]]) -> dict[str, float]:
@@ -132,30 +134,6 @@ def seconds(start: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def result(rows: int, parts: list[dict[str, float]]) -> dict[str, Any]:
-    """One case as `benchmarks/results` keeps it."""
-    took = [one["run"] for one in parts]
-    return {
-        "id": "B7",
-        "case": f"a daily run with {rows:,} rows, seconds / {GOALS[rows]:.0f}",
-        "ratio": round(median(took) / GOALS[rows], 3),
-        "spread": round((max(took) - min(took)) / GOALS[rows], 3),
-        "rounds": len(parts),
-        "seconds": {name: round(median(one[name] for one in parts), 2) for name in parts[0]},
-    }
-
-
-def main() -> None:
-    """Print a line for each case."""
-    found = measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
-    for case in found:
-        took = case["seconds"]
-        shares = ", ".join(f"{name} {took[name]:.1f} ({took[name] / took['run']:.0%})" for name in (*STEPS, "between"))
-        print(f"{case['case']}: {case['ratio']:.2f} ± {case['spread'] / 2:.2f}; {took['run']:.1f} s: {shares}")
-    results = ROOT / "benchmarks" / "results"
-    results.mkdir(exist_ok=True)
-    (results / "fixed_cost.json").write_text(json.dumps(found, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def shares_of(parts: list[dict[str, float]]) -> str:
+    """The median seconds of each step and between them."""
+    return ", ".join(f"{name} {median(one[name] for one in parts):.1f} s" for name in (*STEPS, "between"))
