@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fencepost.errors import RecordRefused
+
 # rd_kafka_vtype_t
 RKT, PARTITION, VALUE, KEY, MSGFLAGS, TIMESTAMP, HEADER = 2, 3, 4, 5, 7, 8, 9
 MSG_F_COPY = 2
@@ -74,7 +76,7 @@ def arguments_of(
     a null is now) and headers (list of name and value). `header` comes last, and takes the place of others of its name.
 
     Raises:
-        ValueError: a header has no name.
+        RecordRefused: a header has no name.
     """
     count = len(rows)
     fixed: list[tuple[int, Any, Any]] = [
@@ -130,7 +132,7 @@ class _Headers:
         flat = column.flatten()
         names, values = pc.struct_field(flat, "key"), pc.struct_field(flat, "value")
         if names.null_count:
-            raise ValueError("a header has no name")
+            raise RecordRefused("output.headers: a header has no name. Kafka takes none such: mend the transform.")
         if own is not None:
             others = pc.not_equal(names, own[0])
             names, values = names.filter(others), values.filter(others)

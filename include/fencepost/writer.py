@@ -138,10 +138,13 @@ class _Link:
 
 def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Iterator[pa.RecordBatch]:
     """The same rows in pieces small enough for a link of the chain; without a limit as they come."""
-    size = min(limit.rows or ROWS_AT_ONCE, ROWS_AT_ONCE) if limit else None
+    if limit is None:
+        yield from batches
+        return
+    size = min(limit.rows or ROWS_AT_ONCE, ROWS_AT_ONCE)
     for batch in batches:
-        for first in range(0, len(batch), size or len(batch)):
-            yield batch.slice(first, size) if size else batch
+        for first in range(0, len(batch), size):
+            yield batch.slice(first, size)
 
 
 def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:

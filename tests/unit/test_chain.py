@@ -136,6 +136,14 @@ def test_without_a_limit_all_rows_are_one_transaction(kafka: FakeKafka) -> None:
     assert (receipt.rows, receipt.complete) == (25, True)
 
 
+def test_a_batch_without_rows_changes_nothing(kafka: FakeKafka) -> None:
+    empty = next(batches([1], 1)).slice(1)
+    for every in (None, CommitEvery(rows=2)):
+        receipt, _ = write_partition(job(every), 0, iter([empty, *batches([1], 1), empty]))
+        assert (receipt.rows, receipt.complete) == (1, True)
+        kafka.mark = None
+
+
 def test_seconds_end_a_link_with_the_piece_that_follows(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
     monkeypatch.setattr(writer.time, "monotonic", lambda: float(next(now)))

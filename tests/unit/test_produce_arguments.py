@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.errors import RecordRefused
 from fencepost.produce_arguments import (
     HEADER,
     KEY,
@@ -94,5 +95,5 @@ def test_without_a_header_of_ours_there_is_none() -> None:
 def test_a_header_without_a_name_is_refused() -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS_TYPE)
     columns = {"key": pa.array([b"k"], pa.binary()), "value": pa.array([b"v"], pa.binary()), "headers": headers}
-    with pytest.raises(ValueError, match="a header has no name"):
+    with pytest.raises(RecordRefused, match="a header has no name"):
         arguments_of(pa.RecordBatch.from_pydict(columns), 1)
