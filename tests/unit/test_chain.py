@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost import writer
@@ -102,6 +102,7 @@ def batches(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
 SIZES = st.integers(1, 9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-5, 5), max_size=30), SIZES, SIZES, SIZES, st.integers(0, 12))
 def test_a_retry_goes_on_behind_what_the_chain_has_committed(
     values: list[int], size: int, size_then: int, every: int, fails_at: int

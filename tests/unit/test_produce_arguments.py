@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.errors import RecordRefused
@@ -54,6 +54,7 @@ def read_back(arguments: Arguments) -> list[dict[Any, Any]]:
     return found
 
 
+@settings(deadline=None)
 @given(ROWS, st.booleans(), st.none() | st.integers(0, 2**31 - 1), st.integers(0, 5), st.booleans())
 def test_addresses_lead_to_the_columns_values(
     rows: list[Any], whole: bool, partition: int | None, first: int, large: bool
