@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -173,7 +174,8 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     except Exception as error:
         raise _cause(error, ledger, batch, raw) from error
     finally:
-        spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+        with suppress(Exception):  # a JVM that died has none
+            spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
     receipts = [
         Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
     ]
