@@ -46,6 +46,10 @@ soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three b
 model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)
 	@FENCEPOST_MODEL_DEPTH=deep $(BIN)/pytest tests/model -s $(ARGS)
 
+.PHONY: bench
+bench: setup ## speed beside Spark's own sink: ratios, JSON and a chart (ARGS="B1 --rounds 3", or --help)
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
 .PHONY: pictures
 pictures: setup ## the README's pictures again, from the running demo (needs Chromium)
 	@$(BIN)/python docs/make_pictures.py

@@ -16,7 +16,8 @@
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         └── NeedsOperator          anything else a retry cannot mend              exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
-            └── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused
+            ├── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
+            └── TransformNotDeterministic
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
 """
@@ -132,6 +133,10 @@ class VerdictUndetermined(NeedsOperator):
 
 class ReceiptsDisagree(NeedsOperator):
     """What read_committed shows is not what the writers' receipts say was committed."""
+
+
+class TransformNotDeterministic(NeedsOperator):
+    """A retry's rows are not those that the chain before it has committed."""
 
 
 class RecordRefused(NeedsOperator):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Literal, Self
 
 from fencepost.errors import FencepostError, Retriable, SettingsError
@@ -95,6 +96,8 @@ def main(step: Step, argv: Sequence[str]) -> int:
 
         pipeline = find_pipeline(args.pipeline)
         interval = Interval.of(args.start, args.end)
+        if step == "validate":
+            load_engines()
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
@@ -121,6 +124,17 @@ def start_log(level: str) -> None:
         level=max(number, logging.INFO), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("fencepost").setLevel(number)
+
+
+def load_engines() -> None:
+    """Load Great Expectations, which takes seconds, while the JVM makes the session.
+
+    What the step itself imports is there by then: two threads that import one package may meet half of a module.
+    """
+    import fencepost.validate  # noqa: F401
+    from fencepost.quality.engines import load
+
+    Thread(target=load, name="load Great Expectations", daemon=True).start()
 
 
 def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:

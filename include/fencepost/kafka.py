@@ -22,7 +22,6 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -43,6 +42,7 @@ from fencepost.errors import (
     WriteFailed,
     WriterFenced,
 )
+from fencepost.librdkafka import Producer
 from fencepost.settings import Pipeline
 
 log = logging.getLogger("fencepost.kafka")
@@ -66,7 +66,6 @@ PRODUCER_FIXED: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
     "partitioner": "murmur2_random",
-    "delivery.report.only.error": True,
 }
 PRODUCER_ONLY = frozenset(
     """acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.timeout.ms
@@ -236,10 +235,11 @@ def translated(doing: str, settings: Settings, complaints: Complaints | None = N
         raise translate(error.args[0], doing, settings, complaints) from error
 
 
-def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
+@contextmanager
+def _settings_refused(doing: str) -> Iterator[None]:
+    """Raises SettingsError where librdkafka refuses what a client is made of."""
     try:
-        # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
-        return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
+        yield
     except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         # librdkafka quotes a value it refuses, and a password may stand under the wrong name.
@@ -247,24 +247,23 @@ def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complain
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
 
 
-def make_producer(
-    settings: Settings, transactional_id: str | None, failed: Callable[[KafkaError | None, Message], None] | None = None
-) -> tuple[Producer, Complaints]:
-    """A producer; `failed` hears of records that could not be delivered, and of no others.
+def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
+    with _settings_refused(doing):
+        # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
+        return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
 
-    One transaction per instance: a producer that saw an error is dropped, never used again.
-    """
+
+def make_producer(settings: Settings, transactional_id: str | None) -> tuple[Producer, Complaints]:
+    """A producer. One transaction per instance: one that saw an error is dropped, never used again."""
     complaints = Complaints()
-    config: dict[str, Any] = {**PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
+    config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
     if transactional_id is None:
         config.pop("transaction.timeout.ms", None)
     else:
         config["transactional.id"] = transactional_id
-    if failed is not None:
-        config["on_delivery"] = failed
-    return _client(
-        Producer, config, complaints, f"producer {transactional_id or 'without a transactional id'}"
-    ), complaints
+    doing = f"producer {transactional_id or 'without a transactional id'}"
+    with _settings_refused(doing):
+        return Producer(config, complaints, client_log), complaints
 
 
 def make_consumer(settings: Settings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
@@ -510,26 +509,19 @@ def committed_offsets(
     """
     consumer, complaints = make_consumer(settings, group)
     try:
-        return read_committed_offsets(consumer, complaints, settings, partitions, doing)
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        while True:
+            try:
+                answered = consumer.committed(list(partitions), timeout=REQUEST_TIMEOUT)
+                unstable = [tp.error for tp in answered if tp.error is not None]
+                if not unstable:
+                    return {(tp.topic, tp.partition): tp for tp in answered if tp.offset >= 0}
+                error = unstable[0]
+            except KafkaException as raised:
+                error = raised.args[0]
+            again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, *COORDINATOR_MOVED} or error.retriable()
+            if not again or time.monotonic() > deadline:
+                raise translate(error, doing, settings, complaints)
+            time.sleep(0.05)
     finally:
         consumer.close()
-
-
-def read_committed_offsets(
-    consumer: Consumer, complaints: Complaints, settings: Settings, partitions: Sequence[TopicPartition], doing: str
-) -> dict[tuple[str, int], TopicPartition]:
-    """The same with a consumer at hand (its group, its isolation level)."""
-    deadline = time.monotonic() + REQUEST_TIMEOUT
-    while True:
-        try:
-            answered = consumer.committed(list(partitions), timeout=REQUEST_TIMEOUT)
-            unstable = [tp.error for tp in answered if tp.error is not None]
-            if not unstable:
-                return {(tp.topic, tp.partition): tp for tp in answered if tp.offset >= 0}
-            error = unstable[0]
-        except KafkaException as raised:
-            error = raised.args[0]
-        again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, *COORDINATOR_MOVED} or error.retriable()
-        if not again or time.monotonic() > deadline:
-            raise translate(error, doing, settings, complaints)
-        time.sleep(0.05)

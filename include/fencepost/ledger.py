@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from pydantic import ValidationError
 
 from fencepost.errors import (
@@ -128,19 +128,11 @@ class Ledger:
         )
 
     def _commit(self, coordinator: Transaction, change: Change) -> None:
-        consumers: list[Consumer] = []
-        try:
-            with coordinator:
-                for batch in change.batches:
-                    coordinator.produce(self.pipeline.ledger_topic, key=_key(batch), value=_value(batch), partition=0)
-                for group, offsets in change.offsets.items():
-                    # Kafka wants group metadata from a consumer; this one is never subscribed and fences nothing.
-                    consumer, _ = make_consumer(self.settings, group)
-                    consumers.append(consumer)
-                    coordinator.add_offsets(offsets, consumer.consumer_group_metadata())
-        finally:
-            for consumer in consumers:
-                consumer.close()
+        with coordinator:
+            for batch in change.batches:
+                coordinator.produce(self.pipeline.ledger_topic, _value(batch), _key(batch), partition=0)
+            for group, offsets in change.offsets.items():
+                coordinator.add_offsets(offsets, group)
 
 
 def _key(batch: Batch) -> bytes:

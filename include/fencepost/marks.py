@@ -1,7 +1,8 @@
 """Marks: a group offset committed inside a writer's transaction, and what it tells the next attempt.
 
 A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`; its metadata is the
-receipt as compact JSON, far below Kafka's limit of 4,096 bytes.
+receipt as compact JSON, far below Kafka's limit of 4,096 bytes. A mark whose receipt is not complete belongs to a chain of
+transactions (`output.commit_every`), and says how many of the task-partition's rows, in their order, have committed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class Standing(StrEnum):
     """What a writer that has called init_transactions may do, having read its mark afterwards."""
 
     WRITE = "write"  # this lease has not committed: an older lease's mark, or none
+    RESUME = "resume"  # this lease has committed the first rows: go on behind them
     DONE = "done"  # this lease has committed: skip, and return the receipt
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
@@ -26,7 +28,9 @@ def standing(mark: Receipt | None, lease: int) -> Standing:
     """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark."""
     if mark is None or mark.lease < lease:
         return Standing.WRITE
-    return Standing.DONE if mark.lease == lease else Standing.SUPERSEDED
+    if mark.lease > lease:
+        return Standing.SUPERSEDED
+    return Standing.DONE if mark.complete else Standing.RESUME
 
 
 def to_metadata(receipt: Receipt) -> str:

@@ -139,13 +139,14 @@ class Receipt(Frozen):
     """What a mark says: task-partition `task` committed `rows` records under `lease`.
 
     `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
-    order.
+    order. A receipt that is not `complete` is one of the first rows, in a chain of transactions that has not ended.
     """
 
     task: int = Field(ge=0)
     lease: Offset
     rows: int = Field(ge=0)
     fingerprint: int = Field(ge=0, lt=2**64)
+    complete: bool = True
 
 
 class Written(Frozen):

@@ -1,5 +1,8 @@
 """Layout `output`'s shuffle: every row to the Spark partition of its output partition, ordered inside.
 
+Kafka's Java client places a key by `Utils.murmur2` of its bytes, and Spark's Kafka connector brings that client: the
+function is called where Spark's generated code runs, so no row leaves the JVM for it.
+
 Spark 4.0 shuffles by its own hash of a column only. So each output partition p gets a number whose Spark hash falls on
 p, and the shuffle is by that number: Spark partition p then holds exactly the rows of output partition p.
 """
@@ -8,39 +11,53 @@ from __future__ import annotations
 
 from itertools import count
 
-import pandas as pd
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import pandas_udf
 
-from fencepost.partitioning import partition_of
+CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
 
 
-def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
+def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) -> DataFrame:
     """The rows, in `partitions` Spark partitions, each in the source's order where the transform kept it.
 
     A transform keeps it by keeping `_partition` and `_offset`; without them rows are ordered by key and value, so that
     an attempt and its retry write the same sequence. A row without a key is placed by its value, for the same reason.
+    `total`: rows that one source record became are in order too, by all their columns; a chain that is taken up counts rows.
     """
-    shuffled = records.withColumn("_to", _partition_column(partitions)(F.coalesce("key", "value")))
-    numbers = F.array(*(F.lit(n) for n in _numbers(records.sparkSession, partitions)))
-    shuffled = shuffled.withColumn("_number", F.element_at(numbers, F.col("_to") + 1))
+    spark = records.sparkSession
+    numbers = F.array(*(F.lit(n) for n in _numbers(spark, partitions)))
+    place = kafka_partition(spark, F.coalesce("key", "value", F.lit(b"")), partitions)
+    shuffled = records.withColumn("_number", F.element_at(numbers, place + 1))
     kept = {"_partition", "_offset"} <= set(records.columns)
-    order = ("_partition", "_offset") if kept else ("key", "value")
+    order = ["_partition", "_offset"] if kept else ["key", "value"]
+    if total:
+        order += [name for name in records.columns if name not in order]
     return (
         shuffled.repartition(partitions, "_number")
         .sortWithinPartitions(*order)
-        .drop("_to", "_number", "_partition", "_offset")
+        .drop("_number", "_partition", "_offset")
     )
 
 
-def _partition_column(partitions: int):  # type: ignore[no-untyped-def]  # a pandas UDF has no public type
-    @pandas_udf("int")  # type: ignore[call-overload, untyped-decorator]
-    def partition(keys: pd.Series) -> pd.Series:
-        return pd.Series(partition_of(pa.array(keys, pa.binary()), partitions))
-
-    return partition
+def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
+    """The partition Kafka's Java client gives a binary key: murmur2, made positive, modulo partitions."""
+    jvm = spark._jvm
+    assert jvm is not None
+    # The connector's jars are seen by the thread's class loader, which is Spark's, and not by py4j's.
+    utils = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(CLIENT_UTILS)
+    catalyst = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    hashed = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        utils,
+        jvm.org.apache.spark.sql.types.DataTypes.IntegerType,
+        "murmur2",
+        jvm.PythonUtils.toSeq([catalyst.expression(key._jc)]),
+        jvm.PythonUtils.toSeq([]),  # no implicit casts: the key is binary
+        True,  # null in, null out
+        True,  # its result may be null
+        True,  # deterministic
+        getattr(jvm.scala, "None$").__getattr__("MODULE$"),
+    )
+    return Column(catalyst.column(hashed)).bitwiseAND(0x7FFFFFFF) % partitions
 
 
 def _numbers(spark: SparkSession, partitions: int) -> list[int]:

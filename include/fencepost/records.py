@@ -156,8 +156,12 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
 
 
 def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
-    """The output's records as the suite sees them: the value's fields with the types the transform gave them."""
-    coordinates = [F.col(name).alias(f"_{name}") for name in ("key", "topic", "partition", "offset")]
+    """The output's records as the suite sees them: the value's fields with the types the transform gave them.
+
+    Beside them the record's coordinates, and its hash where `raw` has it, under names that begin with `_`.
+    """
+    kept = ("key", "topic", "partition", "offset", "hash")
+    coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
     if pipeline.output.format == "bytes":
         return raw.select("value", *coordinates)
     parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"}))

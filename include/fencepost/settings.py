@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
@@ -112,6 +112,19 @@ class Source(Section):
         return self
 
 
+class CommitEvery(Section):
+    """How much of a task-partition one transaction holds at most: rows, or seconds of writing; one of the two."""
+
+    rows: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, ge=0.01, le=600)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.rows is None) == (self.seconds is None):
+            raise ValueError("give rows or seconds, one of the two")
+        return self
+
+
 class Output(Section):
     """Where records go. `key`, `timestamp` and `headers` name columns of the transform's result."""
 
@@ -123,6 +136,17 @@ class Output(Section):
     partitions: int = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
     batch_header: bool = True
+    # Without it a task-partition is one transaction; with it a chain of them, which a retry takes up where it ended.
+    commit_every: CommitEvery | None = None
+
+    @model_validator(mode="after")
+    def _chains_need_the_header(self) -> Self:
+        if self.commit_every is not None and not self.batch_header:
+            raise ValueError(
+                "commit_every needs batch_header: a chain that a new revision cut short leaves committed rows behind, which "
+                "only the header tells from the new revision's"
+            )
+        return self
 
 
 class Schedule(Section):
@@ -286,7 +310,7 @@ class Pipeline(Section):
         """
         decisive = {
             "source": self.source.model_dump(mode="json", exclude={"on_expired"}),
-            "output": self.output.model_dump(mode="json", exclude={"partitions"}),
+            "output": self.output.model_dump(mode="json", exclude={"partitions", "commit_every"}),
             "transform": self.transform_file.read_text(encoding="utf-8"),
         }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
@@ -430,7 +454,10 @@ def _siblings(loc: tuple[int | str, ...]) -> list[str]:
     """The fields allowed beside an unknown one."""
     model: Any = Pipeline
     for part in loc[:-1]:
-        model = model.model_fields[part].annotation
+        field = model.model_fields[part].annotation
+        model = next(
+            kind for kind in get_args(field) or (field,) if kind is not type(None)
+        )  # a section may be optional
     return _fields(model)
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
+# Of what is fetched already, so memory does not grow; by default the connector asks anew for every 500 records.
+MAX_POLL_RECORDS = 50_000
 
 
 def connector_jars() -> list[Path]:
@@ -128,6 +130,7 @@ def read_ranges(
         spark.read.format("kafka")
         .options(**{f"kafka.{k}": v for k, v in java_settings(settings.common()).items()})
         .option("kafka.isolation.level", "read_committed")
+        .option("kafka.max.poll.records", str(MAX_POLL_RECORDS))
         .option("assign", json.dumps({topic: [r.partition for r in ranges]}))
         .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in ranges}}))
         .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in ranges}}))
@@ -147,11 +150,9 @@ def read_batch(spark: SparkSession, settings: Settings, batch: Batch, written: W
         spark, settings, batch.plan.output_topic, batch.output_ranges(written), headers=batch.plan.batch_header
     )
     if batch.plan.batch_header:
-        own = F.exists(
-            F.coalesce("headers", F.array()),
-            lambda h: (h["key"] == BATCH_HEADER) & (h["value"] == F.lit(str(batch.id)).cast("binary")),
-        )
-        raw = raw.where(own)
+        # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
+        own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
+        raw = raw.where(F.array_contains("headers", own))
     return raw.select("key", "value", "topic", "partition", "offset")
 
 
@@ -225,12 +226,16 @@ def fingerprint_hash() -> str:
 
 
 def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
-    """Count, and sum of the hashes modulo 2**64. Halves are summed apart: a plain sum would overflow."""
-    hashed = frame.select(F.expr(fingerprint_hash()).alias("h"))
-    row = hashed.agg(
+    """Count, and sum of the records' hashes modulo 2**64."""
+    return count_and_sum(frame.select(F.expr(fingerprint_hash()).alias("hash")), "hash")
+
+
+def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
+    """Count, and sum of a column of hashes modulo 2**64. Halves are summed apart: a plain sum would overflow."""
+    row = frame.agg(
         F.count("*").alias("rows"),
-        F.sum(F.expr("h & 4294967295")).alias("low"),
-        F.sum(F.expr("shiftrightunsigned(h, 32)")).alias("high"),
+        F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),
+        F.sum(F.expr(f"shiftrightunsigned({hashes}, 32)")).alias("high"),
     ).head()
     assert row is not None
     return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

@@ -3,9 +3,9 @@
 Invariant: a `Transaction` that leaves its `with` block without an exception is committed; one that raises
 `CommitStateUnknown` may be; after any other exception nothing of it will ever be visible to read_committed.
 
-Price: an instance is used for one transaction only. librdkafka has no client side of KIP-890, so a producer that saw
-a time-out could send a stale record into its next transaction; a new instance under the same transactional.id starts
-with a new epoch and cannot.
+Price: an instance goes on to a next transaction only behind a commit that succeeded: every record of the one before was
+acknowledged then, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record
+could get into the next transaction; a new instance under the same transactional.id starts with a new epoch, and none can.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from fencepost.errors import CommitStateUnknown, FencepostError, WriteFailed
 from fencepost.failpoints import reached
-from fencepost.kafka import FENCED, Settings, make_producer, translate, translated, unwrapped
+from fencepost.kafka import FENCED, Settings, make_producer, translate, translated
+from fencepost.produce_arguments import arguments_of
 
 log = logging.getLogger("fencepost.transaction")
 
 INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the older transaction's markers
 COMMIT_TIMEOUT = 120.0
 SLICE = 2.0  # seconds between looks at what the error callback heard
+WAIT_FOR_ROOM = 0.01  # seconds in which brokers take some of a full queue
+ROWS_AT_ONCE = 2000  # whose arguments stay in the processor's cache
 
 
 class Transaction:
-    """A transactional producer's one transaction.
+    """A transactional producer's transaction, and the ones that follow it in a chain.
 
     `init()` fences every older producer of the same transactional.id and settles its open transaction. `with` then
     begins, and ends with commit or abort. `failpoint` prefixes the names of this transaction's failpoints.
@@ -41,13 +45,9 @@ class Transaction:
         self.id = transactional_id
         self._settings = settings
         self._failpoint, self._task = failpoint, task
-        self._failed: KafkaError | None = None
-        self._offsets: list[tuple[list[TopicPartition], Any]] = []
-        self._producer, self._complaints = make_producer(settings, transactional_id, self._record_failed)
-        self.produce = self._producer.produce  # the hot path: no wrapper between the writer and librdkafka
-
-    def _record_failed(self, error: KafkaError | None, message: Message) -> None:
-        self._failed = self._failed or error
+        self._ended = False  # set while a transaction is open, and for good when one did not commit
+        self._offsets: list[tuple[list[TopicPartition], str]] = []
+        self._producer, self._complaints = make_producer(settings, transactional_id)
 
     def _error(self, error: KafkaError, doing: str) -> FencepostError:
         return translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
@@ -61,8 +61,7 @@ class Transaction:
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
             try:
-                with unwrapped():
-                    self._producer.init_transactions(SLICE)  # may be called again after a time-out
+                self._producer.init_transactions(SLICE)  # may be called again after a time-out
                 break
             except KafkaException as raised:
                 error = raised.args[0]
@@ -71,20 +70,42 @@ class Transaction:
         self._at("initialised")
 
     def __enter__(self) -> Self:
+        assert not self._ended, f"{self.id}: a producer whose transaction failed is never used again"
+        self._ended, self._offsets = True, []
         with self._translated("begin_transaction"):
             self._producer.begin_transaction()
         self._at("begun")
         return self
 
-    def wait_for_room(self) -> None:
-        """Called when librdkafka's queue is full: serves its callbacks for a moment while brokers answer."""
-        with self._translated("delivering records"):
-            self._producer.poll(0.005)
-        self._raise_failed()
+    def produce(
+        self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int | None = None
+    ) -> None:
+        """Enqueue one record."""
+        columns = {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
+        self.produce_rows(topic, pa.RecordBatch.from_pydict(columns), partition=partition)
 
-    def add_offsets(self, offsets: Iterable[TopicPartition], group_metadata: Any) -> None:
+    def produce_rows(
+        self,
+        topic: str,
+        rows: pa.RecordBatch,
+        *,
+        partition: int | None = None,
+        header: tuple[str, bytes] | None = None,
+    ) -> None:
+        """Enqueue rows in their order, as `arguments_of` takes them; waits for room when librdkafka's queue is full."""
+        with self._translated("producing records"):
+            place = self._producer.topic(topic)
+            for first in range(0, len(rows), ROWS_AT_ONCE):
+                given = arguments_of(rows.slice(first, ROWS_AT_ONCE), place, partition=partition, header=header)
+                done = self._producer.enqueue(given.starts, given.counts)
+                while done < len(given):
+                    self._producer.poll(WAIT_FOR_ROOM)
+                    self._raise_failed()
+                    done += self._producer.enqueue(given.starts[done:], given.counts[done:])
+
+    def add_offsets(self, offsets: Iterable[TopicPartition], group: str) -> None:
         """Offsets of a group that commit with the records, or not at all. Sent when all records are delivered."""
-        self._offsets.append((list(offsets), group_metadata))
+        self._offsets.append((list(offsets), group))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -107,13 +128,12 @@ class Transaction:
             self._give_up(failed)
             raise
         self._commit()  # 3
+        self._ended = False
         self._at("committed")
 
     def _deliver(self) -> None:
         while self._waiting():
             self._raise_failed()
-            if self._complaints.denied is not None:
-                raise self._error(self._complaints.denied, "delivering records")
         self._raise_failed()
 
     def _waiting(self) -> bool:
@@ -125,15 +145,16 @@ class Transaction:
         return translated(f"{self.id}: {doing}", self._settings, self._complaints)
 
     def _raise_failed(self) -> None:
-        if self._failed is not None:
-            raise self._error(self._failed, "delivering records")
+        if self._complaints.denied is not None:
+            raise self._error(self._complaints.denied, "delivering records")
+        if self._producer.failed is not None:
+            raise self._error(self._producer.failed, "delivering records")
 
-    def _send_offsets(self, offsets: Sequence[TopicPartition], group: Any) -> None:
+    def _send_offsets(self, offsets: Sequence[TopicPartition], group: str) -> None:
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
             try:
-                with unwrapped():
-                    self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
+                self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
                 return
             except KafkaException as raised:
                 error = raised.args[0]
@@ -146,8 +167,7 @@ class Transaction:
         deadline = time.monotonic() + COMMIT_TIMEOUT
         while True:
             try:
-                with unwrapped(undecided=True):
-                    self._producer.commit_transaction(SLICE)
+                self._producer.commit_transaction(SLICE)
                 return
             except KafkaException as raised:
                 error = raised.args[0]
@@ -169,8 +189,7 @@ class Transaction:
     def _abort(self) -> KafkaError | None:
         """Abort as far as the brokers answer. Where they do not, the next init_transactions does it."""
         try:
-            with unwrapped():
-                self._producer.abort_transaction(SLICE * 5)
+            self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
             log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())
             return cast("KafkaError", raised.args[0])

@@ -191,8 +191,8 @@ def written(view: View, interval: Interval, revision: int, result: Written) -> t
 
 
 def check_receipts(batch: Batch, result: Written) -> None:
-    """Receipts cover the plan: each task-partition once, each under the batch's own lease."""
-    tasks = sorted(r.task for r in result.receipts)
+    """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
+    tasks = sorted(r.task for r in result.receipts if r.complete)
     foreign = [r.task for r in result.receipts if r.lease != batch.known_lease]
     if tasks != list(range(batch.plan.writers)) or foreign:
         missing = sorted(set(range(batch.plan.writers)) - set(tasks))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
-from pyspark import StorageLevel
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
@@ -26,18 +26,19 @@ from fencepost.model import (
     Outcome,
     StepResult,
     Verdict,
+    Written,
     utc_now,
 )
 from fencepost.quality.checks import Evaluation
-from fencepost.quality.evaluation import evaluate
+from fencepost.quality.evaluation import NotAsPromised, evaluate
 from fencepost.quality.gate import judge
-from fencepost.quality.history import history_of
+from fencepost.quality.history import History, history_of
 from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.suite import Suite, load_suite
 from fencepost.records import parse_output
 from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
-from fencepost.spark import read_batch, rows_and_fingerprint
+from fencepost.spark import fingerprint_hash, read_batch, rows_and_fingerprint
 from fencepost.transitions import PASSED, View, judged, judging
 from fencepost.write import check_topics
 
@@ -72,8 +73,9 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
 
     1. read the ledger: what was written, and between which output offsets;
     2. wait until read_committed sees all of it; part of the data is never judged;
-    3. compare rows and fingerprint with the receipts: losses, doubled and foreign records show here;
-    4. evaluate the suite, write the report, record the verdict.
+    3. read it, compare rows and fingerprint with the receipts: losses, doubled and foreign records show here; and
+       evaluate the suite;
+    4. write the report, record the verdict.
 
     Raises:
         OpenTransaction: somebody's open transaction hides part of the batch for longer than the pipeline waits.
@@ -91,31 +93,38 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
     ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
-    raw = read_batch(spark, ledger.settings, batch, written).persist(StorageLevel.MEMORY_AND_DISK)
-    with spark_reads(f"batch {batch.id}, validate"), unpersisted(raw):
-        rows, fingerprint = rows_and_fingerprint(raw)  # 3
-        promised = sum(r.fingerprint for r in written.receipts) % 2**64
-        check = ReceiptCheck(
-            rows_expected=written.rows, rows_read=rows, fingerprint_expected=promised, fingerprint_read=fingerprint
-        )
-        if not check.agrees:
-            evaluation = _without_checks(suite, Outcome.UNDETERMINED, _disagreement(check))
-        else:
-            # The types are those of the transform that wrote; a transform mended since decides nothing here.
-            schema = StructType.fromJson(json.loads(written.value_schema))
-            history = history_of(batch, written, view.all())
-            evaluation = evaluate(parse_output(raw, pipeline, schema), suite, pipeline.quality, rows, history)
+    raw = read_batch(spark, ledger.settings, batch, written)
+    with spark_reads(f"batch {batch.id}, validate"):
+        check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
     return _conclude(ledger, batch, evaluation, check, began)  # 4
 
 
-@contextmanager
-def unpersisted(frame: DataFrame) -> Iterator[None]:
-    """Gives the frame's cache back at the end; a JVM that died holds none."""
+def _evaluate(
+    raw: DataFrame, pipeline: Pipeline, written: Written, suite: Suite, history: History
+) -> tuple[ReceiptCheck, Evaluation]:
+    """The comparison with the receipts, and the suite's evaluation where they agree; in one read of the batch.
+
+    What is read is parsed before it is known to be ours. So when that fails, it is read again to say whose it is.
+    """
+    promised = sum(r.fingerprint for r in written.receipts) % 2**64
+    # The types are those of the transform that wrote; a transform mended since decides nothing here.
+    schema = StructType.fromJson(json.loads(written.value_schema))
+    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
     try:
-        yield
-    finally:
-        with suppress(Exception):
-            frame.unpersist()
+        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised)
+        read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
+    except NotAsPromised as found:
+        read = found.rows, found.fingerprint
+    except (PySparkException, Py4JError):
+        read = rows_and_fingerprint(raw)
+        if read == (written.rows, promised):
+            raise
+    check = ReceiptCheck(
+        rows_expected=written.rows, rows_read=read[0], fingerprint_expected=promised, fingerprint_read=read[1]
+    )
+    if not check.agrees:
+        evaluation = _without_checks(suite, Outcome.UNDETERMINED, _disagreement(check))
+    return check, evaluation
 
 
 def _without_checks(suite: Suite, outcome: Outcome, reason: str) -> Evaluation:

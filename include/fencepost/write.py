@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +36,7 @@ from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
 from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
-from fencepost.writer import RECEIPT_SCHEMA, WriterTask, writer_of
+from fencepost.writer import RECEIPT_SCHEMA, TASKS, WriterTask, writer_of
 
 log = logging.getLogger("fencepost.write")
 
@@ -161,19 +163,26 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
         good = counted.where(~malformed)
     result = transform(pipeline, good.drop("_malformed"))
     records = to_records(result, pipeline)
-    tasks, records = _task_partitions(records, batch, pipeline)
-    job = _writer_task(ledger, batch)
+    if plan.layout is Layout.OUTPUT:
+        placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
+    else:
+        placed = records.drop("_partition", "_offset")
+    answered = placed.mapInArrow(writer_of(_writer_task(ledger, batch)), RECEIPT_SCHEMA)
+    spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
     try:
-        answers = records.mapInArrow(writer_of(job, tasks), RECEIPT_SCHEMA).collect()
+        answers = answered.collect()
     except Exception as error:
         raise _cause(error, ledger, batch, raw) from error
+    finally:
+        with suppress(Exception):  # a JVM that died has none
+            spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
     receipts = [
         Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
     ]
-    return receipts, _source_counts(answers, seen, raw, pipeline), value_schema(pipeline, result).json()
+    return receipts, _source_counts(answers, seen, raw, batch, pipeline), value_schema(pipeline, result).json()
 
 
-def _task_partitions(records: DataFrame, batch: Batch, pipeline: Pipeline) -> tuple[tuple[int, ...], DataFrame]:
+def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
     """Which task-partition each Spark partition writes, read from the job itself before it starts.
 
     Raises:
@@ -181,17 +190,16 @@ def _task_partitions(records: DataFrame, batch: Batch, pipeline: Pipeline) -> tu
     """
     plan = batch.plan
     if plan.layout is Layout.OUTPUT:
-        placed = place_by_key(records, plan.writers)
-        return tuple(range(plan.writers)), placed
+        return list(range(plan.writers))
     position = {r: i for i, r in enumerate(plan.ranges)}
-    found = task_ranges(records)
+    found = task_ranges(job)
     if found is None or sorted(found, key=lambda r: r.partition) != list(plan.ranges):
         raise SettingsError(
             f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
             "task-partition is one source partition; this one shuffles, or unites or splits partitions (aggregates, sorts, "
             "distinct, repartition, joins that are not broadcast). Set output.layout: output, or take that out."
         )
-    return tuple(position[r] for r in found), records.drop("_partition", "_offset")
+    return [position[r] for r in found]
 
 
 def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
@@ -210,14 +218,22 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
         batch_header=plan.batch_header,
+        commit_every=pipeline.output.commit_every,
     )
 
 
-def _source_counts(answers: Sequence[Row], seen: Observation, raw: DataFrame, pipeline: Pipeline) -> _Input:
-    """Records read and malformed ones. Spark's observation is exact unless a task was skipped or ran twice."""
-    whole = not any(a["skipped"] for a in answers)
-    if whole and pipeline.output.layout is Layout.SOURCE and seen.get["malformed"] == 0:
-        return _Input.of(seen.get)
+def _source_counts(
+    answers: Sequence[Row], seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
+) -> _Input:
+    """Records read and malformed ones: as Spark observed them where that is sure to be all, or else read once more.
+
+    Under `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run again,
+    or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
+    """
+    counts = seen.get if not any(a["skipped"] for a in answers) else {}
+    sure = batch.plan.layout is Layout.SOURCE or counts.get("rows") == sum(r.length for r in batch.plan.ranges)
+    if counts and sure and counts["malformed"] == 0:
+        return _Input.of(counts)
     return _count_source(raw, pipeline)
 
 

@@ -1,12 +1,14 @@
-"""The write step's other half, in the executors: one task-partition, one transaction, one mark.
+"""The write step's other half, in the executors: one task-partition, one transaction (or a chain), one mark.
 
-Invariant: however often a task-partition is attempted, by whoever, at most one transaction of a lease commits, and it
-commits rows and mark together.
+Invariant: however often a task-partition is attempted, by whoever, each of its rows is in at most one committed
+transaction of a lease, together with the mark that says so.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -16,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import Superseded
+from fencepost.errors import Superseded, TransformNotDeterministic
 from fencepost.failpoints import reached
-from fencepost.kafka import Settings, make_consumer, read_committed_offsets, translated
+from fencepost.kafka import Settings, committed_offsets, translated
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import BATCH_HEADER, Receipt
-from fencepost.transaction import Transaction
+from fencepost.settings import CommitEvery
+from fencepost.transaction import ROWS_AT_ONCE, Transaction
 
 log = logging.getLogger("fencepost.writer")
 
@@ -30,8 +33,8 @@ log = logging.getLogger("fencepost.writer")
 class WriterTask:
     """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
 
-    `marks[t]` is the mark's (topic, partition, offset) of task-partition t. `partitions` is set under layout `output`,
-    where the shuffle has placed the rows already: task-partition t writes output partition t.
+    `marks[t]` is the mark's (topic, partition, offset) of task-partition t. `to_own_partition` is set under layout
+    `output`, where the shuffle has placed the rows already: task-partition t writes output partition t.
     """
 
     settings: Settings
@@ -43,86 +46,138 @@ class WriterTask:
     marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
     batch_header: bool
+    commit_every: CommitEvery | None = None
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
-    """Write task-partition `task` exactly once; the receipt, and whether an earlier attempt had committed it.
+    """Write task-partition `task` exactly once; the receipt, and whether an earlier attempt had committed it all.
 
     1. init_transactions: fences every earlier attempt and settles its open transaction;
-    2. read the mark: its lease says whether to write, to skip, or to stop;
-    3. begin with the first row, produce, send the mark, commit.
+    2. read the mark: it says whether to write, to go on behind what a chain has committed, to skip, or to stop;
+    3. begin with the first row, produce, send the mark, commit; again for every link of a chain.
 
     Raises:
         Superseded: a later lease has committed here; this attempt is the zombie.
+        TransformNotDeterministic: the rows behind the mark of a chain are not those that it committed.
         Retriable: anything a new attempt can settle. The producer is gone either way.
     """
     transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
-    consumer, complaints = make_consumer(job.settings, job.group)
-    try:
-        transaction.init()  # 1
-        topic, partition, offset = job.marks[task]
-        doing = f"batch {job.batch}, task-partition {task}: reading its mark in group {job.group}"
-        place = TopicPartition(topic, partition)
-        found = read_committed_offsets(consumer, complaints, job.settings, [place], doing).get((topic, partition))
-        mark = from_metadata(found.metadata, doing) if found else None
-        reached("write.mark-read", task)
-        match standing(mark, job.lease):  # 2
-            case Standing.DONE:
-                assert mark is not None
-                return mark, True
-            case Standing.SUPERSEDED:
-                assert mark is not None
-                raise Superseded(
-                    f"{doing}: it carries lease {mark.lease}, later than ours ({job.lease}): another plan has taken lane and "
-                    "place of this one. This attempt wrote nothing; look at the ledger, and let the newer run go on."
+    transaction.init()  # 1
+    begun = Receipt(task=task, lease=job.lease, rows=0, fingerprint=0, complete=False)
+    mark = _mark(job, task)
+    reached("write.mark-read", task)
+    match standing(mark, job.lease):  # 2
+        case Standing.DONE:
+            assert mark is not None
+            return mark, True
+        case Standing.SUPERSEDED:
+            assert mark is not None
+            raise Superseded(
+                f"{_of(job, task)}: its mark carries lease {mark.lease}, later than ours ({job.lease}): another plan has taken "
+                "lane and place of this one. This attempt wrote nothing; look at the ledger, and let the newer run go on."
+            )
+        case Standing.RESUME:
+            assert mark is not None
+            begun, batches = mark, _behind(mark, batches, _of(job, task))
+    return _write(job, transaction, begun, batches), False  # 3
+
+
+def _of(job: WriterTask, task: int) -> str:
+    return f"batch {job.batch}, task-partition {task}"
+
+
+def _mark(job: WriterTask, task: int) -> Receipt | None:
+    topic, partition, _ = job.marks[task]
+    doing = f"{_of(job, task)}: reading its mark in group {job.group}"
+    found = committed_offsets(job.settings, job.group, [TopicPartition(topic, partition)], doing).get(
+        (topic, partition)
+    )
+    return from_metadata(found.metadata, doing) if found else None
+
+
+def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
+    """Write the rows behind `begun`, one transaction or a chain of them, and return the receipt of all."""
+    task, receipt = begun.task, begun
+    header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
+    pieces = _pieces(batches, job.commit_every)
+    piece = next(pieces, None)
+    while not receipt.complete:
+        link = _Link(job.commit_every)
+        with translated(_of(job, task), job.settings), transaction:
+            while piece is not None and link.holds(piece):
+                transaction.produce_rows(
+                    job.topic, piece, partition=task if job.to_own_partition else None, header=header
                 )
-        first = next(batches, None)
-        rows, fingerprint = 0, 0
-        with translated(f"batch {job.batch}, task-partition {task}", job.settings), transaction:  # 3
-            for batch in chain([first] if first is not None else [], batches):
-                _produce(job, task, transaction, batch)
-                rows += batch.num_rows
-                fingerprint = (fingerprint + _sum(batch.column("hash"))) % 2**64
+                receipt = _with(receipt, piece)
                 reached("write.rows", task)
-            receipt = Receipt(task=task, lease=job.lease, rows=rows, fingerprint=fingerprint)
+                piece = next(pieces, None)
+            receipt = receipt.model_copy(update={"complete": piece is None})
+            topic, partition, offset = job.marks[task]
             place = TopicPartition(topic, partition, offset, metadata=to_metadata(receipt))
-            transaction.add_offsets([place], consumer.consumer_group_metadata())
-        return receipt, False
-    finally:
-        consumer.close()
+            transaction.add_offsets([place], job.group)
+    return receipt
 
 
-def _produce(job: WriterTask, task: int, transaction: Transaction, batch: pa.RecordBatch) -> None:
-    """Hand every row of an Arrow batch to librdkafka, in order."""
-    own = [(BATCH_HEADER, job.batch.encode())] if job.batch_header else []
-    keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
-    fixed: dict[str, Any] = {"partition": task} if job.to_own_partition else {}
-    produce, topic = transaction.produce, job.topic
-    names = batch.schema.names
-    if "timestamp" not in names and "headers" not in names:
-        if own:
-            fixed["headers"] = own
-        for key, value in zip(keys, values, strict=True):
-            while True:
-                try:
-                    produce(topic, value, key, **fixed)
-                    break
-                except BufferError:
-                    transaction.wait_for_room()
+class _Link:
+    """One transaction of a chain: whether it may hold more."""
+
+    def __init__(self, limit: CommitEvery | None) -> None:
+        self._rows = limit.rows if limit else None
+        self._end = time.monotonic() + limit.seconds if limit and limit.seconds else None
+        self._held = 0
+
+    def holds(self, piece: pa.RecordBatch) -> bool:
+        """Whether this piece still belongs to it; the first one always does."""
+        full = self._rows is not None and self._held + len(piece) > self._rows
+        late = self._end is not None and time.monotonic() >= self._end
+        if self._held and (full or late):
+            return False
+        self._held += len(piece)
+        return True
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces small enough for a link of the chain; without a limit as they come."""
+    if limit is None:
+        yield from batches
         return
-    nothing = [None] * batch.num_rows
-    timestamps = batch.column("timestamp").to_pylist() if "timestamp" in names else nothing
-    headers = batch.column("headers").to_pylist() if "headers" in names else nothing
-    for key, value, timestamp, kept in zip(keys, values, timestamps, headers, strict=True):
-        row = fixed if timestamp is None else {**fixed, "timestamp": timestamp}
-        # A header of ours in the source names another pipeline's batch; ours replaces it.
-        others = [(h["key"], h["value"]) for h in kept or [] if h["key"] != BATCH_HEADER]
-        while True:
-            try:
-                produce(topic, value, key, headers=[*others, *own], **row)
-                break
-            except BufferError:
-                transaction.wait_for_room()
+    size = min(limit.rows or ROWS_AT_ONCE, ROWS_AT_ONCE)
+    for batch in batches:
+        for first in range(0, len(batch), size):
+            yield batch.slice(first, size)
+
+
+def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
+    """The rows behind those that a chain has committed, once the first ones are seen to be the same.
+
+    Raises:
+        TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
+    """
+    seen = mark.model_copy(update={"rows": 0, "fingerprint": 0})
+    rest: pa.RecordBatch | None = None
+    while seen.rows < mark.rows:
+        batch = next(batches, None)
+        if batch is None:
+            break
+        rest = batch.slice(mark.rows - seen.rows)
+        seen = _with(seen, batch.slice(0, mark.rows - seen.rows))
+    if seen != mark:
+        raise TransformNotDeterministic(
+            f"{doing}: an earlier attempt has committed {mark.rows} rows, and the first {seen.rows} of this one are others: "
+            "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
+            "that changes), and run with --reprocess: a new revision begins anew."
+        )
+    return chain([rest] if rest is not None and len(rest) else [], batches)
+
+
+def _with(receipt: Receipt, rows: pa.RecordBatch) -> Receipt:
+    """The receipt of these rows too."""
+    return receipt.model_copy(
+        update={
+            "rows": receipt.rows + len(rows),
+            "fingerprint": (receipt.fingerprint + _sum(rows.column("hash"))) % 2**64,
+        }
+    )
 
 
 def _sum(hashes: pa.Array) -> int:
@@ -134,21 +189,29 @@ def _sum(hashes: pa.Array) -> int:
 RECEIPT_SCHEMA = "task int, lease long, rows long, fingerprint string, skipped boolean"
 
 
-def writer_of(job: WriterTask, tasks: tuple[int, ...]) -> Any:
-    """The function for `mapInArrow`: Spark partition i writes task-partition `tasks[i]` and answers with its receipt."""
+TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
+
+
+def writer_of(job: WriterTask) -> Any:
+    """The function for `mapInArrow`: a Spark partition writes its task-partition and answers with its receipt.
+
+    Which one that is, the job's local property `TASKS` says: it is known only when the job is planned, this function
+    included.
+    """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answer(job, tasks, batches)  # what is nested travels by value, what it calls by name
+        return _answer(job, batches)  # what is nested travels by value, what it calls by name
 
     return write
 
 
-def _answer(job: WriterTask, tasks: tuple[int, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    receipt, skipped = write_partition(job, tasks[context.partitionId()], batches)
+    task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
+    receipt, skipped = write_partition(job, task, batches)
     reached("write.receipt", receipt.task)
     yield pa.RecordBatch.from_pydict(
         {

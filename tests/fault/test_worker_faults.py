@@ -36,6 +36,9 @@ POINTS = [
     "write.committed",
     "write.receipt",
 ]
+# Of a chain of three transactions a task-partition: the second one, and the third's begin.
+IN_A_CHAIN = ["write.begun@2", "write.rows@2", "write.committing@2", "write.committed@2", "write.begun@3"]
+CHAIN_IN_SHORT = {"kill": {"write.committed@2", "write.begun@3"}, "raise": set(), "stop": {"write.committing@2"}}
 IN_SHORT = {
     "kill": {
         "write.init",
@@ -50,11 +53,11 @@ IN_SHORT = {
 }
 
 
-def cases() -> Iterator[Any]:
+def cases(points: list[str], in_short: dict[str, set[str]]) -> Iterator[Any]:
     for action in ("kill", "raise", "stop"):
-        for place in POINTS:
+        for place in points:
             name, at, nth = place.partition("@")
-            slow = place not in IN_SHORT[action]
+            slow = place not in in_short[action]
             yield pytest.param(
                 f"{name}#0{at}{nth}={action}", id=f"{place}={action}", marks=[pytest.mark.fault] if slow else []
             )
@@ -82,13 +85,25 @@ def spark(spark: Any) -> Iterator[Any]:
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-@pytest.mark.parametrize("failpoint", list(cases()))
+@pytest.mark.parametrize("failpoint", list(cases(POINTS, IN_SHORT)))
 def test_each_record_once_after_a_strike_and_a_retry(
     spark: Any, attacked: Callable[..., Attacked], failpoint: str
 ) -> None:
     """Killed and failed attempts end with a retriable error. A stopped one stands still while the retry finishes, and then
     goes on as a zombie: it is refused, or finds its work done."""
-    case = attacked()
+    _strike_and_retry(spark, attacked(), failpoint)
+
+
+@pytest.mark.parametrize("layout", ["source", pytest.param("output", marks=pytest.mark.fault)])
+@pytest.mark.parametrize("failpoint", list(cases(IN_A_CHAIN, CHAIN_IN_SHORT)))
+def test_each_record_once_after_a_strike_within_a_chain_of_transactions_and_a_retry(
+    spark: Any, attacked: Callable[..., Attacked], failpoint: str, layout: str
+) -> None:
+    """The retry goes on behind the last link that committed: its rows are neither written again nor left out."""
+    _strike_and_retry(spark, attacked(output={"layout": layout, "commit_every": {"rows": 10}}), failpoint)
+
+
+def _strike_and_retry(spark: Any, case: Attacked, failpoint: str) -> None:
     plan_batch(case.pipeline, day(1))
     attempt = Attempt(spark, case.pipeline)
     with armed(spark, failpoint, case.struck):

@@ -29,9 +29,10 @@ kafka: {bootstrap.servers: "127.0.0.1:9092"}
 
 WORDS = st.sampled_from(
     """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
-    on_malformed on_expired key timestamp partitions layout batch_header cron timezone start end catchup retries timeout_minutes
-    engine pandas_max_rows sample_rows empty bootstrap.servers acks group.id transaction.timeout.ms security.protocol
-    sasl.mechanism sasl.password ssl.key.pem spark.master spark.executor.memory n""".split()
+    on_malformed on_expired key timestamp partitions layout batch_header commit_every rows seconds cron timezone
+    start end catchup retries timeout_minutes engine pandas_max_rows sample_rows empty bootstrap.servers acks
+    group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
+    spark.executor.memory n""".split()
 )
 SCALARS = (
     st.none()
@@ -169,6 +170,17 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
     "lanes without a header": (GOOD.replace("topic: out", "topic: out, batch_header: false") + "lanes: 2", "needs lanes: 1"),
+    "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
+    "a chain of both": (
+        GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
+    ),
+    "a chain of nothing": (GOOD.replace("topic: out", "topic: out, commit_every: {rows: 0}"), "output.commit_every.rows"),
+    "a chain of minutes": (
+        GOOD.replace("topic: out", "topic: out, commit_every: {minutes: 5}"), "allowed here are rows, seconds"
+    ),
+    "a chain without a header": (
+        GOOD.replace("topic: out", "topic: out, batch_header: false, commit_every: {rows: 5}"), "commit_every needs batch_header"
+    ),
     "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
     "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),
     "its own output": (GOOD.replace("topic: out", "topic: in"), "would read its own output"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from fencepost.errors import SettingsError, WriterFenced
 from fencepost.kafka import Settings, committed_offsets
@@ -218,19 +218,17 @@ def test_offsets_and_output_commit_or_vanish_together(
 ) -> None:
     """Two groups' offsets and a record, in one transaction of one producer: what advance and every writer rely on."""
     groups = [f"one-{topic}", f"two-{topic}"]
-    members = [Consumer({"bootstrap.servers": broker.bootstrap, "group.id": g}, logger=QUIET_LOG) for g in groups]
     transaction = Transaction(settings, f"id-{topic}", "write", 0)
     transaction.init()
 
     def write() -> None:
         with transaction:
             transaction.produce(topic, b"record")
-            for member in members:
-                place = TopicPartition(topic, 0, 7, metadata="a mark")
-                transaction.add_offsets([place], member.consumer_group_metadata())
+            for group in groups:
+                transaction.add_offsets([TopicPartition(topic, 0, 7, metadata="a mark")], group)
             transaction._deliver()
-            for offsets, group in transaction._offsets:
-                transaction._send_offsets(offsets, group)
+            for offsets, named in transaction._offsets:
+                transaction._send_offsets(offsets, named)
             if not commits:
                 raise ZeroDivisionError("the writer fails with everything sent")
 
@@ -239,8 +237,6 @@ def test_offsets_and_output_commit_or_vanish_together(
     else:
         with pytest.raises(ZeroDivisionError):
             write()
-    for member in members:
-        member.close()
     seen = [committed_offsets(settings, g, [TopicPartition(topic, 0)], "asking") for g in groups]
     assert [{k: (tp.offset, tp.metadata) for k, tp in found.items()} for found in seen] == (
         [{(topic, 0): (7, "a mark")}] * 2 if commits else [{}, {}]

@@ -1,47 +1,65 @@
-"""What a transaction says of a client that failed without saying why."""
+"""What a transaction says of a client that failed without saying why, and when a producer may be used again."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Never
+from typing import Any, Never
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fencepost.errors import FencepostError, WriteFailed, WriterFenced
+from fencepost.errors import FencepostError, RecordRefused, WriteFailed, WriterFenced
 from fencepost.kafka import Complaints, Settings
 from fencepost.transaction import Transaction
 
 
-def fails_without_a_cause(*_: object) -> Never:
-    """As confluent-kafka does, now and then, when the client is fenced while it serves callbacks *(measured)*."""
-    raise SystemError("returned NULL without setting an exception")
+def a_transaction(monkeypatch: pytest.MonkeyPatch, **producer: Any) -> Transaction:
+    """On a producer that does nothing, but for what is given."""
+
+    def nothing(*_: object) -> int:
+        return 0
+
+    calls = ("begin_transaction", "flush", "poll", "commit_transaction", "abort_transaction")
+    made = SimpleNamespace(**{"failed": None, **dict.fromkeys(calls, nothing), **producer})
+    monkeypatch.setattr("fencepost.transaction.make_producer", lambda *_: (made, Complaints()))
+    return Transaction(Settings({}), "an-id", "write")
+
+
+def raises(error: KafkaError) -> Any:
+    def call(*_: object) -> Never:
+        raise KafkaException(error)
+
+    return call
 
 
 @pytest.mark.parametrize(
     ("answer", "raised"), [(KafkaError._FENCED, WriterFenced), (KafkaError._TIMED_OUT, WriteFailed)]
 )
-@pytest.mark.parametrize("while_waiting", [True, False], ids=["waiting for room", "delivering"])
-def test_a_client_that_failed_is_asked_whether_it_was_fenced(
-    answer: int, raised: type[FencepostError], *, while_waiting: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_client_that_is_to_abort_is_asked_whether_it_was_fenced(
+    answer: int, raised: type[FencepostError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def abort(timeout: float) -> Never:
-        raise KafkaException(KafkaError(answer))
-
-    producer = SimpleNamespace(
-        produce=None,
-        begin_transaction=lambda: None,
-        poll=fails_without_a_cause,
-        flush=fails_without_a_cause,
-        abort_transaction=abort,
+    to_be_aborted = KafkaError(KafkaError._STATE, "current transaction failed", txn_requires_abort=True)
+    transaction = a_transaction(
+        monkeypatch, flush=raises(to_be_aborted), abort_transaction=raises(KafkaError(answer, "gone"))
     )
-    monkeypatch.setattr("fencepost.transaction.make_producer", lambda *_: (producer, Complaints()))
-    transaction = Transaction(Settings({}), "an-id", "write")
+    with pytest.raises(raised, match="an-id"), transaction:
+        pass
 
-    def write() -> None:
+
+def test_a_chain_goes_on_with_a_producer_as_long_as_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = a_transaction(monkeypatch)
+    for _ in range(3):
         with transaction:
-            if while_waiting:
-                transaction.wait_for_room()
+            pass
 
-    with pytest.raises(raised, match="an-id"):
-        write()
+
+@pytest.mark.parametrize("at", ["the commit", "a record"])
+def test_a_producer_whose_transaction_failed_is_never_used_again(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Whatever the brokers heard of it could get into the next transaction; only a new epoch keeps it out."""
+    refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    broken: dict[str, Any] = {"failed": refused} if at == "a record" else {"commit_transaction": raises(refused)}
+    transaction = a_transaction(monkeypatch, **broken)
+    with pytest.raises((RecordRefused, FencepostError)), transaction:
+        pass
+    with pytest.raises(AssertionError, match="never used again"), transaction:
+        pass

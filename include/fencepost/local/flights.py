@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+import pyarrow as pa
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import NeedsOperator
@@ -89,13 +90,12 @@ def load_flights(
 
 
 def _produce(transaction: Transaction, topic: str, flights: Sequence[Flight]) -> None:
-    for flight in flights:
-        while True:
-            try:
-                transaction.produce(topic, flight.value, flight.key, timestamp=flight.timestamp)
-                break
-            except BufferError:
-                transaction.wait_for_room()
+    columns = {
+        "key": pa.array([flight.key for flight in flights], pa.binary()),
+        "value": pa.array([flight.value for flight in flights], pa.binary()),
+        "timestamp": pa.array([flight.timestamp for flight in flights], pa.int64()),
+    }
+    transaction.produce_rows(topic, pa.RecordBatch.from_pydict(columns))
 
 
 def _await_stable(cluster: Cluster, topic: Topic) -> None:

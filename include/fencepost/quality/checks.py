@@ -71,7 +71,7 @@ class CheckResult(Frozen):
 
 
 class Evaluation(Frozen):
-    """The verdict on a batch and what it rests on. `engine` is `none` for a batch without records."""
+    """The verdict on a batch and what it rests on. `engine` is `none` where no record was looked at."""
 
     outcome: Outcome
     reason: str

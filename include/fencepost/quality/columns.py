@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 COORDINATES = ("_topic", "_partition", "_offset", "_key")
+HASH = "_hash"  # of key and value, where the batch is to be compared with its receipts
 EXACT_DIGITS = 15  # decimals of so many digits survive a double
 EXACT_INTEGER = 2**53  # integers up to this survive a double
 
 
 def column_kinds(frame: DataFrame) -> dict[str, Kind]:
     """The value columns of a frame, in order, with the kind each becomes."""
-    return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in COORDINATES}
+    return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in (*COORDINATES, HASH)}
 
 
 def prepared_frame(frame: DataFrame, columns: Iterable[str], conditions: Mapping[str, str]) -> DataFrame:
-    """Coordinates, the columns that are checked, and one boolean column per row_condition (name: Spark SQL).
+    """Coordinates, hash, the columns that are checked, and one boolean column per row_condition (name: Spark SQL).
 
     Conditions are evaluated by Spark on the columns as the transform gave them, whichever engine judges.
     """
@@ -46,7 +47,7 @@ def prepared_frame(frame: DataFrame, columns: Iterable[str], conditions: Mapping
 
     types = {f.name: f.dataType for f in frame.schema.fields}
     return frame.select(
-        *(F.col(name) for name in COORDINATES),
+        *(F.col(name) for name in (*COORDINATES, HASH) if name in types),
         *(_expression(name, types[name]).alias(name) for name in columns),
         *(F.coalesce(F.expr(sql).cast("boolean"), F.lit(False)).alias(n) for n, sql in conditions.items()),
     )

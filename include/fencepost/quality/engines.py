@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fencepost.quality.catalogue import Entry, Scope
@@ -63,6 +63,13 @@ def find_on_spark(prepared: Sequence[Prepared], frames: Mapping[str, DataFrame])
         settle_differences()
         session = next(iter(frames.values())).sparkSession
         return _find_all(SparkDFExecutionEngine(persist=False, spark=session), prepared, frames, "spark")
+
+
+def load() -> None:
+    """Import what evaluating will need. A failure is left to that to tell."""
+    with suppress(Exception):  # not `_quiet`: warning filters are the whole process's, and this is a thread
+        import great_expectations.execution_engine.pandas_execution_engine
+        import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
 
 
 def unexpected_positions(found: Found) -> Any:

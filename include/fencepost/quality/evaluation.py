@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fencepost.quality import engines
 from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
-from fencepost.quality.columns import column_kinds, condition_error, prepared_frame, to_pandas
+from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
@@ -32,19 +32,51 @@ DIGITS = 12  # two engines add doubles in different orders: beyond this their su
 Sampler = Callable[[Prepared, engines.Found], tuple[SampleRow, ...]]
 
 
-def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int, history: History = NONE_KNOWN) -> Evaluation:
+class NotAsPromised(Exception):
+    """What was read is not what the receipts promise."""
+
+    def __init__(self, rows: int, fingerprint: int) -> None:
+        super().__init__(f"{rows} records with fingerprint {fingerprint:016x}")
+        self.rows, self.fingerprint = rows, fingerprint
+
+
+class Promised(NamedTuple):
+    """What the receipts say of the batch; without a fingerprint, it is taken at its word."""
+
+    rows: int
+    fingerprint: int | None
+
+    def compare(self, rows: int, fingerprint: int) -> None:
+        """Raises NotAsPromised where the batch that was read is another."""
+        if (rows, fingerprint) != self:
+            raise NotAsPromised(rows, fingerprint)
+
+
+def evaluate(
+    frame: DataFrame,
+    suite: Suite,
+    quality: Quality,
+    rows: int,
+    history: History = NONE_KNOWN,
+    fingerprint: int | None = None,
+) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` holds the output's value columns beside `_topic`, `_partition`, `_offset` and `_key` (binary), and
-    only this batch's records; it is read once, and not at all if `rows`, which the receipts promise, is 0.
+    only this batch's records; it is read once, and not at all if `rows`, which the receipts promise, is 0. With the
+    `fingerprint` that they promise it also holds `_hash`, and what was read is compared before it is judged.
 
     1. Check every expectation against the columns; what cannot be evaluated is errored, and read no further.
        Those that compare the batch with earlier ones need no columns: `history` is all they look at.
     2. Evaluate those about the schema, on Spark's types: no record is needed.
-    3. Read the records once, into pandas or into Spark's cache, and evaluate the rest.
+    3. Read the records once, into pandas or into Spark's cache, compare, and evaluate the rest. Where nothing is left,
+       no record is read, and the evaluation's engine is `none`.
     4. Judge.
 
     Errors of Spark while it reads are raised, not judged: the step may be retried.
+
+    Raises:
+        NotAsPromised: nothing was judged.
     """
     started = time.monotonic()
     engine: Literal["pandas", "spark", "none"] = "none"
@@ -71,11 +103,12 @@ def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int, histor
             results |= {one.declared.index: _result(one, found, kinds, rows, _no_sample) for one in about_schema}
         # 3.
         about_records = [one for one in ready if one.scope is not Scope.SCHEMA]
-        fits = rows <= quality.pandas_max_rows
-        engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
-        evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
         if about_records:
-            results |= evaluate_on(frame, about_records, kinds, rows, quality.sample_rows)
+            fits = rows <= quality.pandas_max_rows
+            engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
+            evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
+            promised = Promised(rows, fingerprint)
+            results |= evaluate_on(frame, about_records, kinds, promised, quality.sample_rows)
     # 4.
     checks = tuple(results[i] for i in sorted(results))
     outcome, reason = judge(suite, checks, rows, quality.empty)
@@ -91,12 +124,15 @@ def evaluate(frame: DataFrame, suite: Suite, quality: Quality, rows: int, histor
 
 
 def _evaluate_on_pandas(
-    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], rows: int, limit: int
+    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
     import numpy as np
 
     columns, conditions = _needed(ready)
     table = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}).toArrow()
+    if promised.fingerprint is not None:
+        hashes = table.column(HASH).to_numpy().view(np.uint64)  # whose sums are modulo 2**64
+        promised.compare(table.num_rows, int(hashes.sum()))
     records = to_pandas(table.select(list(columns)))
     frames = {"": records}
     for sql, name in conditions.items():
@@ -109,21 +145,26 @@ def _evaluate_on_pandas(
         first = positions[np.lexsort((offset[positions], partition[positions]))[:limit]]
         return tuple(sample_row(record, one.columns, kinds) for record in table.take(first).to_pylist())
 
-    return {one.declared.index: _result(one, found, kinds, rows, first_unexpected) for one in ready}
+    return {one.declared.index: _result(one, found, kinds, promised.rows, first_unexpected) for one in ready}
 
 
 def _evaluate_on_spark(
-    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], rows: int, limit: int
+    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
+
+    from fencepost.spark import count_and_sum
 
     columns, conditions = _needed(ready)
     records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})
     records = records.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         # Fills the cache. A read that fails is raised here; within Great Expectations it would pass for a bad check.
-        records.count()
+        if promised.fingerprint is None:
+            records.count()
+        else:
+            promised.compare(*count_and_sum(records, HASH))
         frames = {"": records} | {sql: records.where(F.col(name)) for sql, name in conditions.items()}
         found = engines.find_on_spark(ready, frames)
 
@@ -131,7 +172,7 @@ def _evaluate_on_spark(
             first = engines.unexpected_records(answer).orderBy("_partition", "_offset").limit(limit).collect()
             return tuple(sample_row(row.asDict(), one.columns, kinds) for row in first)
 
-        return {one.declared.index: _result(one, found, kinds, rows, first_unexpected) for one in ready}
+        return {one.declared.index: _result(one, found, kinds, promised.rows, first_unexpected) for one in ready}
     finally:
         records.unpersist()
 

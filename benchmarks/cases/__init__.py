@@ -1,0 +1,20 @@
+"""The cases by id. Each is a function that measures on a bench and yields its results as they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from benchmarks.bench import Bench
+from benchmarks.cases import daily_run, gate, growth, header, retry, scan, sink, transactions
+from benchmarks.results import Result
+
+CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
+    "B1": sink.run,
+    "B2": transactions.run,
+    "B3": scan.run,
+    "B4": retry.run,
+    "B5": growth.run,
+    "B6": header.run,
+    "B7": daily_run.run,
+    "B8": gate.run,
+}

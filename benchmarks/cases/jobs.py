@@ -1,0 +1,82 @@
+"""Sides that several cases have: Fencepost's write job, and the same job with Spark's own sink at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from benchmarks.bench import Bench
+from benchmarks.data import DAY, Source
+from fencepost.kafka import PRODUCER_DEFAULTS
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from fencepost.spark import read_ranges
+from fencepost.write import write_batch
+
+SIZES = ((600_000, 1000), (2_000_000, 100))  # records, and bytes of each value
+
+
+def size_words(source: Source, size: int) -> str:
+    """How a case names what it reads."""
+    return f"{source.rows:,} × {'1 KB' if size == 1000 else f'{size} B'}"
+
+
+@contextmanager
+def write_job(bench: Bench, source: Source, **output: Any) -> Iterator[Callable[[], None]]:
+    """Fencepost's write step of a batch just planned, all of it: ledger, topics' checks, Spark job, ledger.
+
+    Raises:
+        RuntimeError: it wrote another number of rows than there are.
+    """
+    pipeline = bench.pipeline(source.topic, output=output)
+    plan_batch(pipeline, DAY)
+    yield lambda: write_all(bench, pipeline, source.rows)
+    bench.drop_pipeline(pipeline)
+
+
+def write_all(bench: Bench, pipeline: Pipeline, rows: int) -> None:
+    """`write_batch`, which must write so many rows."""
+    check_rows(int(str(write_batch(bench.spark, pipeline, DAY).details["rows"])), rows, "write_batch")
+
+
+def check_rows(found: int, expected: int, who: str) -> None:
+    """A side that did not do the work is no side."""
+    if found != expected:
+        raise RuntimeError(f"{who} wrote {found:,} rows, not {expected:,}: nothing is compared")
+
+
+@contextmanager
+def sink_job(
+    bench: Bench,
+    source: Source,
+    options: Mapping[str, str],
+    arrange: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> Iterator[Callable[[], None]]:
+    """The same exact read and transform as a Spark user would write them, ending in `df.write.format("kafka")`."""
+    topic = bench.new_topic()
+
+    def run() -> None:
+        raw = read_ranges(bench.spark, bench.settings, source.topic, source.ranges, headers=False)
+        frame = arrange(raw.where("length(value) > 0")).select("key", "value")
+        writer = frame.write.format("kafka").option("kafka.bootstrap.servers", bench.broker.bootstrap)
+        writer.options(**options).option("topic", topic).save()
+
+    yield run
+    check_rows(bench.offsets_in(topic), source.rows, "Spark's sink")
+    bench.drop(topic)
+
+
+def sink_options() -> dict[str, str]:
+    """Fencepost's producer settings in Java's names. Idempotence and acks=all are Java's own defaults."""
+    ours = {"compression.type": "none", "batch.size": 16_384, "linger.ms": 0, **PRODUCER_DEFAULTS}
+    return {
+        "kafka.compression.type": str(ours["compression.type"]),
+        "kafka.batch.size": str(ours["batch.size"]),
+        "kafka.linger.ms": str(ours["linger.ms"]),
+        "kafka.buffer.memory": str(128 * 1024 * 1024),
+        # A batch may be as large as that, and a request holds one of each partition.
+        "kafka.max.request.size": str(max(int(ours["batch.size"]) + 100_000, 1_048_576)),
+    }

@@ -1,0 +1,281 @@
+"""A producer on librdkafka's C interface, for the write step's rows.
+
+confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work; this one hands over
+whole Arrow batches by address (`produce_arguments.py`). It calls the functions that rdkafka.h documents, and no others, in
+the librdkafka that confluent-kafka brings: symbols of a library that an extension module is linked with are found in it.
+
+Every error is a KafkaException with a KafkaError, as confluent-kafka's are. Callbacks (failed deliveries, errors of the
+client, its log) are served by `poll` and `flush` alone, in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import length_hint
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+
+PRODUCER = 0  # rd_kafka_type_t
+CONF_OK = 0
+ERROR_SIZE = 512  # bytes for an error's text
+
+
+class _Message(Structure):
+    """rd_kafka_message_t, as far as a delivery report is read here."""
+
+    _fields_ = (("err", c_int), ("rkt", c_void_p), ("partition", c_int32))
+
+
+class _TopicPartition(Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("err", c_int),
+        ("private", c_void_p),
+    )
+
+
+_DELIVERED = CFUNCTYPE(None, c_void_p, POINTER(_Message), c_void_p)
+_ERROR = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
+_LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+
+# They wait for threads or brokers: other Python threads go on meanwhile.
+_waiting = ctypes.CDLL(cimpl.__file__)
+# They return at once: giving the interpreter away for each row would cost more than the call.
+_at_once = ctypes.PyDLL(cimpl.__file__)
+_libc = ctypes.CDLL(None)
+
+
+def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+_conf_new = _function(_at_once, "rd_kafka_conf_new", c_void_p)
+_conf_set = _function(_at_once, "rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+_conf_destroy = _function(_at_once, "rd_kafka_conf_destroy", None, c_void_p)
+_conf_set_delivered = _function(_at_once, "rd_kafka_conf_set_dr_msg_cb", None, c_void_p, _DELIVERED)
+_conf_set_error = _function(_at_once, "rd_kafka_conf_set_error_cb", None, c_void_p, _ERROR)
+_conf_set_log = _function(_at_once, "rd_kafka_conf_set_log_cb", None, c_void_p, _LOG)
+_new = _function(_waiting, "rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+_set_log_queue = _function(_at_once, "rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
+_destroy = _function(_waiting, "rd_kafka_destroy", None, c_void_p)
+_topic_new = _function(_at_once, "rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+_topic_destroy = _function(_at_once, "rd_kafka_topic_destroy", None, c_void_p)
+_last_error = _function(_at_once, "rd_kafka_last_error", c_int)
+_poll = _function(_waiting, "rd_kafka_poll", c_int, c_void_p, c_int)
+_flush = _function(_waiting, "rd_kafka_flush", c_int, c_void_p, c_int)
+_queued = _function(_at_once, "rd_kafka_outq_len", c_int, c_void_p)
+_metadata = _function(_waiting, "rd_kafka_metadata", c_int, c_void_p, c_int, c_void_p, c_void_p, c_int)
+_metadata_destroy = _function(_at_once, "rd_kafka_metadata_destroy", None, c_void_p)
+_produce = _function(_at_once, "rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
+_init = _function(_waiting, "rd_kafka_init_transactions", c_void_p, c_void_p, c_int)
+_begin = _function(_waiting, "rd_kafka_begin_transaction", c_void_p, c_void_p)
+_commit = _function(_waiting, "rd_kafka_commit_transaction", c_void_p, c_void_p, c_int)
+_abort = _function(_waiting, "rd_kafka_abort_transaction", c_void_p, c_void_p, c_int)
+_send_offsets = _function(
+    _waiting, "rd_kafka_send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int
+)
+_group_new = _function(_at_once, "rd_kafka_consumer_group_metadata_new", c_void_p, c_char_p)
+_group_destroy = _function(_at_once, "rd_kafka_consumer_group_metadata_destroy", None, c_void_p)
+_list_new = _function(_at_once, "rd_kafka_topic_partition_list_new", c_void_p, c_int)
+_list_destroy = _function(_at_once, "rd_kafka_topic_partition_list_destroy", None, c_void_p)
+_list_add = _function(
+    _at_once, "rd_kafka_topic_partition_list_add", POINTER(_TopicPartition), c_void_p, c_char_p, c_int32
+)
+_error_code = _function(_at_once, "rd_kafka_error_code", c_int, c_void_p)
+_error_string = _function(_at_once, "rd_kafka_error_string", c_char_p, c_void_p)
+_error_is_fatal = _function(_at_once, "rd_kafka_error_is_fatal", c_int, c_void_p)
+_error_is_retriable = _function(_at_once, "rd_kafka_error_is_retriable", c_int, c_void_p)
+_error_requires_abort = _function(_at_once, "rd_kafka_error_txn_requires_abort", c_int, c_void_p)
+_error_destroy = _function(_at_once, "rd_kafka_error_destroy", None, c_void_p)
+_fatal_error = _function(_at_once, "rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+_text_of = _function(_at_once, "rd_kafka_err2str", c_char_p, c_int)
+_malloc = _function(_libc, "malloc", c_void_p, c_size_t)
+
+
+@dataclass
+class _Heard:
+    """What callbacks told. Held apart from the producer, which would otherwise be held by its own callbacks."""
+
+    on_error: Callable[[KafkaError], None]
+    logger: logging.Logger
+    failed: KafkaError | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+
+    def delivered(self, client: int, message: Any, opaque: int | None) -> None:
+        """Called for records that could not be delivered, and no others; the first one's error is kept."""
+        if self.failed is None:
+            self.failed = _fatal(client) or KafkaError(message.contents.err)
+
+    def error(self, client: int, code: int, reason: bytes, opaque: int | None) -> None:
+        self.on_error(_fatal(client) or KafkaError(code, _text(reason)))
+
+    def log(self, client: int, level: int, facility: bytes, line: bytes) -> None:
+        self.logger.log(logging.ERROR if level <= 3 else logging.INFO, "%s: %s", _text(facility), _text(line))
+
+
+class Producer:
+    """One librdkafka producer, destroyed with this object; what it has not delivered by then is lost.
+
+    `config` holds librdkafka's settings; `on_error` hears of errors that no call of ours returns. Times are in seconds.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], on_error: Callable[[KafkaError], None], logger: logging.Logger
+    ) -> None:
+        self._heard = _Heard(on_error, logger)
+        callbacks = (_DELIVERED(self._heard.delivered), _ERROR(self._heard.error), _LOG(self._heard.log))
+        conf = _conf_new()
+        text = ctypes.create_string_buffer(ERROR_SIZE)
+        settings = {**config, "delivery.report.only.error": True, "log.queue": True}
+        for name, value in settings.items():
+            given = str(value).lower() if isinstance(value, bool) else str(value)
+            if _conf_set(conf, name.encode(), given.encode(), text, ERROR_SIZE) != CONF_OK:
+                _conf_destroy(conf)
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
+        _conf_set_delivered(conf, callbacks[0])
+        _conf_set_error(conf, callbacks[1])
+        _conf_set_log(conf, callbacks[2])
+        self._client = _new(PRODUCER, conf, text, ERROR_SIZE)
+        if not self._client:
+            _conf_destroy(conf)
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
+        _set_log_queue(self._client, None)  # the log is served by poll, like all else
+        # At the interpreter's end the process takes the client with it: destroying it could wait for brokers.
+        weakref.finalize(self, _close, self._client, self._heard.topics, callbacks).atexit = False
+
+    @property
+    def failed(self) -> KafkaError | None:
+        """The error of the first record that could not be delivered, as far as callbacks were served."""
+        return self._heard.failed
+
+    def topic(self, name: str) -> int:
+        """The address of librdkafka's topic of that name."""
+        topics = self._heard.topics
+        if name not in topics:
+            topics[name] = _topic_new(self._client, name.encode(), None)
+            if not topics[name]:
+                del topics[name]
+                raise KafkaException(KafkaError(_last_error()))
+        return topics[name]
+
+    def enqueue(self, starts: Sequence[int], counts: Sequence[int]) -> int:
+        """Enqueue records in their order, and return how many: fewer than asked for when the queue is full.
+
+        `starts` are the addresses of each record's arguments (rd_kafka_vu_t), `counts` how many it has. Nothing runs in
+        Python for a record.
+        """
+        records = iter(starts)
+        error = next(filter(None, map(_produce, repeat(self._client), records, counts)), None)
+        if error is None:
+            return len(starts)
+        taken = self._taken(error)
+        if taken.code() != KafkaError._QUEUE_FULL:
+            raise KafkaException(taken)
+        return len(starts) - length_hint(records) - 1
+
+    def queued(self) -> int:
+        """Records that wait to be sent or acknowledged, and callbacks that wait to be served."""
+        return int(_queued(self._client))
+
+    def poll(self, timeout: float) -> None:
+        """Serve callbacks; waits for one if there is none."""
+        _poll(self._client, round(timeout * 1000))
+
+    def flush(self, timeout: float) -> int:
+        """Send without delay and serve callbacks until nothing is queued; returns what still is."""
+        _flush(self._client, round(timeout * 1000))
+        return self.queued()
+
+    def init_transactions(self, timeout: float) -> None:
+        """See rdkafka.h; may be called again after a time-out, as may commit and abort.
+
+        Any answer of a broker is awaited first: init sees no broker while its first connection is being replaced, and looks
+        again only half a second later *(measured: a third of all inits)*.
+        """
+        metadata = c_void_p()
+        if _metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
+            _metadata_destroy(metadata)
+        self._check(_init(self._client, round(timeout * 1000)))
+
+    def begin_transaction(self) -> None:
+        """Begin; records belong to the transaction from here on."""
+        self._check(_begin(self._client))
+
+    def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
+        """Commit a group's offsets with the transaction. The group's generation is not checked: nobody is its member."""
+        places, metadata = _list_new(len(offsets)), _group_new(group.encode())
+        try:
+            for offset in offsets:
+                _fill(_list_add(places, offset.topic.encode(), offset.partition).contents, offset)
+            self._check(_send_offsets(self._client, places, metadata, round(timeout * 1000)))
+        finally:
+            _list_destroy(places)
+            _group_destroy(metadata)
+
+    def commit_transaction(self, timeout: float) -> None:
+        """Deliver what is queued, then commit."""
+        self._check(_commit(self._client, round(timeout * 1000)))
+
+    def abort_transaction(self, timeout: float) -> None:
+        """Drop what is queued, then abort."""
+        self._check(_abort(self._client, round(timeout * 1000)))
+
+    def _check(self, error: int | None) -> None:
+        if error is not None:
+            raise KafkaException(self._taken(error))
+
+    def _taken(self, error: int) -> KafkaError:
+        """The KafkaError for an rd_kafka_error_t, which is destroyed. A client that failed for good says why."""
+        try:
+            return _fatal(self._client) or KafkaError(
+                _error_code(error),
+                _text(_error_string(error)),
+                bool(_error_is_fatal(error)),
+                bool(_error_is_retriable(error)),
+                bool(_error_requires_abort(error)),
+            )
+        finally:
+            _error_destroy(error)
+
+
+def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) -> None:
+    """Destroy a client; its callbacks live until here."""
+    for topic in topics.values():
+        _topic_destroy(topic)
+    _destroy(client)
+
+
+def _fill(element: _TopicPartition, given: TopicPartition) -> None:
+    element.offset = given.offset
+    if given.metadata is not None:
+        # librdkafka copies `metadata_size` bytes, and sends them as far as a NUL: it has to be one of them.
+        text = ctypes.create_string_buffer(given.metadata.encode())
+        element.metadata, element.metadata_size = _malloc(len(text)), len(text)  # the list frees it
+        ctypes.memmove(element.metadata, text, len(text))
+
+
+def _fatal(client: int) -> KafkaError | None:
+    """Why the client can never be used again, if that is so."""
+    text = ctypes.create_string_buffer(ERROR_SIZE)
+    code = _fatal_error(client, text, ERROR_SIZE)
+    return KafkaError(code, _text(text.value), True) if code else None
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")

@@ -1,0 +1,155 @@
+"""Arrow columns to the arguments of librdkafka's `rd_kafka_produceva`: by address, a batch at a time.
+
+A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union of what it takes. librdkafka copies what they point
+to (`MSG_F_COPY`), so the columns need to live no longer than the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fencepost.errors import RecordRefused
+
+# rd_kafka_vtype_t
+RKT, PARTITION, VALUE, KEY, MSGFLAGS, TIMESTAMP, HEADER = 2, 3, 4, 5, 7, 8, 9
+MSG_F_COPY = 2
+# rd_kafka_vu_t: first and second are the union's first two words: an address and a size, or a number; a header's name,
+# value and size take three.
+VU = np.dtype(
+    {
+        "names": ["vtype", "first", "second", "third"],
+        "formats": ["i4", "u8", "u8", "i8"],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 72,
+    }
+)
+Addresses = npt.NDArray[np.uint64]
+
+_EMPTY = ctypes.create_string_buffer(1)  # where an empty value lies that is not null
+
+
+def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
+    """Where each value of a binary or string column begins, and its bytes; 0 and 0 for a null."""
+    large = column.type in (pa.large_binary(), pa.large_string())
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
+    base = data.address if data is not None and data.size else ctypes.addressof(_EMPTY)
+    starts = (ends[:-1].astype(np.uint64) + np.uint64(base)).astype(np.uint64)
+    sizes = np.diff(ends).astype(np.uint64)
+    if column.null_count:
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        starts[nulls] = 0
+        sizes[nulls] = 0
+    return starts, sizes
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arguments of records in their order: those of record i begin at address `starts[i]`, and are `counts[i]` many.
+
+    `held` keeps alive what addresses point to.
+    """
+
+    starts: list[int]
+    counts: list[int]
+    held: tuple[object, ...]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def arguments_of(
+    rows: pa.RecordBatch, topic: int, *, partition: int | None = None, header: tuple[str, bytes] | None = None
+) -> Arguments:
+    """The arguments to produce these rows to a topic (librdkafka's address of it).
+
+    Columns: key and value (binary; a null is no key, and a tombstone), and where there are such, timestamp (milliseconds;
+    a null is now) and headers (list of name and value). `header` comes last, and takes the place of others of its name.
+
+    Raises:
+        RecordRefused: a header has no name.
+    """
+    count = len(rows)
+    fixed: list[tuple[int, Any, Any]] = [
+        (RKT, topic, 0),
+        (MSGFLAGS, MSG_F_COPY, 0),
+        (VALUE, *addresses(rows.column("value"))),
+        (KEY, *addresses(rows.column("key"))),
+    ]
+    if partition is not None:
+        fixed.append((PARTITION, partition, 0))
+    if "timestamp" in rows.schema.names:
+        fixed.append((TIMESTAMP, pc.fill_null(rows.column("timestamp"), 0).to_numpy().view(np.uint64), 0))
+    kept = _Headers.of(rows.column("headers"), header) if "headers" in rows.schema.names else None
+    per_row = len(fixed) + (header is not None) + (kept.lengths if kept else np.zeros(count, dtype=np.int64))
+    ends = np.cumsum(per_row)
+    table = np.zeros(int(ends[-1]) if count else 0, dtype=VU)
+    first = ends - per_row
+    for column, (kind, one, two) in enumerate(fixed):
+        place = first + column
+        table["vtype"][place], table["first"][place], table["second"][place] = kind, one, two
+    held: list[object] = [rows, table]
+    if kept:
+        _set_headers(table, kept.places(first + len(fixed)), kept.names, kept.values, kept.sizes)
+        held.append(kept)
+    if header is not None:
+        name, value = ctypes.create_string_buffer(header[0].encode()), ctypes.create_string_buffer(header[1])
+        _set_headers(table, ends - 1, ctypes.addressof(name), ctypes.addressof(value), len(header[1]))
+        held += [name, value]
+    starts = first.astype(np.uint64) * np.uint64(VU.itemsize) + np.uint64(table.ctypes.data)
+    return Arguments(starts.tolist(), per_row.tolist(), tuple(held))
+
+
+def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any, size: Any) -> None:
+    table["vtype"][places] = HEADER
+    table["first"][places], table["second"][places], table["third"][places] = name, value, size
+
+
+@dataclass(frozen=True)
+class _Headers:
+    """The headers of rows, one after the other: `lengths` counts a row's, the others are of one header each."""
+
+    lengths: npt.NDArray[np.int64]
+    names: Addresses
+    values: Addresses
+    sizes: Addresses
+    held: tuple[object, ...]
+
+    @classmethod
+    def of(cls, column: pa.Array, own: tuple[str, bytes] | None) -> _Headers:
+        """The column's headers, without those of `own`'s name."""
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        rows = np.repeat(np.arange(len(column)), lengths)
+        flat = column.flatten()
+        names, values = pc.struct_field(flat, "key"), pc.struct_field(flat, "value")
+        if names.null_count:
+            raise RecordRefused("output.headers: a header has no name. Kafka takes none such: mend the transform.")
+        if own is not None:
+            others = pc.not_equal(names, own[0])
+            names, values = names.filter(others), values.filter(others)
+            rows = rows[others.to_numpy(zero_copy_only=False)]
+        distinct = names.dictionary_encode()
+        texts = [ctypes.create_string_buffer(name.encode()) for name in distinct.dictionary.to_pylist()]
+        known = np.array([ctypes.addressof(text) for text in texts], dtype=np.uint64)
+        at, sizes = addresses(values)
+        return cls(
+            lengths=np.bincount(rows, minlength=len(column)).astype(np.int64),
+            names=known[distinct.indices.to_numpy()],
+            values=at,
+            sizes=sizes,
+            held=(texts, values),
+        )
+
+    def places(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Each header's place, where the headers of row i begin at `first[i]`."""
+        before = np.cumsum(self.lengths) - self.lengths
+        return np.repeat(first - before, self.lengths) + np.arange(len(self.names))

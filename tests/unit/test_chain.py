@@ -1,0 +1,168 @@
+"""A task-partition written as a chain of transactions: wherever it ends, a retry makes it whole and doubles nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost import writer
+from fencepost.errors import TransformNotDeterministic
+from fencepost.kafka import Settings
+from fencepost.marks import from_metadata, to_metadata
+from fencepost.model import Receipt
+from fencepost.settings import CommitEvery
+from fencepost.writer import WriterTask, write_partition
+
+LEASE = 7
+
+
+class Broken(Exception):
+    """The attempt dies."""
+
+
+class FakeKafka:
+    """Holds what has committed: values and the mark. Its transactions fail at their number `fails_at`."""
+
+    def __init__(self) -> None:
+        self.committed: list[list[bytes]] = []
+        self.mark: str | None = None
+        self.fails_at = -1
+
+    @property
+    def values(self) -> list[bytes]:
+        return [value for link in self.committed for value in link]
+
+    def transaction(self, *_: object) -> FakeTransaction:
+        return FakeTransaction(self)
+
+    def receipt(self, *_: object) -> Receipt | None:
+        return from_metadata(self.mark, "here") if self.mark else None
+
+
+class FakeTransaction:
+    """As much of `Transaction` as the writer uses."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+
+    def init(self) -> None: ...
+
+    def __enter__(self) -> None:
+        self._values: list[bytes] = []
+
+    def produce_rows(self, topic: str, rows: pa.RecordBatch, **_: Any) -> None:
+        self._values += rows.column("value").to_pylist()
+
+    def add_offsets(self, offsets: list[Any], group: str) -> None:
+        self._mark = offsets[0].metadata
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            if len(self._kafka.committed) == self._kafka.fails_at:
+                raise Broken
+            self._kafka.committed.append(self._values)
+            self._kafka.mark = self._mark
+
+
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
+    made = FakeKafka()
+    monkeypatch.setattr(writer, "Transaction", made.transaction)
+    monkeypatch.setattr(writer, "_mark", made.receipt)
+    return made
+
+
+def job(every: CommitEvery | None) -> WriterTask:
+    return WriterTask(
+        settings=Settings({}),
+        batch="b",
+        lease=LEASE,
+        topic="t",
+        group="g",
+        transactional_ids=("id",),
+        marks=(("s", 0, 9),),
+        to_own_partition=False,
+        batch_header=True,
+        commit_every=every,
+    )
+
+
+def batches(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(values), size):
+        some = values[first : first + size]
+        columns = {"value": pa.array([b"%d" % n for n in some], pa.binary()), "hash": pa.array(some, pa.int64())}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+SIZES = st.integers(1, 9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-5, 5), max_size=30), SIZES, SIZES, SIZES, st.integers(0, 12))
+def test_a_retry_goes_on_behind_what_the_chain_has_committed(
+    values: list[int], size: int, size_then: int, every: int, fails_at: int
+) -> None:
+    """Arrow batches of another size, as a retry may get them, change nothing: rows are counted, not batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = FakeKafka()
+        patch.setattr(writer, "Transaction", known.transaction)
+        patch.setattr(writer, "_mark", known.receipt)
+        known.fails_at = fails_at
+        limit = CommitEvery(rows=every)
+        try:
+            receipt, skipped = write_partition(job(limit), 0, batches(values, size))
+        except Broken:
+            known.fails_at = -1
+            before = len(known.committed)
+            receipt, skipped = write_partition(job(limit), 0, batches(values, size_then))
+            assert before == fails_at
+        assert known.values == [b"%d" % n for n in values]
+        assert all(len(link) <= every for link in known.committed)
+        assert receipt == known.receipt()
+        assert (receipt.rows, receipt.fingerprint) == (len(values), sum(values) % 2**64)
+        assert receipt.complete
+        assert not skipped
+        again, skipped = write_partition(job(limit), 0, batches(values, size))
+        assert (again, skipped) == (receipt, True)
+
+
+def test_without_a_limit_all_rows_are_one_transaction(kafka: FakeKafka) -> None:
+    receipt, _ = write_partition(job(None), 0, batches(list(range(25)), 10))
+    assert len(kafka.committed) == 1
+    assert (receipt.rows, receipt.complete) == (25, True)
+
+
+def test_a_batch_without_rows_changes_nothing(kafka: FakeKafka) -> None:
+    empty = next(batches([1], 1)).slice(1)
+    for every in (None, CommitEvery(rows=2)):
+        receipt, _ = write_partition(job(every), 0, iter([empty, *batches([1], 1), empty]))
+        assert (receipt.rows, receipt.complete) == (1, True)
+        kafka.mark = None
+
+
+def test_seconds_end_a_link_with_the_piece_that_follows(kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(100))
+    monkeypatch.setattr(writer.time, "monotonic", lambda: float(next(now)))
+    write_partition(job(CommitEvery(seconds=2.5)), 0, batches(list(range(6)), 1))
+    assert [len(link) for link in kafka.committed] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 4, 4, 5], [1, 2], []], ids=["other rows", "fewer rows", "none"])
+def test_a_retry_with_other_rows_than_the_chain_committed_is_refused(kafka: FakeKafka, rows: list[int]) -> None:
+    """Nobody would know which of its rows are committed; going on could lose some and double others."""
+    kafka.mark = to_metadata(Receipt(task=0, lease=LEASE, rows=3, fingerprint=6, complete=False))
+    with pytest.raises(TransformNotDeterministic, match=r"batch b, task-partition 0: .*committed 3 rows"):
+        write_partition(job(CommitEvery(rows=3)), 0, batches(rows, 2))
+    assert kafka.committed == []
+
+
+def test_a_chain_that_an_older_lease_left_is_not_gone_on_with(kafka: FakeKafka) -> None:
+    kafka.mark = to_metadata(Receipt(task=0, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
+    receipt, _ = write_partition(job(CommitEvery(rows=2)), 0, batches([1, 2, 3], 3))
+    assert kafka.values == [b"1", b"2", b"3"]
+    assert receipt.rows == 3
