@@ -209,19 +209,19 @@ def translate(
 
 
 @contextmanager
-def unwrapped(*, undecided: bool = False) -> Iterator[None]:
+def unwrapped() -> Iterator[None]:
     """Raises a KafkaException where confluent-kafka raises a SystemError.
 
     A client that fails for good, by being fenced for example, while a call of ours serves its callbacks ends that call
     with a SystemError, which has the KafkaException as its cause, or no cause at all *(measured)*. Without a cause the
-    transaction is to be aborted; `undecided` says that it may have committed.
+    transaction is to be aborted. Our own `librdkafka.Producer` raises none.
     """
     try:
         yield
     except SystemError as raised:
         if isinstance(raised.__cause__, KafkaException):
             raise raised.__cause__ from raised
-        failed = KafkaError(KafkaError._FAIL, "the client failed while it was served", txn_requires_abort=not undecided)
+        failed = KafkaError(KafkaError._FAIL, "the client failed while it was served", txn_requires_abort=True)
         raise KafkaException(failed) from raised
 
 
@@ -254,7 +254,7 @@ def _client(make: Callable[..., T], config: dict[str, Any], complaints: Complain
 
 
 def make_producer(settings: Settings, transactional_id: str | None) -> tuple[Producer, Complaints]:
-    """A producer. One transaction per instance: one that saw an error is dropped, never used again."""
+    """A producer. One that saw an error is dropped, never used again."""
     complaints = Complaints()
     config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
     if transactional_id is None:

@@ -104,7 +104,6 @@ _error_is_retriable = _function(_at_once, "rd_kafka_error_is_retriable", c_int, 
 _error_requires_abort = _function(_at_once, "rd_kafka_error_txn_requires_abort", c_int, c_void_p)
 _error_destroy = _function(_at_once, "rd_kafka_error_destroy", None, c_void_p)
 _fatal_error = _function(_at_once, "rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
-_text_of = _function(_at_once, "rd_kafka_err2str", c_char_p, c_int)
 _malloc = _function(_libc, "malloc", c_void_p, c_size_t)
 
 
