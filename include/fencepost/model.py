@@ -152,12 +152,13 @@ class Receipt(Frozen):
 class Written(Frozen):
     """All receipts of a batch, and where the output ended when the last of them was in.
 
-    `output_ends[p]` is the high watermark, so every record of the batch lies below it.
+    `output_ends[p]` is the high watermark, so every record of the batch lies below it. `rows_in` is None, and `newest` with
+    it, where a retry found work committed, and did not read its source again to count it.
     """
 
     receipts: tuple[Receipt, ...]
     output_ends: tuple[Offset, ...]
-    rows_in: int = Field(ge=0)
+    rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
     newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included

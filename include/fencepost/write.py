@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,12 +32,13 @@ from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
 from fencepost.placing import place_by_key
 from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
+from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
 from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
-from fencepost.writer import RECEIPT_SCHEMA, TASKS, WriterTask, writer_of
+from fencepost.writer import RECEIPT_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
 
 log = logging.getLogger("fencepost.write")
 
@@ -65,7 +67,8 @@ def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> 
     1. read the ledger; revise the batch when what decides its output has changed since it was planned;
     2. check that its source and output are still the topics it was planned on, with all their records;
     3. fence ids of the lane that wider, earlier batches had and this one has not;
-    4. run the job: read, transform, write; every task-partition answers with its receipt;
+    4. run the job: read, transform, write; every task-partition answers with its receipt. A retry that finds all of them
+       committed takes the receipts from the marks instead;
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
@@ -133,9 +136,12 @@ def check_topics(ledger: Ledger, batch: Batch) -> Topic:
 
 @dataclass(frozen=True)
 class _Input:
-    """What was read: records, malformed ones among them, where the first of those are, and the latest timestamp."""
+    """What was read: records, malformed ones among them, where the first of those are, and the latest timestamp.
 
-    rows: int = 0
+    `rows` is None where nobody counted, which is only where malformed records would have failed the batch.
+    """
+
+    rows: int | None = 0
     malformed: int = 0
     at: tuple[tuple[int, int], ...] = ()
     newest: datetime | None = None
@@ -150,24 +156,33 @@ class _Input:
 
 
 def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], _Input, str]:
+    """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
     pipeline, plan = ledger.pipeline, batch.plan
-    raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
-    frame, malformed = read_source(raw, pipeline.source)
-    seen = Observation()
-    counted = frame.observe(seen, *_counts(malformed))
-    if pipeline.source.on_malformed == "fail":
-        # Raised inside the task, so that no task-partition with a malformed record commits.
-        stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
-        good = counted.where(F.when(malformed, stop).otherwise(F.lit(True)))
-    else:
-        good = counted.where(~malformed)
-    result = transform(pipeline, good.drop("_malformed"))
+    task = _writer_task(ledger, batch)
+    with ThreadPoolExecutor(1) as aside:  # while Spark analyses
+        asked = aside.submit(committed_receipts, task)
+        raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
+        frame, malformed = read_source(raw, pipeline.source)
+        seen = Observation()
+        counted = frame.observe(seen, *_counts(malformed))
+        if pipeline.source.on_malformed == "fail":
+            # Raised inside the task, so that no task-partition with a malformed record commits.
+            stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
+            good = counted.where(F.when(malformed, stop).otherwise(F.lit(True)))
+        else:
+            good = counted.where(~malformed)
+        result = transform(pipeline, good.drop("_malformed"))
+        schema = value_schema(pipeline, result).json()
+        committed = asked.result()
+    if committed is not None:
+        log.info("batch %s: an earlier attempt has committed all of it", batch.id)
+        return committed, _counted_again(raw, pipeline), schema
     records = to_records(result, pipeline)
     if plan.layout is Layout.OUTPUT:
         placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
     else:
         placed = records.drop("_partition", "_offset")
-    answered = placed.mapInArrow(writer_of(_writer_task(ledger, batch)), RECEIPT_SCHEMA)
+    answered = placed.mapInArrow(writer_of(task), RECEIPT_SCHEMA)
     spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
     try:
         answers = answered.collect()
@@ -179,7 +194,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     receipts = [
         Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
     ]
-    return receipts, _source_counts(answers, seen, raw, batch, pipeline), value_schema(pipeline, result).json()
+    return receipts, _source_counts(answers, seen, raw, batch, pipeline), schema
 
 
 def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
@@ -230,11 +245,27 @@ def _source_counts(
     Under `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run again,
     or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
     """
-    counts = seen.get if not any(a["skipped"] for a in answers) else {}
-    sure = batch.plan.layout is Layout.SOURCE or counts.get("rows") == sum(r.length for r in batch.plan.ranges)
-    if counts and sure and counts["malformed"] == 0:
+    if any(a["skipped"] for a in answers):
+        return _counted_again(raw, pipeline)
+    counts = seen.get
+    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == sum(r.length for r in batch.plan.ranges)
+    if sure and counts["malformed"] == 0:
         return _Input.of(counts)
     return _count_source(raw, pipeline)
+
+
+def _counted_again(raw: DataFrame, pipeline: Pipeline) -> _Input:
+    """The counts where an earlier attempt's are lost: read once more if anything asks for them.
+
+    Dropped records must be told of, and freshness is judged by the newest record. A suite that cannot be read may ask.
+    """
+    try:
+        asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
+    except SettingsError:
+        asks = True
+    if asks or pipeline.source.on_malformed == "drop":
+        return _count_source(raw, pipeline)
+    return _Input(rows=None)
 
 
 def _counts(malformed: Column) -> list[Column]:
@@ -320,13 +351,12 @@ def _record(
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:
-    rows = batch.written.rows if batch.written else 0
-    rows_in = batch.written.rows_in if batch.written else 0
-    message = (
-        f"wrote revision {batch.revision}: {rows_in} records in, {rows} out"
-        if changed
-        else f"already {batch.state}, revision {batch.revision}"
-    )
+    written = batch.written
+    rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
+    message = f"already {batch.state}, revision {batch.revision}"
+    if changed:
+        told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
+        message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
     return StepResult(
         step="write",
         batch=str(batch.id),
@@ -334,5 +364,5 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         state=batch.state,
         changed=changed,
         message=message,
-        details={"rows_in": rows_in, "rows": rows, "malformed": batch.written.malformed if batch.written else 0},
+        details={"rows_in": rows_in, "rows": rows, "malformed": written.malformed if written else 0},
     )

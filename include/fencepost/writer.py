@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -86,13 +86,26 @@ def _of(job: WriterTask, task: int) -> str:
     return f"batch {job.batch}, task-partition {task}"
 
 
+def committed_receipts(job: WriterTask) -> list[Receipt] | None:
+    """The receipts of all task-partitions where this lease has committed every one of them, else None.
+
+    Sound without init_transactions: a complete mark is final. Its writer had fenced every attempt before it, and every
+    attempt after it reads the mark first.
+    """
+    marks = _marks(job, range(len(job.marks)), f"batch {job.batch}: reading its marks in group {job.group}")
+    done = [mark for mark in marks if mark is not None and standing(mark, job.lease) is Standing.DONE]
+    return done if len(done) == len(job.marks) else None
+
+
 def _mark(job: WriterTask, task: int) -> Receipt | None:
-    topic, partition, _ = job.marks[task]
-    doing = f"{_of(job, task)}: reading its mark in group {job.group}"
-    found = committed_offsets(job.settings, job.group, [TopicPartition(topic, partition)], doing).get(
-        (topic, partition)
-    )
-    return from_metadata(found.metadata, doing) if found else None
+    return _marks(job, [task], f"{_of(job, task)}: reading its mark in group {job.group}")[0]
+
+
+def _marks(job: WriterTask, tasks: Sequence[int], doing: str) -> list[Receipt | None]:
+    asked = [TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task] for task in tasks)]
+    found = committed_offsets(job.settings, job.group, asked, doing)
+    marks = [found.get((place.topic, place.partition)) for place in asked]
+    return [from_metadata(mark.metadata, doing) if mark else None for mark in marks]
 
 
 def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:

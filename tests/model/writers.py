@@ -158,6 +158,9 @@ class Writers:
                 continue
             if len(plans) > lease + 1:
                 continue  # pushed aside: `written` is refused, or finds the batch gone
+            found = self._found(tasks, lease)
+            if found != tasks:
+                yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
             receipts = tuple(task.answers[lease] for task in tasks)
             if -1 not in receipts:
                 named = tuple(self.numbers[n] for n in receipts)
@@ -172,6 +175,18 @@ class Writers:
             if plan.measured is not None:
                 moved = (*plans[:lease], plan._replace(measured=None, end=plan.measured), *plans[lease + 1 :])
                 yield f"driver of lease {lease}: record written", (moved, tasks)
+
+    def _found(self, tasks: tuple[Task, ...], lease: int) -> tuple[Task, ...]:
+        """What a driver knows that has looked for its marks without init: all receipts, or none more than before."""
+        after = []
+        for task in tasks:
+            mark = task.marks[self.keys[lease]]
+            if mark is None or self._unstable(task, lease):
+                return tasks
+            if self.rules.standing(self.numbers[mark], self.numbers[lease]) is not Standing.DONE:
+                return tasks
+            after.append(task._replace(answers=_with(task.answers, lease, mark)))
+        return tuple(after)
 
     @property
     def _outlive(self) -> bool:

@@ -71,7 +71,9 @@ def _freshness(declared: Declared, history: History) -> CheckResult:
     age = history.batch.age
     ages = [p.age.total_seconds() for p in history.before if p.age is not None]
     if age is None:
-        return _not_judged(declared, {}, "no source record has a timestamp")
+        return _not_judged(
+            declared, {}, "no source record has a timestamp, or none was counted: a retry found them written"
+        )
     usual = _usual(ages, limits)
     if usual is None:
         known: dict[str, JsonValue] = {"age of the newest record": _time(age.total_seconds())}

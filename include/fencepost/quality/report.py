@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen, Interval, Outcome
+from fencepost.model import Batch, Frozen, Interval, Outcome, Written
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
@@ -120,7 +120,7 @@ def render_plain(report: Report) -> str:
         lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
     if batch.written is not None:
         lines.append(
-            f"records: {batch.written.rows_in:,} in, {batch.written.malformed:,} malformed dropped, "
+            f"records: {_rows_in(batch.written)}, {batch.written.malformed:,} malformed dropped, "
             f"{batch.written.rows:,} out"
         )
     if report.receipt_check is not None:
@@ -130,6 +130,10 @@ def render_plain(report: Report) -> str:
     took = f"{judged} of {len(evaluation.checks)} evaluated, on {evaluation.engine}, in {evaluation.seconds:.1f} s"
     lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
     return "\n".join(lines)
+
+
+def _rows_in(written: Written) -> str:
+    return "not counted by a retry that found them written" if written.rows_in is None else f"{written.rows_in:,} in"
 
 
 def rank(check: CheckResult) -> int:

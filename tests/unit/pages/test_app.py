@@ -107,6 +107,17 @@ def test_the_hole_stands_out_and_only_it(get: Get) -> None:
     assert text.count("waits behind the frontier") == 19
 
 
+def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:
+    retried = batch(3)
+    assert retried.written is not None
+    retried = retried.model_copy(update={"written": retried.written.model_copy(update={"rows_in": None})})
+    ledgers.content["orders"] = [*ledger(3), retried]
+    for path in ("/pipelines/orders?sort=rows_in", f"/pipelines/orders/{hour(3)}"):
+        text = get(path).text
+        assert text.count(">not counted<") == 1, path
+        assert "None" not in text, path
+
+
 def test_a_filter_shows_that_state_only_on_every_page(get: Get) -> None:
     text = get("/pipelines/orders?state=rejected").text
     assert re.findall(r'data-interval="(.+?)"', text) == [str(hour(100))]

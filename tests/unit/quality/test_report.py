@@ -109,6 +109,17 @@ def test_malformed_records_are_named_by_their_coordinates() -> None:
     assert "and 2 more" in text
 
 
+def test_records_nobody_counted_are_not_shown_as_none() -> None:
+    told = REPORTS["passed"]
+    assert told.batch.written is not None
+    counted = told.batch.written.model_copy(update={"rows_in": None})
+    report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": counted})})
+    assert "in: not counted, a retry found them written" in Page(render_html(report)).text
+    assert "records: not counted by a retry that found them written, 0 malformed dropped, 842 out" in render_plain(
+        report
+    )
+
+
 def test_hostile_data_is_shown_and_does_nothing() -> None:
     html = render_html(REPORTS["hostile"])
     assert "<script" not in html

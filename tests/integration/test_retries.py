@@ -1,0 +1,143 @@
+"""A write step whose driver died when all had committed, and before the ledger said so; then the ordinary retry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import at, day
+from fencepost import write
+from fencepost.advance import advance_batch
+from fencepost.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.model import State, Written
+from fencepost.plan import plan_batch
+from fencepost.settings import Pipeline
+from fencepost.validate import validate_batch
+from fencepost.write import write_batch
+from fencepost.writer import committed_receipts, write_partition
+from kafka_tools import create_topic, end_offset, produce, read_all
+from steps import latest
+
+Make = Callable[..., Pipeline]
+
+FRESH = "expectations:\n  - {type: expect_batch_freshness_like_history}\n"
+
+
+class Died(BaseException):
+    """The driver's end: nothing of the product handles it."""
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Pipeline], None]:
+    def die(spark: Any, pipeline: Pipeline) -> None:
+        """Write the first day's batch, up to the ledger."""
+
+        def reached(name: str, task: int | None = None) -> None:
+            if name == "write.answered":
+                raise Died
+
+        plan_batch(pipeline, day(1))
+        with monkeypatch.context() as patch:
+            patch.setattr("fencepost.write.reached", reached)
+            with pytest.raises(Died):
+                write_batch(spark, pipeline, day(1))
+
+    return die
+
+
+@pytest.fixture
+def jobs_of(spark: Any) -> Callable[[Callable[[], Any]], int]:
+    def count(work: Callable[[], Any]) -> int:
+        """How many jobs Spark runs for the work."""
+        spark.sparkContext.setJobGroup("counted", "of a test")
+        try:
+            before = set(spark.sparkContext.statusTracker().getJobIdsForGroup("counted"))
+            work()
+            return len(set(spark.sparkContext.statusTracker().getJobIdsForGroup("counted")) - before)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+    return count
+
+
+def fill(broker: Broker, pipeline: Pipeline, *more: bytes) -> int:
+    """Records in both partitions; how many they are."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records = [(f"k{n}".encode(), {"n": n, "name": "a"}, n % 2, at(1) + n) for n in range(20)]
+    produce(broker.bootstrap, pipeline.source.topic, [*records, *((b"k", value, 1, at(1) + 50) for value in more)])
+    return len(records) + len(more)
+
+
+def written(pipeline: Pipeline) -> Written:
+    found = latest(pipeline, day(1)).written
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("layout", ["source", "output"])
+def test_a_retry_that_finds_all_committed_runs_no_job_and_the_batch_is_published(
+    spark: Any, broker: Broker, make_pipeline: Make, dying: Any, jobs_of: Any, layout: str
+) -> None:
+    pipeline = make_pipeline(output={"layout": layout})
+    rows = fill(broker, pipeline)
+    dying(spark, pipeline)
+    assert latest(pipeline, day(1)).state is State.PLANNED
+
+    def ends() -> list[int]:
+        return [end_offset(broker.bootstrap, pipeline.output.topic, p) for p in range(3)]
+
+    before = ends()
+
+    assert jobs_of(lambda: write_batch(spark, pipeline, day(1))) == 0
+    assert ends() == before, "nothing was written, markers neither"
+    assert (written(pipeline).rows_in, written(pipeline).rows, written(pipeline).newest) == (None, rows, None)
+    validate_batch(spark, pipeline, day(1))
+    assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert Counter(r.key for r in read_all(broker.bootstrap, pipeline.output.topic)) == {
+        f"k{n}".encode(): 1 for n in range(rows)
+    }
+
+
+def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipeline: Make, dying: Any) -> None:
+    pipeline = make_pipeline(source={"on_malformed": "drop"})
+    rows = fill(broker, pipeline, b"{", b"[]")
+    dying(spark, pipeline)
+    write_batch(spark, pipeline, day(1))
+    assert (written(pipeline).rows_in, written(pipeline).malformed) == (rows, 2)
+    assert written(pipeline).malformed_at == ((1, 10), (1, 11))
+
+
+@pytest.mark.parametrize("suite", [FRESH, "expectations: [broken"])
+def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it_or_may(
+    spark: Any, broker: Broker, make_pipeline: Make, dying: Any, suite: str
+) -> None:
+    pipeline = make_pipeline()
+    rows = fill(broker, pipeline)
+    dying(spark, pipeline)
+    Path(pipeline.expectations_file).write_text(suite)
+    write_batch(spark, pipeline, day(1))
+    newest = written(pipeline).newest
+    assert newest is not None
+    assert (written(pipeline).rows_in, newest.timestamp() * 1000) == (rows, at(1) + 19)
+
+
+def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_alone(
+    broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    job = write._writer_task(Ledger(pipeline), latest(pipeline, day(1)))
+    assert committed_receipts(job) is None
+    first, _ = write_partition(job, 0, iter([]))
+    assert committed_receipts(job) is None
+    second, _ = write_partition(job, 1, iter([]))
+    assert committed_receipts(job) == [first, second]
+    assert committed_receipts(replace(job, lease=job.lease + 1)) is None
+    assert committed_receipts(replace(job, lease=job.lease - 1)) is None
