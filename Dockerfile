@@ -18,11 +18,15 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
     FENCEPOST_JARS=/opt/fencepost/jars \
     FENCEPOST_STATE=/var/lib/fencepost
 
-# The same set-up as on a developer's machine: requirements.txt and the jars, pinned there. Only what it reads is
-# copied before it, so that it is not run again when something else changes. The broker has an image of its own.
+# The same set-up as on a developer's machine, in two steps: requirements.txt and the jars, pinned there, need little of
+# the repository, and are not fetched again when something else changes; the archive of classes needs the package, and a
+# broker for the moment. The broker of compose has an image of its own.
 COPY Makefile pyproject.toml requirements.txt ./
 COPY include/fencepost/__init__.py include/fencepost/__init__.py
 COPY include/fencepost/local include/fencepost/local
+RUN make packages PYTHON=python3.11 \
+    && rm -rf jars/cache jars/kafka ~/.cache
+COPY include/fencepost include/fencepost
 RUN make setup PYTHON=python3.11 \
     && rm -rf jars/cache jars/kafka ~/.cache
 

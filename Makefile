@@ -15,7 +15,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## virtual environment, pinned packages, jars (again: only what changed)
+setup: packages ## virtual environment, pinned packages, jars, archive of Java classes (again: only what changed)
+	@$(BIN)/python -m fencepost.local.class_archive
+
+.PHONY: packages
+packages: # the part of setup that needs a network, and of this repository nothing but fencepost.local
 	@include/fencepost/local/setup.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: demo

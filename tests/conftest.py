@@ -51,14 +51,16 @@ def spark() -> Iterator[Any]:
 
     from pyspark.sql import SparkSession
 
-    from fencepost.spark import connector_jars
+    from fencepost.local.class_archive import java_options
+    from fencepost.spark import connector_folder
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("fencepost tests")
-        .config("spark.jars", ",".join(map(str, connector_jars())))
+        .config("spark.driver.extraClassPath", f"{connector_folder()}/*")
+        .config("spark.driver.defaultJavaOptions", java_options(connector_folder()))
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")

@@ -28,6 +28,7 @@ from fencepost.client_settings import java_settings
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
+from fencepost.local.class_archive import java_options
 from fencepost.local.state import State
 from fencepost.model import BATCH_HEADER, Batch, OffsetRange, Written
 from fencepost.settings import Pipeline
@@ -39,23 +40,34 @@ PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
 # Of what is fetched already, so memory does not grow; by default the connector asks anew for every 500 records.
 MAX_POLL_RECORDS = 50_000
+# The JVM's second compiler sets in after forty times as many calls and loops as it would: a job of few rows ends before that,
+# and it takes a third of such a job's processor time; one of millions is there within a second or two *(measured)*.
+LATE_COMPILER = (
+    "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
+    "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
+)
 
 
-def connector_jars() -> list[Path]:
-    """The Kafka connector's jars, as set-up resolved them (or in `FENCEPOST_SPARK_JARS`)."""
+def connector_folder() -> Path:
+    """The folder of the Kafka connector's jars, as set-up resolved them (or `FENCEPOST_SPARK_JARS`)."""
     folder = Path(os.environ.get("FENCEPOST_SPARK_JARS") or State.default().jars_spark)
-    jars = sorted(folder.glob("*.jar"))
-    if not jars:
+    if not any(folder.glob("*.jar")):
         raise SettingsError(
             f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS."
         )
-    return jars
+    return folder
 
 
 def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
-    """Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. Holds no secret."""
+    """Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. Holds no secret.
+
+    The driver has the connector on its class path, where the archive of classes expects it; executors that are not in the
+    driver are sent the jars.
+    """
+    folder = connector_folder()
     conf = {
-        "spark.jars": ",".join(str(jar) for jar in connector_jars()),
+        "spark.driver.extraClassPath": f"{folder}/*",
+        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {java_options(folder)}".strip(),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # The number of task-partitions is the plan's: nothing may merge or split them.
@@ -72,9 +84,12 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    else:
+        conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     own = dict(pipeline.spark)
-    if "spark.jars" in own:  # more jars, not others in the connector's place
-        conf["spark.jars"] += f",{own.pop('spark.jars')}"
+    for name, between in (("spark.jars", ","), ("spark.driver.extraClassPath", ":")):
+        if name in own and name in conf:  # more of them, not others in the connector's place
+            conf[name] += between + own.pop(name)
     return conf | own
 
 

@@ -142,10 +142,14 @@ def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
 
     monkeypatch.setenv("FENCEPOST_SPARK_JARS", str(tmp_path))
     (tmp_path / "connector.jar").touch()
-    conf = submit_conf(load(spark={"spark.jars": "mine.jar", "spark.executor.memory": "2g"}), "local[2]")
+    own = {"spark.jars": "mine.jar", "spark.driver.extraClassPath": "/mine", "spark.executor.memory": "2g"}
+    conf = submit_conf(load(spark=own), "spark://somewhere:7077")
     assert conf["spark.jars"] == f"{tmp_path / 'connector.jar'},mine.jar"
+    assert conf["spark.driver.extraClassPath"] == f"{tmp_path}/*:/mine"
     assert conf["spark.executor.memory"] == "2g"
     assert "spark.master" not in conf
+    here = submit_conf(load(spark=own), "local[2]")
+    assert (here["spark.jars"], here["spark.driver.extraClassPath"]) == ("mine.jar", f"{tmp_path}/*:/mine")
 
 
 def test_a_login_is_quoted_for_java() -> None:

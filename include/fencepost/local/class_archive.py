@@ -1,0 +1,135 @@
+"""Keeps the classes a job loads in an archive, so that Spark's JVM starts and compiles in about half the time.
+
+Java's class data sharing (JEP 350): a JVM that is started with `-XX:ArchiveClassesAtExit` writes what it has loaded to a file,
+parsed and verified, and one that is started with `-XX:SharedArchiveFile` maps that file. The archive is of one Java, one
+class path: anything else passes it by with a warning. It lies beside the connector's jars, and goes with them.
+
+`python -m fencepost.local.class_archive` is the last step of `make setup`. It runs a write and a validate step, as they are,
+on a broker of its own. Without an archive, jobs do the same, later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from fencepost.local.errors import log_tail
+from fencepost.local.jars import CONNECTOR, java, pyspark_jars
+from fencepost.local.state import State
+
+JOB = Path(__file__).with_name("archived_job.py")
+ARCHIVE, RECORD = "job-classes.jsa", "job-classes.json"
+# A class that cannot be archived, or an archive of another Java, is told of on stderr: stdout belongs to the command.
+TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
+QUICK_END = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"  # of no account for what is archived
+TIMEOUT = 300.0  # seconds
+
+
+def java_options(folder: Path) -> str:
+    """What a JVM is given to use the archive in the connector's folder; nothing where there is none, or not all of it.
+
+    A JVM that maps half of an archive dies, so its size has to be the recorded one.
+    """
+    archive = folder / ARCHIVE
+    try:
+        whole = archive.stat().st_size == _record(folder).get("size")
+    except FileNotFoundError:
+        whole = False
+    return f"-XX:SharedArchiveFile={archive} {TO_STDERR}" if whole else ""
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def key_of(folder: Path) -> str:
+    """Changes when the archive in this folder has to be made anew: with Java, PySpark, the connector or the job."""
+    files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return f"{folder} {stamps} {CONNECTOR.key()}"
+
+
+def is_made(folder: Path) -> bool:
+    """Whether the archive is there, whole, and of this Java and these jars."""
+    return bool(java_options(folder)) and _record(folder).get("key") == key_of(folder)
+
+
+def make(folder: Path, log: Path) -> bool:
+    """Run the two steps and keep the archive of their JVM; whether that worked. What it said is in the log."""
+    from fencepost.local.broker import Broker
+
+    key = key_of(folder)
+    with tempfile.TemporaryDirectory(prefix=".classes-", dir=folder.parent) as name:
+        work = Path(name)
+        with Broker(work / "kafka") as broker, log.open("w") as said:
+            ended = subprocess.run(
+                [
+                    str(Path(sys.executable).with_name("spark-submit")),
+                    *("--master", "local[1]", "--name", "class archive"),
+                    *(
+                        "--conf",
+                        f"spark.driver.defaultJavaOptions=-XX:ArchiveClassesAtExit={work / ARCHIVE} {QUICK_END}",
+                    ),
+                    *("--conf", f"spark.driver.extraClassPath={folder}/*"),
+                    *("--conf", "spark.ui.enabled=false"),
+                    *(str(JOB), str(work)),
+                ],
+                env=_environment(work, broker.bootstrap),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=TIMEOUT,
+                check=False,
+            )
+        if ended.returncode != 0 or not (work / ARCHIVE).exists():
+            return False
+        record = {"key": key, "size": (work / ARCHIVE).stat().st_size}
+        (folder / RECORD).unlink(missing_ok=True)
+        (work / ARCHIVE).replace(folder / ARCHIVE)  # processes that have mapped an older one keep it
+        (folder / RECORD).write_text(json.dumps(record))
+    return True
+
+
+def _environment(work: Path, bootstrap: str) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name not in {"JDK_JAVA_OPTIONS", "SPARK_HOME"}}
+    return own | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",  # the spark-submit of this environment
+        "PYSPARK_PYTHON": sys.executable,
+        "KAFKA_BOOTSTRAP": bootstrap,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "FENCEPOST_REPORTS": str(work / "reports"),
+    }
+
+
+def main() -> int:
+    """Make the archive where it is not there yet. Set-up does not fail for want of it."""
+    folder = State.default().jars_spark
+    if is_made(folder):
+        return 0
+    sys.stdout.write("setup: archive of the classes that jobs load, so that they start sooner (a minute)\n")
+    sys.stdout.flush()
+    begin, log = time.monotonic(), folder.parent / "class-archive.log"
+    try:
+        made = make(folder, log)
+        why = "" if made else log_tail(log)
+    except Exception as error:
+        made, why = False, f"{type(error).__name__}: {error}"
+    if made:
+        sys.stdout.write(f"setup: class archive took {time.monotonic() - begin:.0f} s\n")
+    else:
+        sys.stderr.write(f"setup: no class archive; everything works, jobs start later. {log}: {why}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
