@@ -97,13 +97,14 @@ def cut_off(job: WriterTask, rows: int) -> Any:
         try:
             yield from _answer(job, first())
         except CutOff:
-            nothing = {"task": 0, "lease": job.lease, "rows": 0, "fingerprint": "0", "skipped": False}
+            nothing = {"task": 0, "lease": job.lease, "rows": 0, "fingerprint": "0", "bytes": 0, "skipped": False}
             schema = pa.schema(
                 [
                     ("task", pa.int32()),
                     ("lease", pa.int64()),
                     ("rows", pa.int64()),
                     ("fingerprint", pa.string()),
+                    ("bytes", pa.int64()),
                     ("skipped", pa.bool_()),
                 ]
             )

@@ -136,7 +136,7 @@ class Plan(Frozen):
 
 
 class Receipt(Frozen):
-    """What a mark says: task-partition `task` committed `rows` records under `lease`.
+    """What a mark says: task-partition `task` committed `rows` records under `lease`, with `bytes` of keys and values.
 
     `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
     order. A receipt that is not `complete` is one of the first rows, in a chain of transactions that has not ended.
@@ -146,6 +146,7 @@ class Receipt(Frozen):
     lease: Offset
     rows: int = Field(ge=0)
     fingerprint: int = Field(ge=0, lt=2**64)
+    bytes: int = Field(default=0, ge=0)
     complete: bool = True
 
 
@@ -170,6 +171,11 @@ class Written(Frozen):
     def rows(self) -> int:
         """Records written by all task-partitions."""
         return sum(r.rows for r in self.receipts)
+
+    @property
+    def bytes(self) -> int:
+        """Of their keys and values."""
+        return sum(r.bytes for r in self.receipts)
 
 
 class Verdict(Frozen):

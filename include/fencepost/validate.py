@@ -111,7 +111,7 @@ def _evaluate(
     schema = StructType.fromJson(json.loads(written.value_schema))
     frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
     try:
-        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised)
+        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, written.bytes)
         read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
     except NotAsPromised as found:
         read = found.rows, found.fingerprint

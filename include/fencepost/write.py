@@ -192,7 +192,8 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
         with suppress(Exception):  # a JVM that died has none
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
     receipts = [
-        Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"])) for a in answers
+        Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"]), bytes=a["bytes"])
+        for a in answers
     ]
     return receipts, _source_counts(answers, seen, raw, batch, pipeline), schema
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import Superseded, TransformNotDeterministic
@@ -166,7 +167,7 @@ def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Ite
     Raises:
         TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
     """
-    seen = mark.model_copy(update={"rows": 0, "fingerprint": 0})
+    seen = mark.model_copy(update={"rows": 0, "fingerprint": 0, "bytes": 0})
     rest: pa.RecordBatch | None = None
     while seen.rows < mark.rows:
         batch = next(batches, None)
@@ -174,7 +175,7 @@ def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Ite
             break
         rest = batch.slice(mark.rows - seen.rows)
         seen = _with(seen, batch.slice(0, mark.rows - seen.rows))
-    if seen != mark:
+    if (seen.rows, seen.fingerprint) != (mark.rows, mark.fingerprint):
         raise TransformNotDeterministic(
             f"{doing}: an earlier attempt has committed {mark.rows} rows, and the first {seen.rows} of this one are others: "
             "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
@@ -189,6 +190,7 @@ def _with(receipt: Receipt, rows: pa.RecordBatch) -> Receipt:
         update={
             "rows": receipt.rows + len(rows),
             "fingerprint": (receipt.fingerprint + _sum(rows.column("hash"))) % 2**64,
+            "bytes": receipt.bytes + _length(rows.column("key")) + _length(rows.column("value")),
         }
     )
 
@@ -199,7 +201,11 @@ def _sum(hashes: pa.Array) -> int:
     return int(np.add.reduce(unsigned, dtype=np.uint64))
 
 
-RECEIPT_SCHEMA = "task int, lease long, rows long, fingerprint string, skipped boolean"
+def _length(values: pa.Array) -> int:
+    return pc.sum(pc.binary_length(values)).as_py() or 0  # nulls only: no sum
+
+
+RECEIPT_SCHEMA = "task int, lease long, rows long, fingerprint string, bytes long, skipped boolean"
 
 
 TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
@@ -232,6 +238,7 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
             "lease": pa.array([receipt.lease], pa.int64()),
             "rows": pa.array([receipt.rows], pa.int64()),
             "fingerprint": pa.array([str(receipt.fingerprint)]),
+            "bytes": pa.array([receipt.bytes], pa.int64()),
             "skipped": pa.array([skipped]),
         }
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.plan import plan_batch
+from fencepost.quality.report import Report
 from fencepost.settings import Pipeline
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import partition_of
@@ -152,6 +154,19 @@ def test_a_transform_that_shuffles_is_refused_under_layout_source(
     with pytest.raises(SettingsError, match=r"output\.layout: output"):
         plan_and_write(spark, pipeline, day(1))
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
+
+
+@pytest.mark.parametrize(("megabytes", "engine"), [(0, "spark"), (1, "pandas")])
+def test_the_receipts_bytes_choose_the_engine(
+    spark: Any, broker: Broker, make_pipeline: Make, megabytes: int, engine: str
+) -> None:
+    pipeline = make_pipeline(quality={"pandas_max_megabytes": megabytes})
+    fill(broker, pipeline, days=1)
+    run(spark, pipeline, day(1))
+    verdict = latest(pipeline, day(1)).verdict
+    assert verdict is not None
+    report = Report.model_validate_json(Path(verdict.report).with_suffix(".json").read_text())
+    assert report.evaluation.engine == engine
 
 
 def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Broker, make_pipeline: Make) -> None:

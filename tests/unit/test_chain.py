@@ -95,7 +95,11 @@ def job(every: CommitEvery | None) -> WriterTask:
 def batches(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
     for first in range(0, len(values), size):
         some = values[first : first + size]
-        columns = {"value": pa.array([b"%d" % n for n in some], pa.binary()), "hash": pa.array(some, pa.int64())}
+        columns = {
+            "key": pa.array([b"%d" % n if n % 2 else None for n in some], pa.binary()),
+            "value": pa.array([b"%d" % n for n in some], pa.binary()),
+            "hash": pa.array(some, pa.int64()),
+        }
         yield pa.RecordBatch.from_pydict(columns)
 
 
@@ -125,6 +129,7 @@ def test_a_retry_goes_on_behind_what_the_chain_has_committed(
         assert all(len(link) <= every for link in known.committed)
         assert receipt == known.receipt()
         assert (receipt.rows, receipt.fingerprint) == (len(values), sum(values) % 2**64)
+        assert receipt.bytes == sum(len(b"%d" % n) * (1 + n % 2) for n in values)
         assert receipt.complete
         assert not skipped
         again, skipped = write_partition(job(limit), 0, batches(values, size))

@@ -1,7 +1,7 @@
 """A batch's frame and a suite in, an evaluation out.
 
-The engine is chosen by size, since Great Expectations is several times as fast on pandas while the data fit; the
-verdict, the counts and the sample rows are the same either way.
+The engine is chosen by rows and bytes, since Great Expectations is several times as fast on pandas while the data fit, and
+they go through the driver's heap on their way there; the verdict, the counts and the sample rows are the same either way.
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ def evaluate(
     rows: int,
     history: History = NONE_KNOWN,
     fingerprint: int | None = None,
+    size: int = 0,
 ) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` holds the output's value columns beside `_topic`, `_partition`, `_offset` and `_key` (binary), and
     only this batch's records; it is read once, and not at all if `rows`, which the receipts promise, is 0. With the
-    `fingerprint` that they promise it also holds `_hash`, and what was read is compared before it is judged.
+    `fingerprint` that they promise it also holds `_hash`, and what was read is compared before it is judged. `size` is that of
+    the records' keys and values, in bytes.
 
     1. Check every expectation against the columns; what cannot be evaluated is errored, and read no further.
        Those that compare the batch with earlier ones need no columns: `history` is all they look at.
@@ -104,7 +106,7 @@ def evaluate(
         # 3.
         about_records = [one for one in ready if one.scope is not Scope.SCHEMA]
         if about_records:
-            fits = rows <= quality.pandas_max_rows
+            fits = rows <= quality.pandas_max_rows and size <= quality.pandas_max_megabytes * 1_000_000
             engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
             evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
             promised = Promised(rows, fingerprint)
@@ -158,7 +160,7 @@ def _evaluate_on_spark(
 
     columns, conditions = _needed(ready)
     records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})
-    records = records.persist(StorageLevel.MEMORY_AND_DISK)
+    records = records.persist(StorageLevel.DISK_ONLY)  # in memory, a batch larger than the heap ends the JVM *(seen)*
     try:
         # Fills the cache. A read that fails is raised here; within Great Expectations it would pass for a bad check.
         if promised.fingerprint is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.quality import engines
 from fencepost.quality.catalogue import PROVEN
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import evaluate
@@ -34,6 +35,26 @@ def answers(spark: Any) -> dict[str, Evaluation]:
 
 def test_each_engine_ran_where_it_was_meant_to(answers: dict[str, Evaluation]) -> None:
     assert {name: evaluation.engine for name, evaluation in answers.items()} == {"pandas": "pandas", "spark": "spark"}
+
+
+def test_a_batch_of_many_bytes_is_judged_on_spark_and_kept_on_disk(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few and wide records would go through the driver's heap to pandas; and cached in memory they would fill it."""
+    kept: list[tuple[int, int]] = []
+    find = engines.find_on_spark
+
+    def watching(ready: Any, frames: Any) -> Any:
+        caches = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        kept.append((sum(c.memSize() for c in caches), sum(c.diskSize() for c in caches)))
+        return find(ready, frames)
+
+    monkeypatch.setattr(engines, "find_on_spark", watching)
+    suite = Suite.of((Declared(index=0, type="expect_column_values_to_not_be_null", kwargs={"column": "id"}),))
+    quality = Quality(pandas_max_megabytes=1)
+    assert evaluate(frame(spark), suite, quality, ROWS, size=1_000_000).engine == "pandas"
+    assert evaluate(frame(spark), suite, quality, ROWS, size=1_000_001).engine == "spark"
+    ((in_memory, on_disk),) = kept
+    assert in_memory == 0
+    assert on_disk > 0
 
 
 def test_every_proven_type_has_a_case() -> None:
