@@ -99,11 +99,17 @@ def _run(bench: Bench, name: str, file: Path) -> bool:
 
 def _stamped(results: Iterable[Result]) -> Iterable[Result]:
     """With the code and the kind of machine they were measured on."""
-    git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    commit = _git("rev-parse", "--short", "HEAD")
+    if _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude,top)benchmarks/{RESULTS.name}"):
+        commit += "-dirty"
     machine = f"{os.cpu_count()} cores, {MASTER}, Spark {version('pyspark')}, one broker"
     for one in results:
         yield replace(one, commit=commit, machine=machine)
+
+
+def _git(*arguments: str) -> str:
+    asked = ["git", "-C", str(RESULTS.parents[1]), *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _shown(file: Path) -> str:
