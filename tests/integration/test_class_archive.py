@@ -18,6 +18,7 @@ from fencepost.spark import connector_folder, submit_conf
 
 SUBMIT = Path(__file__).parents[2] / "spark_jobs" / "spark-submit.sh"
 PARENTS_FILES = "import os; print(open(f'/proc/{os.getppid()}/maps').read())"
+PARENTS_ARGUMENTS = "import os; print(open(f'/proc/{os.getppid()}/cmdline').read().split(chr(0)))"
 
 
 def submitted(conf: dict[str, str], script: Path) -> subprocess.CompletedProcess[str]:
@@ -53,6 +54,17 @@ def test_an_archive_of_another_class_path_is_passed_by_with_a_warning_on_stderr(
     assert "Unable to use shared archive" in ran.stderr
 
 
+def test_a_path_with_a_blank_is_one_argument(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
+    blank = tmp_path / "a b"
+    blank.mkdir()
+    (blank / ARCHIVE).touch()
+    (blank / RECORD).write_text('{"size": 0}')
+    script = tmp_path / "show.py"
+    script.write_text(PARENTS_ARGUMENTS)
+    conf = submit_conf(make_pipeline(), "local[1]") | {"spark.driver.defaultJavaOptions": java_options(blank)}
+    assert f"'-XX:SharedArchiveFile={blank / ARCHIVE}'" in submitted(conf, script).stdout
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with an archive that was made here and now."""
@@ -63,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_part_of_an_archive_is_not_used(folder: Path) -> None:
-    assert java_options(folder).startswith(f"-XX:SharedArchiveFile={folder / ARCHIVE} ")
+    assert java_options(folder).startswith(f'"-XX:SharedArchiveFile={folder / ARCHIVE}" ')
     (folder / ARCHIVE).write_bytes(b"012345678")
     assert (java_options(folder), is_made(folder)) == ("", False)
     (folder / ARCHIVE).unlink()

@@ -41,7 +41,12 @@ def java_options(folder: Path) -> str:
         whole = archive.stat().st_size == _record(folder).get("size")
     except FileNotFoundError:
         whole = False
-    return f"-XX:SharedArchiveFile={archive} {TO_STDERR}" if whole else ""
+    return f"{_quoted('-XX:SharedArchiveFile', archive)} {TO_STDERR}" if whole else ""
+
+
+def _quoted(option: str, file: Path) -> str:
+    """An option as Spark takes it from a string of several, where a path may hold blanks."""
+    return f'"{option}={file}"'
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -71,15 +76,13 @@ def make(folder: Path, log: Path) -> bool:
     key = key_of(folder)
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=folder.parent) as name:
         work = Path(name)
+        at_exit = _quoted("-XX:ArchiveClassesAtExit", work / ARCHIVE)
         with Broker(work / "kafka") as broker, log.open("w") as said:
             ended = subprocess.run(
                 [
                     str(Path(sys.executable).with_name("spark-submit")),
                     *("--master", "local[1]", "--name", "class archive"),
-                    *(
-                        "--conf",
-                        f"spark.driver.defaultJavaOptions=-XX:ArchiveClassesAtExit={work / ARCHIVE} {QUICK_END}",
-                    ),
+                    *("--conf", f"spark.driver.defaultJavaOptions={at_exit} {QUICK_END}"),
                     *("--conf", f"spark.driver.extraClassPath={folder}/*"),
                     *("--conf", "spark.ui.enabled=false"),
                     *(str(JOB), str(work)),

@@ -142,7 +142,7 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
         style = "green" if validate["details"]["verdict"] == "passed" else "red"
         table.add_row(
             f"{day:%Y-%m-%d}",
-            str(write["details"]["rows_in"]),
+            "not counted" if write["details"]["rows_in"] is None else str(write["details"]["rows_in"]),
             str(write["details"]["rows"]),
             f"[{style}]{validate['details']['verdict']}[/]",
             advance["message"],
