@@ -500,14 +500,15 @@ def read_until(
 
 
 def committed_offsets(
-    settings: Settings, group: str, partitions: Sequence[TopicPartition], doing: str
+    settings: Settings, group: str, partitions: Sequence[TopicPartition], doing: str, *, settled: bool = True
 ) -> dict[tuple[str, int], TopicPartition]:
-    """A group's committed offsets with their metadata, settled ones only.
+    """A group's committed offsets with their metadata; where `settled`, none that a transaction is about to change.
 
     Partitions are named one by one and read_committed asks for stable offsets: without both, an offset just committed
-    in a transaction can be left out in silence. UNSTABLE_OFFSET_COMMIT is asked again until the request's time is up.
+    in a transaction can be left out in silence. UNSTABLE_OFFSET_COMMIT is asked again, by librdkafka and here, until the
+    request's time is up: as long as a transaction of a dead producer's is open. Not `settled`, nothing is waited for.
     """
-    consumer, complaints = make_consumer(settings, group)
+    consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:
         deadline = time.monotonic() + REQUEST_TIMEOUT
         while True:

@@ -91,20 +91,22 @@ def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     """The receipts of all task-partitions where this lease has committed every one of them, else None.
 
     Sound without init_transactions: a complete mark is final. Its writer had fenced every attempt before it, and every
-    attempt after it reads the mark first.
+    attempt after it reads the mark first. Transactions under way are not waited for: a dead attempt's is ended by the next
+    init_transactions, and a mark that it is about to set is one that is not there yet.
     """
-    marks = _marks(job, range(len(job.marks)), f"batch {job.batch}: reading its marks in group {job.group}")
+    doing = f"batch {job.batch}: reading its marks in group {job.group}"
+    marks = _marks(job, range(len(job.marks)), doing, settled=False)
     done = [mark for mark in marks if mark is not None and standing(mark, job.lease) is Standing.DONE]
     return done if len(done) == len(job.marks) else None
 
 
 def _mark(job: WriterTask, task: int) -> Receipt | None:
-    return _marks(job, [task], f"{_of(job, task)}: reading its mark in group {job.group}")[0]
+    return _marks(job, [task], f"{_of(job, task)}: reading its mark in group {job.group}", settled=True)[0]
 
 
-def _marks(job: WriterTask, tasks: Sequence[int], doing: str) -> list[Receipt | None]:
+def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) -> list[Receipt | None]:
     asked = [TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task] for task in tasks)]
-    found = committed_offsets(job.settings, job.group, asked, doing)
+    found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
     marks = [found.get((place.topic, place.partition)) for place in asked]
     return [from_metadata(mark.metadata, doing) if mark else None for mark in marks]
 

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from conftest import at, day
 from fencepost import write
 from fencepost.advance import advance_batch
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
-from fencepost.model import State, Written
+from fencepost.marks import to_metadata
+from fencepost.model import Receipt, State, Written
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from fencepost.transaction import Transaction
 from fencepost.validate import validate_batch
 from fencepost.write import write_batch
 from fencepost.writer import committed_receipts, write_partition
@@ -141,3 +144,20 @@ def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_al
     assert committed_receipts(job) == [first, second]
     assert committed_receipts(replace(job, lease=job.lease + 1)) is None
     assert committed_receipts(replace(job, lease=job.lease - 1)) is None
+
+
+def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make_pipeline: Make) -> None:
+    """Its mark is in it: who asks for settled marks waits until it times out, and the retry's job is what ends it."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    job = write._writer_task(Ledger(pipeline), latest(pipeline, day(1)))
+    dead = Transaction(job.settings, job.transactional_ids[0], "write", 0)
+    dead.init()
+    dead.__enter__()
+    topic, partition, offset = job.marks[0]
+    metadata = to_metadata(Receipt(task=0, lease=job.lease, rows=0, fingerprint=0))
+    dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
+    assert committed_receipts(job) is None
+    receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]
+    assert committed_receipts(job) == receipts
