@@ -42,9 +42,15 @@ def test_a_batch_of_many_bytes_is_judged_on_spark_and_kept_on_disk(spark: Any, m
     kept: list[tuple[int, int]] = []
     find = engines.find_on_spark
 
+    def caches() -> dict[int, tuple[int, int]]:
+        """Bytes in memory and on disk of everything that Spark keeps."""
+        infos = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        return {info.id(): (info.memSize(), info.diskSize()) for info in infos}
+
+    of_others = set(caches())
+
     def watching(ready: Any, frames: Any) -> Any:
-        caches = spark.sparkContext._jsc.sc().getRDDStorageInfo()
-        kept.append((sum(c.memSize() for c in caches), sum(c.diskSize() for c in caches)))
+        kept.extend(size for number, size in caches().items() if number not in of_others)
         return find(ready, frames)
 
     monkeypatch.setattr(engines, "find_on_spark", watching)
