@@ -32,7 +32,7 @@ def writer(
     """`write_partition` of one task-partition, fed with Arrow batches that are there already.
 
     Its producer has started before. librdkafka takes half a second longer for one that is idempotent alone *(measured: it asks
-    for its producer id before it has a broker, and again after 500 ms)*, which would pass for the speed of transactions.
+    for its producer id before it has a broker, and again after 500 ms)*, which says nothing of transactions.
     """
     pipeline = bench.pipeline(source.topic, output=output)
     plan_batch(pipeline, DAY)
