@@ -7,7 +7,8 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.cases.jobs import SIZES, size_words, write_job
-from benchmarks.cases.writers import BEST_OF, batches_of, writer
+from benchmarks.cases.writers import BEST_OF, writer
+from benchmarks.data import arrow_batches
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 
@@ -22,7 +23,7 @@ def run(bench: Bench) -> Iterator[Result]:
         compares = "throughput: header on ÷ off"
         yield result("B6", f"write job, {words}", ratios(rounds, "off", "on"), compares, goal=at_least(0.97))
 
-        batches = batches_of(source.rows, size)
+        batches = arrow_batches(source.rows, size)
         alone = {
             name: partial(writer, bench, source, batches, batch_header=on)
             for name, on in (("on", True), ("off", False))

@@ -7,10 +7,10 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.cases.jobs import SIZES, size_words
-from benchmarks.cases.writers import BEST_OF, batches_of, writer
+from benchmarks.cases.writers import BEST_OF, writer
+from benchmarks.data import arrow_batches
 from benchmarks.measure import Side, at_least, ratios
 from benchmarks.results import Result, result
-from fencepost.settings import Output
 
 OFTEN = {"seconds": 0.1}
 
@@ -20,13 +20,13 @@ def run(bench: Bench) -> Iterator[Result]:
     for rows, size in SIZES:
         source = bench.source(rows, size)
         words = size_words(source, size)
-        batches = batches_of(source.rows, size)
+        batches = arrow_batches(source.rows, size)
         one = partial(writer, bench, source, batches)
         sides: dict[str, Side] = {
             "one transaction": one,
             "idempotence only": partial(writer, bench, source, batches, transactional=False),
         }
-        often = size == 1000 and "commit_every" in Output.model_fields
+        often = size == 1000
         if often:
             sides["commit every 100 ms"] = partial(writer, bench, source, batches, commit_every=OFTEN)
         rounds = bench.measure(f"B2 {words}", sides, BEST_OF)

@@ -14,14 +14,13 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from benchmarks.bench import Bench, batch_of
-from benchmarks.data import DAY, Source, arrow_batches
+from benchmarks.data import DAY, Source
 from fencepost.ledger import Ledger
 from fencepost.plan import plan_batch
 from fencepost.transaction import Transaction
 from fencepost.write import _writer_task
 from fencepost.writer import write_partition
 
-batches_of = arrow_batches
 BEST_OF = 3  # runs a round: they are short, and the machine has neighbours
 
 

@@ -38,7 +38,7 @@ from fencepost.settings import Pipeline
 from fencepost.spark import read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
 from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
-from fencepost.writer import RECEIPT_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
+from fencepost.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
 
 log = logging.getLogger("fencepost.write")
 
@@ -182,7 +182,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
         placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
     else:
         placed = records.drop("_partition", "_offset")
-    answered = placed.mapInArrow(writer_of(task), RECEIPT_SCHEMA)
+    answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
     try:
         answers = answered.collect()
@@ -191,10 +191,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     finally:
         with suppress(Exception):  # a JVM that died has none
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
-    receipts = [
-        Receipt(task=a["task"], lease=a["lease"], rows=a["rows"], fingerprint=int(a["fingerprint"]), bytes=a["bytes"])
-        for a in answers
-    ]
+    receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
     return receipts, _source_counts(answers, seen, raw, batch, pipeline), schema
 
 

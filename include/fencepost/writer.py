@@ -207,7 +207,7 @@ def _length(values: pa.Array) -> int:
     return pc.sum(pc.binary_length(values)).as_py() or 0  # nulls only: no sum
 
 
-RECEIPT_SCHEMA = "task int, lease long, rows long, fingerprint string, bytes long, skipped boolean"
+ANSWER_SCHEMA = "receipt string, skipped boolean"
 
 
 TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
@@ -234,13 +234,9 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
     receipt, skipped = write_partition(job, task, batches)
     reached("write.receipt", receipt.task)
-    yield pa.RecordBatch.from_pydict(
-        {
-            "task": pa.array([receipt.task], pa.int32()),
-            "lease": pa.array([receipt.lease], pa.int64()),
-            "rows": pa.array([receipt.rows], pa.int64()),
-            "fingerprint": pa.array([str(receipt.fingerprint)]),
-            "bytes": pa.array([receipt.bytes], pa.int64()),
-            "skipped": pa.array([skipped]),
-        }
-    )
+    yield answer_of(receipt, skipped=skipped)
+
+
+def answer_of(receipt: Receipt, *, skipped: bool) -> pa.RecordBatch:
+    """A task's one row, as `ANSWER_SCHEMA` names it; the receipt in the same JSON as in its mark."""
+    return pa.RecordBatch.from_pydict({"receipt": pa.array([to_metadata(receipt)]), "skipped": pa.array([skipped])})
