@@ -15,7 +15,9 @@ from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 
 ORDERS = 600_000
-AS_IT_IS = f"SELECT _key, {', '.join(SCHEMA)} FROM {{source}}"
+AS_IT_IS = """
+SELECT _key, order_id, customer_id, country, currency, amount, quantity, discount, status, created_at, email FROM {source}
+"""
 
 
 def run(bench: Bench) -> Iterator[Result]:
