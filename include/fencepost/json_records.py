@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 DEEPEST = 1000  # arrays and objects in each other
+SHALLOW = 100  # of them, Python's own limit on recursion leaves room for
 ROWS_AT_ONCE = 1000  # bounds what is held as Python's objects; Spark hands over ten times as many
 Convert = Callable[[Any], Any]
 
@@ -162,27 +163,34 @@ def _parse(text: str) -> dict[str, Any]:
     """The object that is all of the text. Numbers are their texts."""
     if not text.startswith("{"):
         raise Malformed("not a JSON object")
-    deep = text.count("{") + text.count("[") > 100 and _depth(text) > 100
-    limit = sys.getrecursionlimit()
-    if deep:
-        sys.setrecursionlimit(limit + 2 * DEEPEST)
-    try:
-        record, end = _scan(text, 0)
-    except Malformed:
-        raise
-    except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error.msg} at character {error.pos}") from None
-    except StopIteration as error:
-        raise Malformed(f"not JSON: a value is missing at character {error.value}") from None
-    finally:
-        if deep:
-            sys.setrecursionlimit(limit)
+    record, end = _scanned(text) if text.count("{") + text.count("[") <= SHALLOW else _scanned_with_room(text)
     if end != len(text):
         raise Malformed(f"something follows the JSON object at character {end}")
     if "\\u" in text and HALF_PAIR.search(text.replace(r"\\", "__")):
         raise Malformed("half a surrogate pair, which is no character")
-    assert isinstance(record, dict)
     return record
+
+
+def _scanned(text: str) -> tuple[dict[str, Any], int]:
+    """The object that the text begins with, and where it ends."""
+    try:
+        return _scan(text, 0)  # type: ignore[no-any-return]
+    except json.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error.msg} at character {error.pos}") from None
+    except StopIteration as error:
+        raise Malformed(f"not JSON: a value is missing at character {error.value}") from None
+
+
+def _scanned_with_room(text: str) -> tuple[dict[str, Any], int]:
+    """The same where depth counts: Python's limit holds for the caller's frames too, so that it would not be the same for all."""
+    if _depth(text) <= SHALLOW:
+        return _scanned(text)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 2 * DEEPEST)
+    try:
+        return _scanned(text)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _depth(text: str) -> int:
