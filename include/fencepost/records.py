@@ -17,6 +17,8 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    MapType,
+    NumericType,
     StringType,
     StructField,
     StructType,
@@ -95,9 +97,29 @@ def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def _write_json(frame: DataFrame, pipeline: Pipeline) -> Column:
-    fields = value_schema(pipeline, frame).fieldNames()
-    packed = F.struct(*(F.col(f"`{name}`") for name in fields))
+    schema = value_schema(pipeline, frame)
+    for field in schema.fields:
+        if what := _unsayable(field.dataType):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {field.name!r} has {what}, which JSON cannot say. Rename or cast it."
+            )
+    packed = F.struct(*(F.col(f"`{name}`") for name in schema.fieldNames()))
     return F.to_json(packed, JSON_OUT).cast("binary")
+
+
+def _unsayable(kind: DataType) -> str | None:
+    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
+    if isinstance(kind, ArrayType):
+        return _unsayable(kind.elementType)
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType | NumericType | BooleanType):
+            return f"a map with keys of type {kind.keyType.simpleString()}"
+        return _unsayable(kind.valueType)
+    if isinstance(kind, StructType):
+        if len(set(kind.fieldNames())) < len(kind.fields):
+            return "a struct in which a name is there twice"
+        return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
+    return None
 
 
 def _write_bytes(frame: DataFrame, pipeline: Pipeline) -> Column:

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from conftest import at, day
 from fencepost.advance import advance_batch
-from fencepost.errors import MalformedRecords, RecordRefused, TransitionRefused
+from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.records import read_source, to_records
@@ -209,6 +209,39 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
             assert offset not in out, value
         else:
             assert read_record(GENERATED, [], out[offset]) == said, value
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "map(X'00', 1)",
+        "map(date'2026-01-01', 1)",
+        "array(map(timestamp'2026-01-01 00:00:00', 1))",
+        "named_struct('a', map('k', map(array(1), 1)))",
+        "named_struct('a', 1, 'a', 2)",
+    ],
+)
+def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
+    frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
+    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot say"):
+        to_records(frame, make_pipeline())
+
+
+def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_pipeline: Make) -> None:
+    columns = {
+        "double('NaN')": '"NaN"',
+        "-float('Infinity')": '"-Infinity"',
+        "double('-0.0')": "-0.0",
+        "map(1.10BD, X'00FF')": '{"1.10":"AP8="}',
+        "array(timestamp'2026-01-01 00:00:00.000001')": '["2026-01-01T00:00:00.000001Z"]',
+        "cast('1e37' AS decimal(38,0))": "1" + "0" * 37,
+        "named_struct('a', CAST(NULL AS int))": '{"a":null}',
+    }
+    names = [f"c{n}" for n in range(len(columns))]
+    selected = ", ".join(f"{column} AS {name}" for name, column in zip(names, columns, strict=True))
+    row = to_records(spark.sql(f"SELECT X'00' AS _key, {selected}"), make_pipeline()).head()
+    said = ",".join(f'"{name}":{text}' for name, text in zip(names, columns.values(), strict=True))
+    assert bytes(row["value"]).decode() == f"{{{said}}}"
 
 
 LONG = """
