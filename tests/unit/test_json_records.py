@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fencepost.json_records import DEEPEST, Decoder, Malformed
+from fencepost.json_records import DEEPEST, Decoder, Malformed, decoding
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
 
@@ -141,3 +141,21 @@ def test_a_reason_names_the_place_and_no_value() -> None:
         with pytest.raises(Malformed) as raised:
             decoder.decode(value)
         assert str(raised.value) == reason
+
+
+def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_records() -> None:
+    """2,500 rows, so that they come out in several pieces."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": None}], None, []] * 834, kind)
+    values = [None if n % 5 == 0 else b"{" if n % 5 == 1 else b'{"n": %d}' % n for n in range(2500)]
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.array(values, pa.binary()), "offset": pa.array(range(2500)), "headers": headers[:2500]}
+    )
+    schema = pa.schema([("n", pa.int32())])
+    found = pa.Table.from_batches(list(decoding(schema, ["n"])([batch])))
+    assert found.column_names == ["n", "_offset", "_headers", "_tombstone", "_malformed"]
+    assert found["n"].to_pylist() == [n if n % 5 > 1 else None for n in range(2500)]
+    assert found["_offset"].to_pylist() == list(range(2500))
+    assert found["_headers"].combine_chunks() == headers[:2500]
+    assert found["_tombstone"].to_pylist() == [value is None for value in values]
+    assert [why is not None for why in found["_malformed"].to_pylist()] == [value == b"{" for value in values]
