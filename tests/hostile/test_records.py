@@ -185,7 +185,7 @@ def test_each_record_is_malformed_or_comes_out_exactly(
     assert group_offsets(broker.bootstrap, dropping.group, dropping.source.topic, [0, 1]) == ends
 
 
-SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED).fields}
+SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED, prefer_timestamp_ntz=True).fields}
 
 
 def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, make_pipeline: Make) -> None:
