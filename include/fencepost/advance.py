@@ -19,7 +19,9 @@ from fencepost.settings import Pipeline
 from fencepost.transitions import View, frontier, published, skipped, validated_ends
 
 
-def advance_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
+def advance_batch(
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
 
     With a `decision`, an operator publishes a rejected batch.
@@ -27,26 +29,25 @@ def advance_batch(pipeline: Pipeline, interval: Interval, decision: Decision | N
     Raises:
         TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
     """
-    return _commit(pipeline, interval, lambda view: published(view, interval, utc_now(), decision), "published")
+    ledger = ledger or Ledger(pipeline)
+    return _commit(ledger, interval, lambda view: published(view, interval, utc_now(), decision), "published")
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
     """Let the frontier pass an interval without its output, by an operator's word."""
-    return _commit(pipeline, interval, lambda view: skipped(view, interval, decision), "skipped")
+    return _commit(Ledger(pipeline), interval, lambda view: skipped(view, interval, decision), "skipped")
 
 
 def _commit(
-    pipeline: Pipeline, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+    ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
 ) -> StepResult:
-    ledger = Ledger(pipeline)
     changed = False
 
     def decide(view: View) -> Change:
         nonlocal changed
         batches = transition(view)
         changed = bool(batches)
-        newest = {(b.interval, b.revision): b for b in (*view.all(), *batches)}
-        return Change(batches, _offsets_to_move(ledger, View.of(newest.values())))
+        return Change(batches, _offsets_to_move(ledger, view.updated(batches)))
 
     reached("advance.deciding")
     view = ledger.transact(decide)

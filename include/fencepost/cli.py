@@ -98,18 +98,24 @@ def run(
 def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool) -> Iterator[StepResult]:
     """The four steps in their order; Spark is started by the first that needs it."""
     from fencepost.advance import advance_batch
+    from fencepost.ledger import Ledger
     from fencepost.plan import plan_batch
     from fencepost.validate import validate_batch, validate_without_spark
     from fencepost.write import write_batch, write_without_spark
 
-    planned = plan_batch(pipeline, interval, reprocess=reprocess)
+    ledger = Ledger(pipeline)
+    planned = plan_batch(pipeline, interval, reprocess=reprocess, ledger=ledger)
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
     with _session(pipeline) as spark:
-        yield write_without_spark(pipeline, interval) or write_batch(spark(), pipeline, interval)
-        yield validate_without_spark(pipeline, interval) or validate_batch(spark(), pipeline, interval)
-    yield advance_batch(pipeline, interval)
+        yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+        yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+    yield advance_batch(pipeline, interval, ledger=ledger)
 
 
 @contextmanager

@@ -110,7 +110,7 @@ class Plan(Frozen):
     `output_ends[p]` is the high watermark of output partition `p` when the batch was planned. `writers` is the number
     of task-partitions; ids `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced
     before this one writes. `lost` lists ranges that were deleted from the source before they could be planned, which
-    only a pipeline with `on_expired: skip` accepts.
+    only a pipeline with `on_expired: skip` accepts. `ledger_topic_id` says which ledger the batch's lease is an offset of.
     """
 
     source_topic: str
@@ -120,6 +120,7 @@ class Plan(Frozen):
     output_topic: str
     output_topic_id: str
     output_ends: tuple[Offset, ...]
+    ledger_topic_id: str = ""
     layout: Layout
     writers: int = Field(ge=1)
     lane: int = Field(ge=0)
@@ -138,11 +139,13 @@ class Plan(Frozen):
 class Receipt(Frozen):
     """What a mark says: task-partition `task` committed `rows` records under `lease`, with `bytes` of keys and values.
 
+    A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id.
     `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
     order. A receipt that is not `complete` is one of the first rows, in a chain of transactions that has not ended.
     """
 
     task: int = Field(ge=0)
+    ledger: str = ""
     lease: Offset
     rows: int = Field(ge=0)
     fingerprint: int = Field(ge=0, lt=2**64)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 
-from confluent_kafka import TopicPartition
-
 from fencepost.client_settings import java_settings
-from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, TopicRecreated
+from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
-from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
 from fencepost.ledger import Change, Ledger
+from fencepost.lost import check_not_lost
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
@@ -28,7 +27,12 @@ NEW_NAME = (
 
 
 def plan_batch(
-    pipeline: Pipeline, interval: Interval, *, reprocess: bool = False, decision: Decision | None = None
+    pipeline: Pipeline,
+    interval: Interval,
+    *,
+    reprocess: bool = False,
+    decision: Decision | None = None,
+    ledger: Ledger | None = None,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
@@ -39,7 +43,7 @@ def plan_batch(
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
     asked for it, and why; it is stored with the new revision.
     """
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     source = ledger.cluster.describe(pipeline.source.topic)
     ledger.create()  # 1
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
@@ -51,7 +55,7 @@ def plan_batch(
     def decide(view: View) -> Change | None:
         nonlocal changed
         if not view.batches:
-            check_not_lost(ledger, source)
+            check_not_lost(ledger, source, output)
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
         return change
@@ -60,23 +64,6 @@ def plan_batch(
     reached("plan.frozen")
     assert batch is not None
     return _result(batch, changed=changed)
-
-
-def check_not_lost(ledger: Ledger, source: Topic) -> None:
-    """An empty ledger is a new pipeline's: its group has no offsets yet, since only a published batch moves them.
-
-    Raises:
-        LedgerLost: planning anew would write again what is published.
-    """
-    pipeline = ledger.pipeline
-    asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
-    if committed_offsets(ledger.settings, pipeline.group, asked, f"reading offsets of group {pipeline.group}"):
-        raise LedgerLost(
-            f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} is empty, and group {pipeline.group} has offsets of "
-            f"topic {source.name}: the ledger was lost, and planning anew would write again what is published. Restore the "
-            "ledger from a copy, or give the pipeline a new name (rename its folder) with schedule.start where this one ended. "
-            "If it shall begin anew, delete the group with kafka-consumer-groups.sh."
-        )
 
 
 def decide_plan(
@@ -152,6 +139,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         output_topic=output.name,
         output_topic_id=output.id,
         output_ends=tuple(cluster.high_watermarks(output)),
+        ledger_topic_id=ledger.topic_id,
         layout=pipeline.output.layout,
         writers=writers,
         lane=lane,

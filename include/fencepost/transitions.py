@@ -14,10 +14,12 @@ Every function answers with the records to write (none: the work is done already
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
 from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
@@ -30,7 +32,10 @@ PASSED = {State.PUBLISHED, State.SKIPPED}
 
 @dataclass(frozen=True)
 class View:
-    """The ledger as read: the newest record of every revision of every interval."""
+    """The ledger as read: the newest record of every revision of every interval.
+
+    A view is asked many questions and never changes, so what is sorted once stays sorted.
+    """
 
     batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
 
@@ -55,29 +60,43 @@ class View:
                     return batch
         return self.latest(interval)
 
-    @property
+    def updated(self, records: Iterable[Batch]) -> View:
+        """The view when these records stand behind all others."""
+        batches = dict(self.batches)
+        for batch in records:
+            others = [b for b in batches.get(batch.interval, ()) if b.revision != batch.revision]
+            batches[batch.interval] = tuple(sorted((*others, batch), key=lambda b: b.revision))
+        return View(batches)
+
+    @cached_property
     def intervals(self) -> list[Interval]:
         """All planned intervals, in order of time."""
         return sorted(self.batches, key=lambda i: i.start)
 
     def before(self, interval: Interval) -> Batch | None:
         """The planned interval that precedes this one."""
-        earlier = [i for i in self.intervals if i.end <= interval.start]
-        return self.latest(earlier[-1]) if earlier else None
+        for position in range(bisect_left(self.intervals, interval.start, key=lambda i: i.start) - 1, -1, -1):
+            if self.intervals[position].end <= interval.start:
+                return self.latest(self.intervals[position])
+        return None
 
     def after(self, interval: Interval) -> Batch | None:
         """The planned interval that follows this one."""
-        later = [i for i in self.intervals if i.start >= interval.end]
-        return self.latest(later[0]) if later else None
+        position = bisect_left(self.intervals, interval.end, key=lambda i: i.start)
+        return self.latest(self.intervals[position]) if position < len(self.intervals) else None
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
-        return [b for i in self.intervals for b in self.batches[i]]
+        return list(self._all)
 
-    @property
+    @cached_property
+    def _all(self) -> tuple[Batch, ...]:
+        return tuple(b for i in self.intervals for b in self.batches[i])
+
+    @cached_property
     def anchor(self) -> Interval | None:
         """The interval that was planned first of all; the frontier is counted from it."""
-        first = min(self.all(), key=lambda b: b.known_lease, default=None)
+        first = min(self._all, key=lambda b: b.known_lease, default=None)
         return first.interval if first else None
 
 
@@ -133,6 +152,7 @@ class Circumstances:
     now: datetime
     marks_kept_for: timedelta
     output_topic_id: str
+    ledger_topic_id: str = ""
     expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
     accept_loss: bool = False  # the pipeline says on_expired: skip
 
@@ -152,6 +172,8 @@ def revising(batch: Batch, found: Circumstances) -> str | None:
         return "its output topic was deleted and created again since it was planned"
     if batch.state is not State.PLANNED:
         return None
+    if batch.plan.ledger_topic_id != found.ledger_topic_id:
+        return "its ledger was made anew from a copy since it was planned, so its lease says nothing about its marks"
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
@@ -193,7 +215,8 @@ def written(view: View, interval: Interval, revision: int, result: Written) -> t
 def check_receipts(batch: Batch, result: Written) -> None:
     """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
     tasks = sorted(r.task for r in result.receipts if r.complete)
-    foreign = [r.task for r in result.receipts if r.lease != batch.known_lease]
+    own = (batch.plan.ledger_topic_id, batch.known_lease)
+    foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
     if tasks != list(range(batch.plan.writers)) or foreign:
         missing = sorted(set(range(batch.plan.writers)) - set(tasks))
         raise TransitionRefused(

@@ -45,13 +45,15 @@ from fencepost.write import check_topics
 log = logging.getLogger("fencepost.validate")
 
 
-def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+def validate_without_spark(
+    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult | None:
     """The step's result when there is nothing for Spark to do, or None.
 
     A published or skipped batch stays as it is; one that had no offsets to read is judged by `quality.empty` alone.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     batch = judging(ledger.read(), interval)
     if batch.state in PASSED:
         return _result(batch, changed=False)
@@ -68,7 +70,9 @@ def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult
     )
 
 
-def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+def validate_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
     """Judge the interval's written batch and record the verdict.
 
     1. read the ledger: what was written, and between which output offsets;
@@ -82,7 +86,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
         ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     view = ledger.read()  # 1
     batch = judging(view, interval)
     if batch.state in PASSED:

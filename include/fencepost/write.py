@@ -45,23 +45,28 @@ log = logging.getLogger("fencepost.write")
 SHOWN = 20  # malformed records named by their coordinates
 
 
-def write_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
     """The step's result when there is nothing for Spark to do, or None.
 
     A batch that is written already stays as it is; one without offsets to read is recorded as written, with no rows:
     its transform is not run.
     """
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     batch = _to_write(ledger, interval)
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
         return None
-    receipts = [Receipt(task=t, lease=batch.known_lease, rows=0, fingerprint=0) for t in range(batch.plan.writers)]
+    plan, lease = batch.plan, batch.known_lease
+    receipts = [
+        Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, rows=0, fingerprint=0) for t in range(plan.writers)
+    ]
     return _record(ledger, batch, receipts, _Input(), "", time.monotonic())
 
 
-def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+def write_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
     """Write the interval's batch exactly once and record it in the ledger.
 
     1. read the ledger; revise the batch when what decides its output has changed since it was planned;
@@ -72,7 +77,7 @@ def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> 
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     batch = _to_write(ledger, interval)  # 1
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
@@ -112,6 +117,7 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
         output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,
+        ledger_topic_id=ledger.topic_id,
         expired=without_expired(batch.plan.ranges, cluster.earliest(source))[1],
         accept_loss=pipeline.source.on_expired == "skip",
     )
@@ -224,6 +230,7 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
+        ledger=plan.ledger_topic_id,
         lease=batch.known_lease,
         topic=plan.output_topic,
         group=pipeline.lane_group(plan.lane),

@@ -34,12 +34,14 @@ log = logging.getLogger("fencepost.writer")
 class WriterTask:
     """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
 
-    `marks[t]` is the mark's (topic, partition, offset) of task-partition t. `to_own_partition` is set under layout
-    `output`, where the shuffle has placed the rows already: task-partition t writes output partition t.
+    `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
+    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
+    task-partition t writes output partition t.
     """
 
     settings: Settings
     batch: str
+    ledger: str
     lease: int
     topic: str
     group: str
@@ -64,10 +66,10 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
     """
     transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
     transaction.init()  # 1
-    begun = Receipt(task=task, lease=job.lease, rows=0, fingerprint=0, complete=False)
+    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0, complete=False)
     mark = _mark(job, task)
     reached("write.mark-read", task)
-    match standing(mark, job.lease):  # 2
+    match standing(mark, job.lease, job.ledger):  # 2
         case Standing.DONE:
             assert mark is not None
             return mark, True
@@ -96,7 +98,7 @@ def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     """
     doing = f"batch {job.batch}: reading its marks in group {job.group}"
     marks = _marks(job, range(len(job.marks)), doing, settled=False)
-    done = [mark for mark in marks if mark is not None and standing(mark, job.lease) is Standing.DONE]
+    done = [mark for mark in marks if mark is not None and standing(mark, job.lease, job.ledger) is Standing.DONE]
     return done if len(done) == len(job.marks) else None
 
 

@@ -85,8 +85,9 @@ def commit(broker: Broker, pipeline: Pipeline, metadata: str) -> None:
 
 
 def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
-    ours = latest(pipeline, day(1)).known_lease
-    return to_metadata(Receipt(task=task, lease=ours + lease, rows=2, fingerprint=0))
+    ours = latest(pipeline, day(1))
+    ledger = ours.plan.ledger_topic_id
+    return to_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, rows=2, fingerprint=0))
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     dead.init()
     dead.__enter__()
     topic, partition, offset = job.marks[0]
-    metadata = to_metadata(Receipt(task=0, lease=job.lease, rows=0, fingerprint=0))
+    metadata = to_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0))
     dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
     assert committed_receipts(job) is None
     receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]

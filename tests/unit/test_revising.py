@@ -56,6 +56,15 @@ FINISHED = [State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]
 
 
 @pytest.mark.parametrize("state", list(State))
+def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_no_other(state: State) -> None:
+    """Its lease is an offset of the ledger it was planned in; what is written needs its marks no more."""
+    moved = batch(state, ledger_topic_id="ledger-1")
+    found = replace(SAME, ledger_topic_id="ledger-2")
+    assert ("ledger" in (revising(moved, found) or "")) == (state is State.PLANNED)
+    assert revising(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
+
+
+@pytest.mark.parametrize("state", list(State))
 def test_nothing_changed_nothing_revised(state: State) -> None:
     assert revising(batch(state), SAME) is None
 
