@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 
@@ -11,15 +12,16 @@ from confluent_kafka.admin import AdminClient
 from conftest import day
 from fencepost import follow
 from fencepost.advance import advance_batch
-from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, LedgerUnreadable
+from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, LedgerUnreadable, WriterFenced
 from fencepost.follow import LedgerReader, Record, Records
-from fencepost.kafka import Cluster, settings_of
-from fencepost.ledger import Ledger
+from fencepost.kafka import Cluster, Settings, settings_of
+from fencepost.ledger import Change, Ledger, coordinator_settings
 from fencepost.local.ports import any_free_port
 from fencepost.model import Batch, Interval, State
 from fencepost.pages.ledgers import Ledgers
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from fencepost.transaction import Transaction
 from fencepost.transitions import View
 from fencepost.validate import validate_without_spark
 from fencepost.write import write_without_spark
@@ -154,6 +156,35 @@ def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
         plan_batch(pipeline, day(3), ledger=mine)
     assert "deciding again" in caplog.text
     assert mine.read().intervals == [day(1), day(2), day(3)]
+
+
+def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced does not mean that nothing was committed; whoever decides again finds it, and records nothing twice."""
+    commit, unheard = Ledger._commit, []
+
+    def taken_and_not_heard(self: Ledger, coordinator: Transaction, change: Change) -> None:
+        commit(self, coordinator, change)
+        if not unheard:
+            unheard.append(change)
+            raise WriterFenced("a newer producer took over")
+
+    monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
+    for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
+        unheard.clear()
+        step(pipeline, day(1))
+        assert unheard, "it was asked twice"
+    records = read_all(settings_of(pipeline).bootstrap, pipeline.ledger_topic)
+    assert [json.loads(r.value or b"")["state"] for r in records] == ["planned", "written", "written", "published"]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({}, 15_000), ({"transaction.timeout.ms": "9000"}, 9000)])
+def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
+    asked: dict[str, str], expected: int
+) -> None:
+    found = coordinator_settings(Settings({"bootstrap.servers": "b", **asked}))
+    assert found.values == {"bootstrap.servers": "b", "transaction.timeout.ms": str(expected)}
 
 
 def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) -> None:
