@@ -110,6 +110,12 @@ class LedgerReader:
                 self._read(cluster, topic, end)  # 3
             return self._view_of_known()
 
+    def await_visible(self, cluster: Cluster) -> None:
+        """Wait until everybody can read what is committed: its markers are written a moment after a commit was answered."""
+        if self._topic is not None:
+            doing = f"reading ledger {self._topic.name}"
+            cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
+
     def _view_of_known(self) -> View:
         if self._view is None:
             with without_collector():

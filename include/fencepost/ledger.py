@@ -130,6 +130,7 @@ class Ledger:
                 log.info("batch=%s state=%s %s", batch.id, batch.state, batch.history[-1].note)
             if any(batch.lease is None for batch in change.batches):
                 return self.read()  # a new plan's lease is its record's offset
+            self._reader.await_visible(self.cluster)
             return view.updated(change.batches)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took the ledger over {TURNS} times in a row. What they did not record is "
