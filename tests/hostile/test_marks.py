@@ -62,7 +62,7 @@ def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
 def test_a_writer_writes_unless_its_lease_or_a_later_one_has(receipt: Receipt, lease: int) -> None:
     expected = (Standing.WRITE, Standing.DONE, Standing.SUPERSEDED)[(receipt.lease >= lease) + (receipt.lease > lease)]
     assert standing(receipt, lease, receipt.ledger) is expected
-    assert standing(None, lease) is Standing.WRITE
+    assert standing(None, lease, receipt.ledger) is Standing.WRITE
 
 
 @pytest.fixture
