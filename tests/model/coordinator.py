@@ -161,7 +161,7 @@ class Coordinator:
             source=SimpleNamespace(on_expired="fail", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
         )
-        return SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="")
+        return SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
 
     def _reason(self, batch: Batch, digest: int, aged: int) -> str | None:
         age = 2 if batch.known_lease < aged else 0

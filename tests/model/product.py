@@ -117,7 +117,7 @@ def may_be_written(age: int) -> bool:
     return revising(a_batch(), circumstances("0", age, plan.output_topic_id, plan.ledger_topic_id)) is None
 
 
-def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "") -> Circumstances:
+def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> Circumstances:
     """What a driver finds: the settings' digest, a batch of that age (an index of AGES), the output topic."""
     return Circumstances(
         write_digest=digest,

@@ -199,7 +199,7 @@ class Ranges:
             source=SimpleNamespace(on_expired="skip", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
         )
-        ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="")
+        ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
         return ledger, Topic("in", "in-1", len(answers[0])), Topic("out", "out-1", 1)
 
     @staticmethod
