@@ -109,7 +109,8 @@ class Plan(Frozen):
 
     `output_ends[p]` is the high watermark of output partition `p` when the batch was planned. `writers` is the number
     of task-partitions; ids `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced
-    before this one writes. `lost` lists ranges that were deleted from the source before they could be planned, which
+    before this one writes. `digests` are those of what decides the output, by part, and `software` what it is written
+    with. `lost` lists ranges that were deleted from the source before they could be planned, which
     only a pipeline with `on_expired: skip` accepts.
     """
 
@@ -125,7 +126,8 @@ class Plan(Frozen):
     lane: int = Field(ge=0)
     fence_up_to: int = Field(ge=0)
     batch_header: bool = True
-    settings_digest: str
+    settings_digest: str = ""  # of older ledgers, which have no digests
+    digests: dict[str, str] = Field(default_factory=dict)
     software: str
     planned_at: AwareDatetime
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
 
 from confluent_kafka import TopicPartition
 
 from fencepost.client_settings import java_settings
+from fencepost.decisive import software
 from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
@@ -157,7 +157,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         lane=lane,
         fence_up_to=max(widest(view, lane), writers),
         batch_header=pipeline.output.batch_header,
-        settings_digest=pipeline.write_digest,
+        digests=pipeline.write_digests(),
         software=software(),
         planned_at=utc_now(),
     )
@@ -269,14 +269,6 @@ def marks_kept_for(cluster: Cluster) -> timedelta:
     offsets = timedelta(minutes=int(cluster.broker_config("offsets.retention.minutes", "10080")))
     ids = timedelta(milliseconds=int(cluster.broker_config("transactional.id.expiration.ms", "604800000")))
     return min(offsets, ids)
-
-
-def software() -> str:
-    """Name and version of this program, as frozen in plans."""
-    try:
-        return f"fencepost {version('fencepost')}"
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "fencepost (not installed)"
 
 
 def _milliseconds(moment: datetime) -> int:

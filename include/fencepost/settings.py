@@ -6,8 +6,6 @@ Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -30,6 +28,7 @@ from pydantic import (
 )
 
 from fencepost.client_settings import check_kafka, check_spark
+from fencepost.decisive import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.errors import SettingsError
 from fencepost.model import Layout
 from fencepost.sql_types import ALLOWED, is_sql_type
@@ -303,18 +302,24 @@ class Pipeline(Section):
         """The suite."""
         return self.folder / "expectations.yaml"
 
-    @property
-    def write_digest(self) -> str:
-        """SHA-256 over all that decides what a batch's output is: source, output and the transform's text.
+    def write_digests(self) -> dict[str, str]:
+        """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
 
-        The suite is left out on purpose: mending it must not ask for the output to be written again.
+        The suite is left out on purpose: mending it must not ask for the output to be written again. So are credentials: they
+        say who may read, and a digest of one in the ledger could be guessed at.
         """
-        decisive = {
-            "source": self.source.model_dump(mode="json", exclude={"on_expired"}),
-            "output": self.output.model_dump(mode="json", exclude={"partitions", "commit_every"}),
-            "transform": self.transform_file.read_text(encoding="utf-8"),
+        spark = {name: value for name, value in self.spark.items() if not SECRET_KEYS.search(name)}
+        source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
+        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
+        # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.
+        chained = self.output.commit_every is not None
+        return {
+            "source": digest(source),
+            "output": digest([output, chained]),
+            "spark": digest_of_spark(spark),
+            "transform": digest_of_file(self.transform_file),
+            "files": digest_of_files(self.folder),
         }
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def pipelines_folder() -> Path:

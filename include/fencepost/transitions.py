@@ -15,7 +15,7 @@ Every function answers with the records to write (none: the work is done already
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -127,9 +127,10 @@ def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a batch is measured against before it is written: settings, clock, and the topics as they are now."""
+    """What a batch is measured against before it is written: what decides its output, clock, and topics as they are now."""
 
-    write_digest: str
+    digests: Mapping[str, str]
+    software: str
     now: datetime
     marks_kept_for: timedelta
     output_topic_id: str
@@ -146,18 +147,37 @@ def revising(batch: Batch, found: Circumstances) -> str | None:
     """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
     if not may_be_revised(batch):
         return None
-    if batch.plan.settings_digest != found.write_digest:
-        return "the pipeline's settings or its transform changed since it was planned"
+    if batch.plan.digests != found.digests:
+        return _what_changed(batch.plan.digests, found.digests)
     if batch.plan.output_topic_id != found.output_topic_id:
         return "its output topic was deleted and created again since it was planned"
     if batch.state is not State.PLANNED:
         return None
+    # What is written in full has one meaning, whoever wrote it; of this batch some task-partitions may have committed.
+    if batch.plan.software != found.software:
+        return f"it was planned under {batch.plan.software}, and this is {found.software}"
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     if found.expired and found.accept_loss:
         return "records of its ranges expired, and the pipeline says on_expired: skip"
     return None
+
+
+PARTS = {
+    "source": "source settings",
+    "output": "output settings",
+    "spark": "Spark settings",
+    "transform": "transform",
+    "files": "files beside the transform",
+}
+
+
+def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if not planned:
+        return "it was planned by an earlier Fencepost, which did not record all that decides its output"
+    parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
+    return f"what decides its output changed since it was planned: {', '.join(parts)}"
 
 
 def planned(

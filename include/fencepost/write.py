@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost import errors
+from fencepost.decisive import software
 from fencepost.errors import (
     FencepostError,
     MalformedRecords,
@@ -108,7 +109,8 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     source = cluster.describe(pipeline.source.topic)
     check_same_topic(batch, source)
     return Circumstances(
-        write_digest=pipeline.write_digest,
+        digests=pipeline.write_digests(),
+        software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
         output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,

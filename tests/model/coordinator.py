@@ -157,7 +157,7 @@ class Coordinator:
         pipeline = SimpleNamespace(
             name="p",
             lanes=self.lanes,
-            write_digest=str(digest),
+            write_digests=lambda: {"transform": str(digest)},
             source=SimpleNamespace(on_expired="fail", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
         )

@@ -51,7 +51,7 @@ def a_plan(writers: int = 1, lane: int = 0, digest: str = "0", ranges: tuple[Off
         writers=writers,
         lane=lane,
         fence_up_to=writers,
-        settings_digest=digest,
+        digests={"transform": digest},
         software="model",
         planned_at=NOW,
     )
@@ -107,7 +107,13 @@ def may_be_written(age: int) -> bool:
 
 def circumstances(digest: str, age: int, output_topic_id: str) -> Circumstances:
     """What a driver finds: the settings' digest, a batch of that age (an index of AGES), the output topic."""
-    return Circumstances(write_digest=digest, now=NOW + AGES[age], marks_kept_for=KEPT, output_topic_id=output_topic_id)
+    return Circumstances(
+        digests={"transform": digest},
+        software="model",
+        now=NOW + AGES[age],
+        marks_kept_for=KEPT,
+        output_topic_id=output_topic_id,
+    )
 
 
 @cache

@@ -195,7 +195,7 @@ class Ranges:
         pipeline = SimpleNamespace(
             name="p",
             lanes=64,
-            write_digest="0",
+            write_digests=lambda: {"transform": "0"},
             source=SimpleNamespace(on_expired="skip", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
         )
