@@ -24,7 +24,7 @@ from fencepost.errors import FencepostError, Retriable, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.jobs import start_log
 from fencepost.local.commands import register
-from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, to_utc, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
 
 app = typer.Typer(
@@ -63,6 +63,9 @@ def run(
     reprocess: Annotated[
         bool, typer.Option(help="Write a published interval again: same frozen input, a new revision.")
     ] = False,
+    allow_future: Annotated[
+        bool, typer.Option(help="Plan an interval that has not ended: those before it get no records afterwards.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, write, validate and publish one interval, here and now, without Airflow.
@@ -75,9 +78,10 @@ def run(
     steps: list[StepResult] = []
     failure: FencepostError | None = None
     try:
-        for result in _steps(found, interval, reprocess):
+        for result in _steps(found, interval, reprocess, allow_future):
             steps.append(result)
-            err.print(f"[bold]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
+            style = "bold yellow" if "starved_by" in result.details else "bold"
+            err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
     except Exception as error:
         if not as_json:
             raise
@@ -95,14 +99,14 @@ def run(
         raise typer.Exit(failure.exit_code if failure else 0)
 
 
-def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool) -> Iterator[StepResult]:
+def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
     """The four steps in their order; Spark is started by the first that needs it."""
     from fencepost.advance import advance_batch
     from fencepost.plan import plan_batch
     from fencepost.validate import validate_batch, validate_without_spark
     from fencepost.write import write_batch, write_without_spark
 
-    planned = plan_batch(pipeline, interval, reprocess=reprocess)
+    planned = plan_batch(pipeline, interval, reprocess=reprocess, allow_future=allow_future)
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
@@ -199,6 +203,17 @@ def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None
 
 
 @app.command()
+def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Take an interval that was planned by mistake out of the order, so that those before it get records again.
+
+    For one without records, or not yet published. Stored in the ledger with who, when and why.
+    """
+    from fencepost.plan import withdraw_batch
+
+    out.print(withdraw_batch(_pipeline(pipeline), _interval(start, end), _decision("withdraw", reason)).message)
+
+
+@app.command()
 def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
     """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
     from fencepost.advance import advance_batch
@@ -242,12 +257,21 @@ register(app)  # up, down, services
 
 
 def _interval(start: str, end: str) -> Interval:
-    try:
-        return Interval.of(datetime.fromisoformat(start), datetime.fromisoformat(end))
-    except ValueError as error:
+    first, last = _moment("--start", start), _moment("--end", end)
+    if last <= first:
         raise SettingsError(
-            f"--start {start} --end {end}: {error}. Give two times in ISO 8601, such as 2013-01-01T00:00-05:00."
-        ) from None
+            f"--end {end} does not lie after --start {start}. An interval is from its start up to its end."
+        )
+    return Interval(start=first, end=last)
+
+
+def _moment(option: str, text: str) -> datetime:
+    try:
+        return to_utc(datetime.fromisoformat(text))
+    except ValueError:
+        raise SettingsError(f"{option} {text}: not a time in ISO 8601, such as 2013-01-01T00:00-05:00.") from None
+    except OverflowError:
+        raise SettingsError(f"{option} {text}: not within the years 1 to 9999 in UTC.") from None
 
 
 def _decision(action: str, reason: str) -> Decision:

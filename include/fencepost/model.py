@@ -64,7 +64,7 @@ class Interval(Frozen):
     @classmethod
     def of(cls, start: datetime, end: datetime) -> Interval:
         """The interval in UTC; a time without a zone is taken as UTC."""
-        return cls(start=_utc(start), end=_utc(end))
+        return cls(start=to_utc(start), end=to_utc(end))
 
     def __str__(self) -> str:
         return f"{_basic(self.start)}-{_basic(self.end)}"
@@ -273,10 +273,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _basic(moment: datetime) -> str:
-    text = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+    moment = moment.astimezone(UTC)
+    text = f"{moment.year:04}{moment:%m%dT%H%M%S}"  # %Y has three digits before the year 1000
     return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from confluent_kafka import TopicPartition
+from pydantic import JsonValue
 
 from fencepost.client_settings import java_settings
 from fencepost.decisive import software
@@ -19,7 +20,7 @@ from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, co
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
 from fencepost.settings import Pipeline
-from fencepost.transitions import View, free_lane, planned, planning, widest
+from fencepost.transitions import View, free_lane, planned, planning, widest, withdrawn
 
 NEW_NAME = (
     "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
@@ -27,8 +28,17 @@ NEW_NAME = (
 )
 
 
+# An interval may end so far ahead of this machine's clock, which need not be the scheduler's.
+CLOCKS = timedelta(minutes=5)
+
+
 def plan_batch(
-    pipeline: Pipeline, interval: Interval, *, reprocess: bool = False, decision: Decision | None = None
+    pipeline: Pipeline,
+    interval: Interval,
+    *,
+    reprocess: bool = False,
+    decision: Decision | None = None,
+    allow_future: bool = False,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
@@ -37,7 +47,7 @@ def plan_batch(
     3. decide and freeze in one coordinator transaction.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
-    asked for it, and why; it is stored with the new revision.
+    asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = Ledger(pipeline)
     source = ledger.cluster.describe(pipeline.source.topic)
@@ -52,14 +62,52 @@ def plan_batch(
         nonlocal changed
         if not view.batches:
             check_not_lost(ledger, source)
+        if not allow_future and (view.latest(interval) is None or view.is_withdrawn(interval)):
+            check_has_ended(pipeline, interval)
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
         return change
 
-    batch = ledger.transact(decide).latest(interval)  # 3
+    view = ledger.transact(decide)  # 3
     reached("plan.frozen")
+    return _result(view, interval, changed=changed)
+
+
+def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Take an interval out of the order, so that those before it get their records again. Moves no offsets."""
+    changed = False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        batches = withdrawn(view, interval, decision)
+        changed = bool(batches)
+        return Change(batches)
+
+    batch = Ledger(pipeline).transact(decide).latest(interval)
     assert batch is not None
-    return _result(batch, changed=changed)
+    return StepResult(
+        step="plan",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}",
+    )
+
+
+def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
+    """The interval lies in the past, by this machine's clock.
+
+    Raises:
+        SettingsError: every interval before it would get no records from now on, up to the last one.
+    """
+    now = utc_now()
+    if interval.end > now + CLOCKS:
+        raise SettingsError(
+            f"pipeline {pipeline.name}: interval {interval} ends in the future (this machine's clock says {now:%Y-%m-%d %H:%M} "
+            "UTC). Its batch would hold what is in the source now, and intervals planned later that lie before it would get "
+            "no records. Check the times, or wait until it has ended; `fencepost run --allow-future` plans it all the same."
+        )
 
 
 def check_not_lost(ledger: Ledger, source: Topic) -> None:
@@ -91,7 +139,7 @@ def decide_plan(
     """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
     if planning(view, interval, reprocess) is not None:
         return None
-    note = "reprocess was asked for" if view.latest(interval) else ""
+    note = "reprocess was asked for" if view.latest(interval) and not view.is_withdrawn(interval) else ""
     plan = freeze(ledger, view, interval, source, output)
     return Change(planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
@@ -122,9 +170,9 @@ def decide_revision(
 
 
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
-    """The plan of the interval's next revision. An interval planned before keeps its ranges."""
+    """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    latest = view.latest(interval)
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
     if latest is not None:
         check_same_topic(latest, source)
         ranges, lost = latest.plan.ranges, latest.plan.lost
@@ -272,10 +320,13 @@ def marks_kept_for(cluster: Cluster) -> timedelta:
 
 
 def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+    """For Kafka's search by timestamp, where negative numbers mean something else, and no record is older than 1970."""
+    return max(0, round(moment.timestamp() * 1000))
 
 
-def _result(batch: Batch, *, changed: bool) -> StepResult:
+def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
+    batch, starved_by = view.latest(interval), view.starved_by(interval)
+    assert batch is not None
     offsets = sum(r.length for r in batch.plan.ranges)
     if changed:
         message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source_topic}"
@@ -285,6 +336,10 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         message = f"already skipped, revision {batch.revision}"
     else:
         message = f"already planned, revision {batch.revision}; it is {batch.state}"
+    details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
+    if starved_by is not None:
+        message += f". {starved(starved_by)}"
+        details["starved_by"] = str(starved_by.id)
     return StepResult(
         step="plan",
         batch=str(batch.id),
@@ -292,5 +347,16 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         state=batch.state,
         changed=changed,
         message=message,
-        details={"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease},
+        details=details,
+    )
+
+
+def starved(by: Batch) -> str:
+    """What to say of an interval without offsets, where a later one was planned first."""
+    when = by.interval
+    return (
+        f"It has no records: the later interval {when} was planned before it, and begins where the interval before this one "
+        f"ends. If {when} was a mistake, `fencepost withdraw {by.pipeline} --start {when.start:%Y-%m-%dT%H:%M:%SZ} "
+        f"--end {when.end:%Y-%m-%dT%H:%M:%SZ} --reason ...` takes it out of the order; intervals planned from then on get "
+        "their records"
     )

@@ -7,7 +7,7 @@
 ```
 
 An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
-published.
+published. An operator may also withdraw an interval that has no offsets, or is not published: it is superseded, by nothing.
 
 Every function answers with the records to write (none: the work is done already) or raises with the reason.
 """
@@ -57,18 +57,36 @@ class View:
 
     @property
     def intervals(self) -> list[Interval]:
-        """All planned intervals, in order of time."""
+        """All planned intervals, in order of time, withdrawn ones too."""
         return sorted(self.batches, key=lambda i: i.start)
+
+    def is_withdrawn(self, interval: Interval) -> bool:
+        """Whether its newest revision gave way to none: an operator took the interval out of the order."""
+        latest = self.latest(interval)
+        return latest is not None and latest.state is State.SUPERSEDED
+
+    @property
+    def standing(self) -> list[Interval]:
+        """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""
+        return [i for i in self.intervals if not self.is_withdrawn(i)]
 
     def before(self, interval: Interval) -> Batch | None:
         """The planned interval that precedes this one."""
-        earlier = [i for i in self.intervals if i.end <= interval.start]
+        earlier = [i for i in self.standing if i.end <= interval.start]
         return self.latest(earlier[-1]) if earlier else None
 
     def after(self, interval: Interval) -> Batch | None:
         """The planned interval that follows this one."""
-        later = [i for i in self.intervals if i.start >= interval.end]
+        later = [i for i in self.standing if i.start >= interval.end]
         return self.latest(later[0]) if later else None
+
+    def starved_by(self, interval: Interval) -> Batch | None:
+        """The later interval that was planned before this one, and left it no offset; None where it has some."""
+        batch, after = self.latest(interval), self.after(interval)
+        if batch is None or after is None or self.is_withdrawn(interval) or _has_had_offsets(batch):
+            return None
+        first, other = (self.batches[i][0].known_lease for i in (interval, after.interval))
+        return after if other < first else None
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
@@ -76,9 +94,8 @@ class View:
 
     @property
     def anchor(self) -> Interval | None:
-        """The interval that was planned first of all; the frontier is counted from it."""
-        first = min(self.all(), key=lambda b: b.known_lease, default=None)
-        return first.interval if first else None
+        """The interval that was planned first of all that stand; the frontier is counted from it."""
+        return min(self.standing, key=lambda i: self.batches[i][0].known_lease, default=None)
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
@@ -112,13 +129,13 @@ def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
     """
-    for other in view.intervals:
+    for other in view.standing:
         if other != interval and other.overlaps(interval):
             raise TransitionRefused(
                 f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
                 "apart. Use the planned interval's own start and end, or one that lies outside of it."
             )
-    latest = view.latest(interval)
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
     if latest is None or (reprocess and latest.state in finished):
         return None
@@ -297,11 +314,47 @@ def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, 
     return (after.model_copy(update={"decision": decision}),)
 
 
+def withdrawn(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Take an interval out of the order of intervals, by an operator's word, as if it had not been planned.
+
+    One that has no offsets may go in any state: nothing was read under it. One that has some may while it is not
+    published or skipped and no later interval begins where it ends; they fall in the interval that is planned next. The
+    interval can be planned again, from what is left then.
+
+    Raises:
+        TransitionRefused: its records would be in no interval any more, or in two.
+    """
+    latest = _known(view, interval)
+    if view.is_withdrawn(interval):
+        return ()
+    standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
+    if _has_had_offsets(latest):
+        passed, after = next((b for b in standing if b.state in PASSED), None), view.after(interval)
+        if passed is not None:
+            raise TransitionRefused(
+                f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+                "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+            )
+        if after is not None:
+            raise TransitionRefused(
+                f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
+                f"in no interval. Withdraw {after.interval} first, or finish this one."
+            )
+    note = f"{decision.action} by {decision.by}: {decision.reason}"
+    moves = (moved(b, State.SUPERSEDED, decision.decided_at, note) for b in standing)
+    return tuple(b.model_copy(update={"decision": decision}) for b in moves)
+
+
+def _has_had_offsets(batch: Batch) -> bool:
+    """Whether its ranges have offsets, or had some that expired."""
+    return not batch.plan.is_empty or bool(batch.plan.lost)
+
+
 def frontier(view: View) -> dict[int, int]:
     """Per source partition, the end of the longest unbroken run of published (or skipped) batches.
 
-    The run begins at the anchor, so planning an interval further back moves nothing. A batch whose range of a
-    partition is empty does not break that partition's run.
+    The run begins at the anchor, so planning an interval further back moves nothing; nor does withdrawing the interval
+    that was the anchor once. A batch whose range of a partition is empty does not break that partition's run.
     """
     ends: dict[int, int] = {}
     broken: set[int] = set()
@@ -314,7 +367,21 @@ def frontier(view: View) -> dict[int, int]:
             elif part.length:
                 broken.add(part.partition)
                 ends.setdefault(part.partition, part.start)
+    for batch in _former_anchors(view):
+        for part in batch.plan.ranges:
+            if part.partition in ends:
+                ends[part.partition] = max(part.start, ends[part.partition])
     return ends
+
+
+def _former_anchors(view: View) -> list[Batch]:
+    """What was withdrawn and was planned before the anchor was: the frontier may have been counted from there."""
+    anchor = view.anchor
+    if anchor is None:
+        return []
+    first = view.batches[anchor][0].known_lease
+    gone = [view.batches[i] for i in view.intervals if view.is_withdrawn(i)]
+    return [b for revisions in gone for b in revisions if b.known_lease < first]
 
 
 def holding_back(view: View) -> Batch | None:
@@ -343,7 +410,8 @@ def validated_ends(view: View) -> dict[int, int]:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
         here = newest is not None and batch.plan.output_topic_id == newest.plan.output_topic_id
-        if batch.state is State.PUBLISHED and batch.written is not None and here:
+        wrote = batch.written is not None and not batch.plan.is_empty  # which else may be withdrawn
+        if batch.state is State.PUBLISHED and batch.written is not None and wrote and here:
             for partition, end in enumerate(batch.written.output_ends):
                 ends[partition] = max(end, ends.get(partition, 0))
     return ends
@@ -354,7 +422,7 @@ def _run(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    effective = [view.effective(i) for i in view.intervals if i.start >= anchor.start]
+    effective = [view.effective(i) for i in view.standing if i.start >= anchor.start]
     return [b for b in effective if b is not None]
 
 
