@@ -224,9 +224,20 @@ def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> N
 
 @app.command()
 def pipelines(as_json: AsJson = False) -> None:
-    """The pipelines there are, and what is wrong with those that cannot be loaded."""
+    """The pipelines there are, and what is wrong with those that cannot be loaded. Executes each transform.py.
+
+    What a transform.sql says is not checked, nor whether the columns exist that a suite names: that takes a run.
+    """
+    from fencepost.preflight import check_pipeline
+
     _use_local_kafka()
     good, bad = load_pipelines()
+    for name, pipeline in list(good.items()):
+        try:
+            check_pipeline(pipeline)
+        except SettingsError as found:
+            bad[name] = found
+            del good[name]
     if as_json:
         listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
         _print_json(
@@ -239,7 +250,7 @@ def pipelines(as_json: AsJson = False) -> None:
                 markup=False,
                 soft_wrap=True,
             )
-    for error in bad.values():
+    for _, error in sorted(bad.items()):
         err.print(str(error), style="red", markup=False, soft_wrap=True)
     if bad:
         raise typer.Exit(SettingsError.exit_code)

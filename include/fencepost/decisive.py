@@ -14,12 +14,13 @@ import platform
 import stat
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from fencepost.errors import SettingsError
 
-PACKAGE = Path(__file__).resolve().parent
 # What computes a record, or its bytes. Libraries that only a transform imports are not known here.
 COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
 
@@ -134,5 +135,15 @@ def _python() -> str:
 @cache
 def _code() -> str:
     """Of this package's modules: between two releases the version does not change."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    return digest([[str(file.relative_to(PACKAGE)), digest_of_file(file)] for file in files])[:8]
+    return digest(
+        [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
+    )[:8]
+
+
+def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    """Name and text of each. A job on a cluster may have imported the package from a zip."""
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.is_dir():
+            yield from _modules(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield f"{path}{entry.name}", entry.read_bytes()

@@ -19,6 +19,7 @@ from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.preflight import check_pipeline
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest, withdrawn
 
@@ -43,7 +44,7 @@ def plan_batch(
     """Freeze the interval's batch, or find it frozen already.
 
     1. make the ledger and the output topic where they are missing;
-    2. check what would make every write fail;
+    2. check what would make every write fail: the cluster's limits here, transform and suite where something is planned;
     3. decide and freeze in one coordinator transaction.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
@@ -56,14 +57,17 @@ def plan_batch(
     check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
     java_settings(ledger.settings.common())
 
-    changed = False
+    changed, checked = False, False
 
     def decide(view: View) -> Change | None:
-        nonlocal changed
+        nonlocal changed, checked
         if not view.batches:
             check_not_lost(ledger, source)
-        if not allow_future and (view.latest(interval) is None or view.is_withdrawn(interval)):
-            check_has_ended(pipeline, interval)
+        if planning(view, interval, reprocess) is None and not checked:
+            if not allow_future and (view.latest(interval) is None or view.is_withdrawn(interval)):
+                check_has_ended(pipeline, interval)
+            check_pipeline(pipeline)
+            checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
         return change

@@ -6,15 +6,15 @@ Only driver-side code; what runs in executors is in `write.py` and below.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
@@ -32,9 +32,6 @@ from fencepost.local.class_archive import java_options
 from fencepost.local.state import State
 from fencepost.model import BATCH_HEADER, Batch, OffsetRange, Written
 from fencepost.settings import Pipeline
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
@@ -188,18 +185,25 @@ def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
-    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql."""
+    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql.
+
+    Raises:
+        SettingsError: it cannot be read or imported, or has no function `transform`.
+    """
     file = pipeline.transform_file
     if file.suffix == ".sql":
+        if not SQL_COMMENT.sub("", read_transform(file)).strip():
+            raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
         return None
-    spec = importlib.util.spec_from_file_location(f"fencepost_transform_{pipeline.name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = ModuleType(f"fencepost_transform_{pipeline.name}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        # Not by an import: its cache knows a text by second and size, and is written into the pipeline's folder.
+        exec(compile(read_transform(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit too
         raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
     if not callable(getattr(module, "transform", None)):
         raise SettingsError(f"{file}: expected a function transform(DataFrame) -> DataFrame, found none.")
@@ -207,24 +211,54 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     return module
 
 
+def read_transform(file: Path) -> str:
+    """The text of transform.py or transform.sql."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+
+
 def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """The user's transform applied; transform.sql selects from the table `source`."""
+    """The user's transform applied; transform.sql selects from the table `{source}`."""
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
-        if module is None:
-            result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
-        else:
-            result = module.transform(frame)
+        result = select(read_transform(file), frame) if module is None else module.transform(frame)
     except (PySparkException, Py4JError) as error:
         # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
         analysed = isinstance(error, AnalysisException)
         raise SettingsError(f"{file}: failed: {error if analysed else told(error, pipeline.folder)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(f"{file}: failed: {told(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     return result
+
+
+SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# What Spark reads as one piece, so that braces and names in it are data; and the name of the table.
+SQL_PIECE = re.compile(
+    r"""(?<!\w)[rR]'[^']*'|(?<!\w)[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|"""
+    + SQL_COMMENT.pattern
+    + r"|(?P<source>\{source\})",
+    re.DOTALL,
+)
+SOURCE_VIEW = "_fencepost_source"
+
+
+def select(text: str, frame: DataFrame) -> DataFrame:
+    """The result of a SELECT from the table `{source}`, or plain `source`; other braces mean what they mean in Spark."""
+    spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
+    for view in views:
+        frame.createOrReplaceTempView(view)
+    try:
+        return spark.sql(SQL_PIECE.sub(lambda m: SOURCE_VIEW if m["source"] else m[0], text))
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:

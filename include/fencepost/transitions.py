@@ -26,6 +26,7 @@ from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outco
 # revision is published: it would move back otherwise.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
+WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class View:
     def is_withdrawn(self, interval: Interval) -> bool:
         """Whether its newest revision gave way to none: an operator took the interval out of the order."""
         latest = self.latest(interval)
-        return latest is not None and latest.state is State.SUPERSEDED
+        return latest is not None and was_withdrawn(latest)
 
     @property
     def standing(self) -> list[Interval]:
@@ -85,8 +86,13 @@ class View:
         batch, after = self.latest(interval), self.after(interval)
         if batch is None or after is None or self.is_withdrawn(interval) or _has_had_offsets(batch):
             return None
-        first, other = (self.batches[i][0].known_lease for i in (interval, after.interval))
-        return after if other < first else None
+        return after if self.planned_first(after.interval) < self.planned_first(interval) else None
+
+    def planned_first(self, interval: Interval) -> int:
+        """The lease of the revision that froze the interval's ranges: its first, or the first since it was withdrawn."""
+        revisions = self.batches[interval]
+        since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
+        return revisions[min(since + 1, len(revisions) - 1)].known_lease
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
@@ -95,7 +101,12 @@ class View:
     @property
     def anchor(self) -> Interval | None:
         """The interval that was planned first of all that stand; the frontier is counted from it."""
-        return min(self.standing, key=lambda i: self.batches[i][0].known_lease, default=None)
+        return min(self.standing, key=self.planned_first, default=None)
+
+
+def was_withdrawn(batch: Batch) -> bool:
+    """Whether an operator took it out of the order, rather than a newer revision its place."""
+    return batch.state is State.SUPERSEDED and batch.decision is not None and batch.decision.action == WITHDRAW
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
@@ -340,9 +351,14 @@ def withdrawn(view: View, interval: Interval, decision: Decision) -> tuple[Batch
                 f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
                 f"in no interval. Withdraw {after.interval} first, or finish this one."
             )
+    return tuple(taken_out(b, decision) for b in standing)
+
+
+def taken_out(batch: Batch, decision: Decision) -> Batch:
+    """The batch as `was_withdrawn` knows it."""
     note = f"{decision.action} by {decision.by}: {decision.reason}"
-    moves = (moved(b, State.SUPERSEDED, decision.decided_at, note) for b in standing)
-    return tuple(b.model_copy(update={"decision": decision}) for b in moves)
+    after = moved(batch, State.SUPERSEDED, decision.decided_at, note)
+    return after.model_copy(update={"decision": decision})
 
 
 def _has_had_offsets(batch: Batch) -> bool:
@@ -379,9 +395,7 @@ def _former_anchors(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    first = view.batches[anchor][0].known_lease
-    gone = [view.batches[i] for i in view.intervals if view.is_withdrawn(i)]
-    return [b for revisions in gone for b in revisions if b.known_lease < first]
+    return [b for b in view.all() if was_withdrawn(b) and b.known_lease < view.planned_first(anchor)]
 
 
 def holding_back(view: View) -> Batch | None:

@@ -33,6 +33,7 @@ from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
 from fencepost.placing import place_by_key
 from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
+from fencepost.preflight import check_pipeline
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
@@ -99,6 +100,7 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     why = reason(batch)
     if why is None:
         return batch
+    check_pipeline(ledger.pipeline)
     log.info("batch %s is written anew: %s", batch.id, why)
     return revise(ledger, batch, reason)
 

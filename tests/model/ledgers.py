@@ -54,5 +54,5 @@ def _key(b: Batch) -> tuple[Any, ...]:
         b.plan.output_ends,
         b.written.output_ends if b.written else None,
         b.verdict.outcome if b.verdict else None,
-        b.decision is not None,
+        b.decision and b.decision.action,
     )

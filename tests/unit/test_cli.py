@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fencepost.cli import advice, app
+from fencepost.cli import _interval, advice, app
+from fencepost.errors import SettingsError
 from fencepost.model import Batch, Interval, Layout, Outcome, Plan, State, Verdict, utc_now
 
 NOW = utc_now()
@@ -45,6 +47,23 @@ def batch(state: State, outcome: Outcome | None = None) -> Batch:
 
 
 @pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ("2026-01-02", "2026-01-01", "--end 2026-01-01 does not lie after --start 2026-01-02"),
+        ("2026-01-01", "2026-01-01", "does not lie after"),
+        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "does not lie after"),
+        ("yesterday", "2026-01-01", "--start yesterday: not a time in ISO 8601"),
+        ("2026-01-01", "2026-13-01", "--end 2026-13-01: not a time"),
+        ("0001-01-01T00:00+05:00", "2026-01-01", "years 1 to 9999"),
+        ("2026-01-01", "9999-12-31T23:59-05:00", "years 1 to 9999"),
+    ],
+)
+def test_times_that_make_no_interval_are_told_in_the_options_words(start: str, end: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        _interval(start, end)
+
+
+@pytest.mark.parametrize(
     ("state", "outcome", "words"),
     [
         (State.PLANNED, None, "its write step is due"),
@@ -67,7 +86,7 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     for folder in (tmp_path / "orders", broken):
         folder.mkdir()
         (folder / "transform.sql").write_text("SELECT 1")
-        (folder / "expectations.yaml").write_text("")
+        (folder / "expectations.yaml").write_text("expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]")
     description = "a description of more than eighty columns [with brackets], " + "word " * 20
     (tmp_path / "orders" / "pipeline.yaml").write_text(GOOD % f'"{description}"')
     shown = CliRunner().invoke(app, ["pipelines"])
