@@ -171,6 +171,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
+    for batch in current:
+        if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
+            out.print(
+                f"[bold yellow]ends in the future:[/] {batch.id}. Intervals before it that are planned from now on get no "
+                "records. If it was a mistake, `fencepost withdraw` takes it out of the order.",
+                soft_wrap=True,
+            )
     if hole:
         out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {advice(hole)}", soft_wrap=True)
 

@@ -30,7 +30,7 @@ from fencepost.failpoints import reached
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, Layout, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.placing import place_by_key
 from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
 from fencepost.preflight import check_pipeline
@@ -163,6 +163,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
     pipeline, plan = ledger.pipeline, batch.plan
     task = _writer_task(ledger, batch)
+    set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
         raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
@@ -197,6 +198,22 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
     return receipts, _source_counts(answers, seen, raw, batch, pipeline), schema
+
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SPARKS_DEFAULT = 200
+ROWS_A_PARTITION = 50_000  # of a shuffle's; a partition costs some ten milliseconds however few it holds
+
+
+def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
+    """As many partitions for the transform's own shuffles as the batch has rows for, unless somebody has set a number.
+
+    The number follows from the frozen plan, so a retry has the same: sums of doubles depend on it.
+    """
+    if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        return
+    filled = sum(r.length for r in plan.ranges) // ROWS_A_PARTITION
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))
 
 
 def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
