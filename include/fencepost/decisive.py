@@ -50,8 +50,8 @@ LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 
 
 def digest(value: object) -> str:
-    """Sixteen hex digits over a value that JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    """Sixteen hex digits over a value that JSON can hold. Order counts: that of columns is the output's."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def digest_of_spark(settings: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ def digest_of_spark(settings: Mapping[str, str]) -> str:
     for name in SHIPPED:
         if name in counted:
             counted[name] = [[entry, _content(entry)] for entry in settings[name].split(",")]
-    return digest(counted)
+    return digest(sorted(counted.items()))
 
 
 def is_resource(name: str) -> bool:
@@ -79,7 +79,10 @@ def digest_of_files(folder: Path) -> str:
 
     Links are followed. Left out are hidden files, caches, Markdown, and what `LEFT_OUT` names.
     """
-    return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
+    try:
+        return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
+    except OSError as error:
+        raise _unreadable(error.filename, error) from None
 
 
 def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
@@ -109,10 +112,14 @@ def digest_of_file(file: Path) -> str:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()[:16]
     except OSError as error:
-        raise SettingsError(
-            f"{file}: cannot be read ({error.strerror}). It lies in a pipeline's folder, so it may decide what is written: "
-            "make it readable, or move it away."
-        ) from None
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: object, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"{file}: cannot be read ({error.strerror}). It belongs to a pipeline, so it may decide what is written: make it "
+        "readable, or move it away."
+    )
 
 
 def software() -> str:

@@ -358,9 +358,9 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
 def starved(by: Batch) -> str:
     """What to say of an interval without offsets, where a later one was planned first."""
     when = by.interval
+    times = f"--start {when.start:%Y-%m-%dT%H:%M:%SZ} --end {when.end:%Y-%m-%dT%H:%M:%SZ}"
     return (
-        f"It has no records: the later interval {when} was planned before it, and begins where the interval before this one "
-        f"ends. If {when} was a mistake, `fencepost withdraw {by.pipeline} --start {when.start:%Y-%m-%dT%H:%M:%SZ} "
-        f"--end {when.end:%Y-%m-%dT%H:%M:%SZ} --reason ...` takes it out of the order; intervals planned from then on get "
-        "their records"
+        f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. If {when} was a "
+        f"mistake, `fencepost withdraw {by.pipeline} {times} --reason ...` takes it out of the order; intervals planned from "
+        "then on get their records"
     )

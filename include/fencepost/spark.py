@@ -192,7 +192,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     """
     file = pipeline.transform_file
     if file.suffix == ".sql":
-        if not SQL_COMMENT.sub("", read_transform(file)).strip():
+        if not SQL_COMMENT.sub("", read_sql(file)).strip():
             raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
         return None
     module = ModuleType(f"fencepost_transform_{pipeline.name}")
@@ -200,8 +200,8 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     sys.modules[module.__name__] = module
     try:
         # Not by an import: its cache knows a text by second and size, and is written into the pipeline's folder.
-        exec(compile(read_transform(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    except KeyboardInterrupt:
+        exec(compile(_read(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except (KeyboardInterrupt, SettingsError):
         raise
     except BaseException as error:  # sys.exit too
         raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
@@ -211,14 +211,19 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     return module
 
 
-def read_transform(file: Path) -> str:
-    """The text of transform.py or transform.sql."""
+def read_sql(file: Path) -> str:
+    """The text of transform.sql."""
     try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
+        return _read(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
 
 
 def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
@@ -226,7 +231,7 @@ def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
-        result = select(read_transform(file), frame) if module is None else module.transform(frame)
+        result = select(read_sql(file), frame) if module is None else module.transform(frame)
     except (PySparkException, Py4JError) as error:
         # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
         analysed = isinstance(error, AnalysisException)

@@ -86,6 +86,9 @@ class View:
         batch, after = self.latest(interval), self.after(interval)
         if batch is None or after is None or self.is_withdrawn(interval) or _has_had_offsets(batch):
             return None
+        begins = {r.partition: r.start for r in (*after.plan.ranges, *reversed(after.plan.lost))}
+        if any(r.end < begins.get(r.partition, 0) for r in batch.plan.ranges):
+            return None  # there was room, and no record
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> int:

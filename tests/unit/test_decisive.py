@@ -30,7 +30,7 @@ def changed(tmp_path: Path) -> Callable[..., list[str]]:
 
     def digests(sections: dict[str, Any]) -> dict[str, str]:
         merged = {**SETTINGS, **{k: {**SETTINGS.get(k, {}), **v} for k, v in sections.items()}}
-        (folder / "pipeline.yaml").write_text(yaml.safe_dump(merged))
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(merged, sort_keys=False))
         return load_pipeline(folder).write_digests()
 
     def parts(change: Callable[[Path], object] = lambda folder: None, before: Any = None, **sections: Any) -> list[str]:
@@ -126,6 +126,13 @@ def test_settings_count_that_say_what_is_read_and_written(
     changed: Callable[..., list[str]], sections: dict[str, Any], part: list[str]
 ) -> None:
     assert changed(**sections) == part
+
+
+def test_the_order_of_columns_counts_and_that_of_spark_settings_does_not(changed: Callable[..., list[str]]) -> None:
+    one, two = {"n": "int", "m": "int"}, {"m": "int", "n": "int"}
+    settings = {"spark.sql.a": "1", "spark.sql.b": "2"}
+    before = {"source": {"schema": one}, "spark": settings}
+    assert changed(before=before, source={"schema": two}, spark=dict(reversed(settings.items()))) == ["source"]
 
 
 def test_how_long_a_chains_links_are_does_not_count(changed: Callable[..., list[str]]) -> None:

@@ -33,7 +33,15 @@ def folder(root: Path, files: dict[str, str], engine: str = "auto") -> Path:
     return made
 
 
-@pytest.mark.parametrize("files", [{"transform.py": GOOD}, {"transform.sql": "SELECT n -- all\nFROM {source}"}])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"transform.py": GOOD},
+        {"transform.py": "\xef\xbb\xbf" + GOOD},
+        {"transform.py": "# coding: latin-1\nX = '\xff'\n" + GOOD},
+        {"transform.sql": "SELECT n -- all\nFROM {source}"},
+    ],
+)
 def test_a_good_pipeline_passes_and_no_spark_is_started(tmp_path: Path, files: dict[str, str]) -> None:
     check_pipeline(load_pipeline(folder(tmp_path, files)))
     from pyspark import SparkContext
@@ -49,7 +57,7 @@ def test_a_good_pipeline_passes_and_no_spark_is_started(tmp_path: Path, files: d
         ("transform.py", "import sys\nsys.exit(3)\n", "SystemExit: 3"),
         ("transform.py", "class Stop(BaseException): ...\nraise Stop('x')\n", "Stop: x"),
         ("transform.py", "transform = 5\n", r"expected a function transform\(DataFrame\)"),
-        ("transform.py", "x = '\xff'\n", "not UTF-8"),
+        ("transform.py", "x = '\xff'\n", "cannot be imported: SyntaxError.*utf-8"),
         ("transform.py", "x = 1\0\n", "cannot be imported"),
         ("transform.sql", " -- SELECT 1\n/* nothing */ \n", "empty; expected a SELECT"),
         ("transform.sql", "SELECT '\xff'", "not UTF-8 at byte 8"),
