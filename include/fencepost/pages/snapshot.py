@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 
 from fencepost.model import Batch, Interval, Outcome, State
-from fencepost.transitions import PASSED, View, frontier, holding_back
+from fencepost.transitions import PASSED, View, frontier, holding_back, was_withdrawn
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _unbroken(run: Sequence[Batch]) -> int:
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:
             passed = position
-        elif not batch.plan.is_empty:
+        elif not batch.plan.is_empty and not was_withdrawn(batch):
             break
     return passed
 

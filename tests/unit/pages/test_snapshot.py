@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from fencepost.model import Event, State
+from fencepost.model import Decision, Event, State
 from fencepost.pages.snapshot import take
-from fencepost.transitions import View, frontier, holding_back, moved
+from fencepost.transitions import WITHDRAW, View, frontier, holding_back, moved, taken_out
 
 from .ledgers import batch, hour, ledger
 
@@ -61,3 +61,9 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
 def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
     good, bad, open_ = take("orders", ledger(3, {1: State.REJECTED, 2: State.PLANNED})).rows
     assert (good.pass_rate, bad.pass_rate, open_.pass_rate) == (100.0, 75.0, None)
+
+
+def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
+    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
+    snapshot = take("orders", [*ledger(3), taken_out(batch(3, State.PLANNED), decision), batch(4)])
+    assert (snapshot.passed, snapshot.hole) == (5, None)
