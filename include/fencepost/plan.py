@@ -358,7 +358,7 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
 def starved(by: Batch) -> str:
     """What to say of an interval without offsets, where a later one was planned first."""
     when = by.interval
-    times = f"--start {when.start:%Y-%m-%dT%H:%M:%SZ} --end {when.end:%Y-%m-%dT%H:%M:%SZ}"
+    times = f"--start {when.start.isoformat()} --end {when.end.isoformat()}"
     return (
         f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. If {when} was a "
         f"mistake, `fencepost withdraw {by.pipeline} {times} --reason ...` takes it out of the order; intervals planned from "
