@@ -14,7 +14,8 @@ from pydantic import JsonValue
 from fencepost.failpoints import reached
 from fencepost.kafka import committed_offsets
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Decision, Interval, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.plan import same_topics
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, frontier, published, skipped, validated_ends
 
@@ -26,24 +27,33 @@ def advance_batch(pipeline: Pipeline, interval: Interval, decision: Decision | N
 
     Raises:
         TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
+        TopicRecreated: source or output were deleted and created again since the batch was planned.
     """
-    return _commit(pipeline, interval, lambda view: published(view, interval, utc_now(), decision), "published")
+
+    def publish(ledger: Ledger, view: View) -> tuple[Batch, ...]:
+        batches = published(view, interval, utc_now(), decision)
+        for batch in batches:
+            if batch.state is State.PUBLISHED:
+                same_topics(ledger, batch)  # offsets that are about to be published are those of the topics of now
+        return batches
+
+    return _commit(pipeline, interval, publish, "published")
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
     """Let the frontier pass an interval without its output, by an operator's word."""
-    return _commit(pipeline, interval, lambda view: skipped(view, interval, decision), "skipped")
+    return _commit(pipeline, interval, lambda _, view: skipped(view, interval, decision), "skipped")
 
 
 def _commit(
-    pipeline: Pipeline, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+    pipeline: Pipeline, interval: Interval, transition: Callable[[Ledger, View], tuple[Batch, ...]], word: str
 ) -> StepResult:
     ledger = Ledger(pipeline)
     changed = False
 
     def decide(view: View) -> Change:
         nonlocal changed
-        batches = transition(view)
+        batches = transition(ledger, view)
         changed = bool(batches)
         newest = {(b.interval, b.revision): b for b in (*view.all(), *batches)}
         return Change(batches, _offsets_to_move(ledger, View.of(newest.values())))

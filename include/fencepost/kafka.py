@@ -339,6 +339,12 @@ class Cluster:
         """One setting of a topic that is there."""
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """All settings of a topic that is there, by name; AccessDenied where we may not ask."""
+        return self._once_known(
+            lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), f"all of topic {topic}")
+        )
+
     def _once_known(self, ask: Callable[[], T]) -> T:
         """The answer on a topic that was just created, of which the broker that is asked may hear a moment later."""
         deadline = time.monotonic() + self._timeout
@@ -362,9 +368,12 @@ class Cluster:
             raise translate(error.args[0], f"reading broker setting {name}", self.settings, self._complaints) from error
 
     def _config(self, resource: ConfigResource, name: str) -> str:
+        return self._configs(resource, name).get(name, "")
+
+    def _configs(self, resource: ConfigResource, which: str) -> dict[str, str]:
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
-        entry = self._ask(f"reading setting {name}", futures[resource]).get(name)
-        return str(entry.value) if entry is not None and entry.value is not None else ""
+        entries = self._ask(f"reading settings ({which})", futures[resource])
+        return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def earliest(self, topic: Topic) -> list[int]:
         """First offset of each partition that is still there."""

@@ -5,6 +5,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Self
@@ -104,6 +105,11 @@ class OffsetRange(Frozen):
         return self.end - self.start
 
 
+def told_ranges(ranges: Iterable[OffsetRange]) -> str:
+    """`partition 1: offsets 0 to 2`, the last one included, for a person."""
+    return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
+
+
 class Plan(Frozen):
     """A frozen batch: what is read, and under which ids it is written. Never computed again.
 
@@ -124,10 +130,15 @@ class Plan(Frozen):
     writers: int = Field(ge=1)
     lane: int = Field(ge=0)
     fence_up_to: int = Field(ge=0)
-    batch_header: bool = True
     settings_digest: str
     software: str
     planned_at: AwareDatetime
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_was_a_setting(cls, values: object) -> object:
+        """Early ledgers say of each plan whether its records carry the batch's header; all do."""
+        return {k: v for k, v in values.items() if k != "batch_header"} if isinstance(values, dict) else values
 
     @property
     def is_empty(self) -> bool:

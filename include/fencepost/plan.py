@@ -17,7 +17,19 @@ from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, Topic
 from fencepost.failpoints import reached
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Plan,
+    State,
+    StepResult,
+    told_ranges,
+    utc_now,
+)
+from fencepost.output_topic import check_output_topic
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, free_lane, planned, planning, widest
 
@@ -34,7 +46,7 @@ def plan_batch(
 
     1. make the ledger and the output topic where they are missing;
     2. check what would make every write fail;
-    3. decide and freeze in one coordinator transaction.
+    3. decide and freeze in one coordinator transaction; what is to be written must be there to be judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
     asked for it, and why; it is stored with the new revision.
@@ -54,7 +66,7 @@ def plan_batch(
             check_not_lost(ledger, source)
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
-        return change
+        return _kept_until_judged(ledger, change)
 
     batch = ledger.transact(decide).latest(interval)  # 3
     reached("plan.frozen")
@@ -104,7 +116,11 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
     pipeline, interval = ledger.pipeline, batch.interval
     source = ledger.cluster.describe(pipeline.source.topic)
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
-    latest = ledger.transact(lambda view: decide_revision(ledger, view, batch, source, output, reason)).latest(interval)
+
+    def decide(view: View) -> Change | None:
+        return _kept_until_judged(ledger, decide_revision(ledger, view, batch, source, output, reason))
+
+    latest = ledger.transact(decide).latest(interval)
     assert latest is not None
     return latest
 
@@ -156,7 +172,6 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         writers=writers,
         lane=lane,
         fence_up_to=max(widest(view, lane), writers),
-        batch_header=pipeline.output.batch_header,
         settings_digest=pipeline.write_digest,
         software=software(),
         planned_at=utc_now(),
@@ -227,10 +242,9 @@ def without_expired(
 
 def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
     """The error for records of the interval that are gone from the source."""
-    gone = ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in expired)
     return SourceDataExpired(
-        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
-        "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
+        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {told_ranges(expired)}; "
+        "retention deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
         "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
     )
 
@@ -251,6 +265,37 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
             f"batch {batch.id} was planned on source topic {batch.plan.source_topic}, and the pipeline now reads "
             f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
+
+
+def _kept_until_judged(ledger: Ledger, change: Change | None) -> Change | None:
+    """The change, if what it plans to write will be there to be judged."""
+    for batch in change.batches if change else ():
+        if batch.state is State.PLANNED and not batch.plan.is_empty:
+            check_output_topic(ledger.cluster, ledger.pipeline, batch.interval)
+    return change
+
+
+def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Topic]:
+    """The batch's source and output topic, which are still those it was planned on.
+
+    Raises:
+        TopicRecreated: one of them was deleted and created again.
+    """
+    source = ledger.cluster.describe(batch.plan.source_topic)
+    check_same_topic(batch, source)
+    return source, same_output(ledger, batch)
+
+
+def same_output(ledger: Ledger, batch: Batch) -> Topic:
+    """The batch's output topic, as above."""
+    plan = batch.plan
+    output = ledger.cluster.describe(plan.output_topic)
+    if output.id != plan.output_topic_id:
+        raise TopicRecreated(
+            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
+            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
+        )
+    return output
 
 
 def check_transaction_timeout(cluster: Cluster, settings: Settings) -> None:

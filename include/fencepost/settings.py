@@ -135,18 +135,18 @@ class Output(Section):
     headers: str | None = None
     partitions: int = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
-    batch_header: bool = True
     # Without it a task-partition is one transaction; with it a chain of them, which a retry takes up where it ended.
     commit_every: CommitEvery | None = None
 
-    @model_validator(mode="after")
-    def _chains_need_the_header(self) -> Self:
-        if self.commit_every is not None and not self.batch_header:
+    @model_validator(mode="before")
+    @classmethod
+    def _header_is_no_choice(cls, values: object) -> object:
+        if isinstance(values, dict) and "batch_header" in values:
             raise ValueError(
-                "commit_every needs batch_header: a chain that a new revision cut short leaves committed rows behind, which "
-                "only the header tells from the new revision's"
+                "batch_header is not a setting any more, take it out: every record carries its batch's header, which alone tells "
+                "published records from rejected or superseded ones that lie between them"
             )
-        return self
+        return values
 
 
 class Schedule(Section):
@@ -253,11 +253,7 @@ class Pipeline(Section):
         return spark
 
     @model_validator(mode="after")
-    def _header_needs_or_one_lane(self) -> Self:
-        if not self.output.batch_header and self.lanes != 1:
-            raise ValueError(
-                "output.batch_header: false needs lanes: 1, or records of two batches could not be told apart"
-            )
+    def _two_topics(self) -> Self:
         if self.source.topic == self.output.topic:
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"

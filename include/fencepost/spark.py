@@ -30,7 +30,7 @@ from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.class_archive import java_options
 from fencepost.local.state import State
-from fencepost.model import BATCH_HEADER, Batch, OffsetRange, Written
+from fencepost.model import BATCH_HEADER, Batch, OffsetRange
 from fencepost.settings import Pipeline
 
 if TYPE_CHECKING:
@@ -155,20 +155,15 @@ def read_ranges(
     return reader.option("includeHeaders", str(headers).lower()).load()
 
 
-def read_batch(spark: SparkSession, settings: Settings, batch: Batch, written: Written) -> DataFrame:
-    """The records with this batch's header between the output's ends at planning and at the end of writing.
+def read_batch(spark: SparkSession, settings: Settings, batch: Batch, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The records with this batch's header in these ranges of its output topic; others may have written in between.
 
-    Others may have written in between; a pipeline without the header has the range to itself. Columns: key, value
-    (binary), topic, partition, offset.
+    Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(
-        spark, settings, batch.plan.output_topic, batch.output_ranges(written), headers=batch.plan.batch_header
-    )
-    if batch.plan.batch_header:
-        # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
-        own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
-        raw = raw.where(F.array_contains("headers", own))
-    return raw.select("key", "value", "topic", "partition", "offset")
+    raw = read_ranges(spark, settings, batch.plan.output_topic, ranges, headers=True)
+    # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
+    own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
+    return raw.where(F.array_contains("headers", own)).select("key", "value", "topic", "partition", "offset")
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:

@@ -212,6 +212,13 @@ def judging(view: View, interval: Interval) -> Batch:
     return batch
 
 
+def has_passed(batch: Batch, suite_digest: str) -> bool:
+    """Whether a written batch has passed under this very suite, so that it may be published as it is."""
+    verdict = batch.verdict
+    passed = verdict is not None and verdict.outcome is Outcome.PASSED and verdict.suite_digest == suite_digest
+    return batch.state is State.WRITTEN and passed
+
+
 def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
     """Record a verdict on a written or rejected batch.
 

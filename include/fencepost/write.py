@@ -22,7 +22,6 @@ from fencepost.errors import (
     MalformedRecords,
     SettingsError,
     SourceDataExpired,
-    TopicRecreated,
     WriteFailed,
 )
 from fencepost.failpoints import reached
@@ -31,7 +30,7 @@ from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
 from fencepost.placing import place_by_key
-from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
+from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, same_topics, without_expired
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
@@ -119,18 +118,10 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
 
 def check_topics(ledger: Ledger, batch: Batch) -> Topic:
     """The batch's topics are those it was planned on, and its range is still whole. Returns the output topic."""
-    pipeline, plan = ledger.pipeline, batch.plan
-    source = ledger.cluster.describe(plan.source_topic)
-    check_same_topic(batch, source)
-    _, expired = without_expired(plan.ranges, ledger.cluster.earliest(source))
+    source, output = same_topics(ledger, batch)
+    _, expired = without_expired(batch.plan.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:
-        raise expired_error(pipeline, batch.interval, expired)
-    output = ledger.cluster.describe(plan.output_topic)
-    if output.id != plan.output_topic_id:
-        raise TopicRecreated(
-            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
-        )
+        raise expired_error(ledger.pipeline, batch.interval, expired)
     return output
 
 
@@ -230,7 +221,6 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
-        batch_header=plan.batch_header,
         commit_every=pipeline.output.commit_every,
     )
 
@@ -340,6 +330,7 @@ def _record(
     check_receipts(batch, result)
 
     def decide(view: View) -> Change:
+        same_topics(ledger, batch)  # again: one made anew while executors started had other records under these offsets
         return Change(written(view, batch.interval, batch.revision, result))
 
     after = ledger.transact(decide).latest(batch.interval)

@@ -46,7 +46,7 @@ class WriterTask:
     transactional_ids: tuple[str, ...]
     marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
-    batch_header: bool
+    batch_header: bool = True  # False in benchmarks alone, to learn what it costs
     commit_every: CommitEvery | None = None
 
 

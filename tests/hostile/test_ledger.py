@@ -85,6 +85,14 @@ def test_no_record_that_is_not_ours_is_taken_for_a_batch(broker: Broker, planned
         assert MARKER not in str(raised.value), name
 
 
+@pytest.mark.parametrize("header", [True, False])
+def test_an_early_plan_that_speaks_of_the_header_is_read(header: bool, broker: Broker, planned: Pipeline) -> None:
+    (key, value), *_ = stored(broker, planned)
+    early = json.loads(value)
+    early["plan"]["batch_header"] = header
+    assert in_order([(0, key, json.dumps(early).encode())], planned) == in_order([(0, key, value)], planned)
+
+
 def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned: Pipeline) -> None:
     before = stored(broker, planned)
     damaged = CORPUS["a truncated record"][0](*before[0])

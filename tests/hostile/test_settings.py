@@ -169,7 +169,8 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a cron of words": (GOOD.replace("{start", "{cron: at noon, start"), "schedule.cron: not a cron expression"),
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
-    "lanes without a header": (GOOD.replace("topic: out", "topic: out, batch_header: false") + "lanes: 2", "needs lanes: 1"),
+    "no header": (GOOD.replace("topic: out", "topic: out, batch_header: false"), "batch_header is not a setting any more"),
+    "a header": (GOOD.replace("topic: out", "topic: out, batch_header: true"), "every record carries its batch's header"),
     "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
     "a chain of both": (
         GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
@@ -177,9 +178,6 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a chain of nothing": (GOOD.replace("topic: out", "topic: out, commit_every: {rows: 0}"), "output.commit_every.rows"),
     "a chain of minutes": (
         GOOD.replace("topic: out", "topic: out, commit_every: {minutes: 5}"), "allowed here are rows, seconds"
-    ),
-    "a chain without a header": (
-        GOOD.replace("topic: out", "topic: out, batch_header: false, commit_every: {rows: 5}"), "commit_every needs batch_header"
     ),
     "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
     "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),

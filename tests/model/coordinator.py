@@ -159,7 +159,7 @@ class Coordinator:
             lanes=self.lanes,
             write_digest=str(digest),
             source=SimpleNamespace(on_expired="fail", topic="in"),
-            output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
+            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         return SimpleNamespace(pipeline=pipeline, cluster=self.cluster)
 

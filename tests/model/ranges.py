@@ -197,7 +197,7 @@ class Ranges:
             lanes=64,
             write_digest="0",
             source=SimpleNamespace(on_expired="skip", topic="in"),
-            output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
+            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers))
         return ledger, Topic("in", "in-1", len(answers[0])), Topic("out", "out-1", 1)

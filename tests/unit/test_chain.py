@@ -87,7 +87,6 @@ def job(every: CommitEvery | None) -> WriterTask:
         transactional_ids=("id",),
         marks=(("s", 0, 9),),
         to_own_partition=False,
-        batch_header=True,
         commit_every=every,
     )
 

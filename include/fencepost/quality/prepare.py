@@ -49,13 +49,9 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     Raises:
         NotEvaluable: the type is not proven, or an argument does not fit the columns.
     """
-    entry = PROVEN.get(declared.type)
-    if entry is None and (engine == "auto" or not _exists_on(declared.type, engine)):
-        raise NotEvaluable(_why_not(declared.type))
-    kwargs = dict(declared.kwargs)
-    condition = kwargs.pop("row_condition", None)
-    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
-        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
+    entry = known(declared.type, engine)
+    condition = condition_of(declared)
+    kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
     columns = _columns(kwargs)
     if entry is None:
         _refuse_unknown_columns(columns, kinds)
@@ -68,6 +64,8 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
         if "type_" in kwargs and not isinstance(kwargs["type_"], str):
             raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
         return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
+    if not columns and entry.scope is not Scope.TABLE:
+        raise NotEvaluable("its column is required, and missing")
     _refuse_unknown_columns(columns, kinds)
     _check_kinds(entry, columns, kinds)
     _check_ignored_rows(entry, kwargs)
@@ -86,6 +84,30 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
         for_pandas={k: _regexes(v, python_regex) if k in REGEXES else v for k, v in kwargs.items()},
         for_spark={k: _regexes(v, java_regex) if k in REGEXES else v for k, v in kwargs.items()},
     )
+
+
+def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None:
+    """What is known of a type; None for one that only an engine that was named may try.
+
+    Raises:
+        NotEvaluable: it may not be used at all.
+    """
+    entry = PROVEN.get(name)
+    if entry is None and (engine == "auto" or not _exists_on(name, engine)):
+        raise NotEvaluable(_why_not(name))
+    return entry
+
+
+def condition_of(declared: Declared) -> str | None:
+    """Its row_condition, Spark SQL.
+
+    Raises:
+        NotEvaluable: it is no text.
+    """
+    condition = declared.kwargs.get("row_condition")
+    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
+        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
+    return condition
 
 
 def _exists_on(name: str, engine: str) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen, Interval, Outcome, Written
+from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, Written, told_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
@@ -24,17 +24,47 @@ COORDINATES = 3  # records that they name of each
 
 
 class ReceiptCheck(Frozen):
-    """What the receipts promise and what read_committed showed; equal, or the batch is not judged at all."""
+    """What the receipts promise and what read_committed showed; equal, or the batch is not judged at all.
+
+    Where records are missing, `deleted` are the offsets of the batch's output that its topic no longer has, and `compacted` says
+    whether the topic is.
+    """
 
     rows_expected: int = Field(ge=0)
     rows_read: int = Field(ge=0)
     fingerprint_expected: int = Field(ge=0, lt=2**64)
     fingerprint_read: int = Field(ge=0, lt=2**64)
+    deleted: tuple[OffsetRange, ...] = ()
+    compacted: bool = False
 
     @property
     def agrees(self) -> bool:
         """Whether rows and fingerprint are the same."""
         return (self.rows_expected, self.fingerprint_expected) == (self.rows_read, self.fingerprint_read)
+
+    @property
+    def difference(self) -> str:
+        """What was promised and what was found, and why they differ where that is known."""
+        found = (
+            f"The receipts promise {self.rows_expected} records with fingerprint {self.fingerprint_expected:016x}; "
+            f"read_committed shows {self.rows_read} with {self.fingerprint_read:016x}."
+        )
+        if self.deleted:
+            return (
+                f"{found} The output topic no longer has {told_ranges(self.deleted)}: its retention (retention.ms, "
+                "retention.bytes), or somebody, deleted them before they were judged."
+            )
+        if self.compacted:
+            return f"{found} The output topic is compacted: records with a newer one of their key were removed before judgement."
+        return f"{found} Records were lost, doubled or changed, or somebody else writes under this batch's header."
+
+    def cure(self, topic: str) -> str:
+        """The first step of what is to be done about a difference."""
+        if self.deleted:
+            return f"Raise retention.ms and retention.bytes of topic {topic}, which counts from the records' own timestamps"
+        if self.compacted:
+            return f"Raise min.compaction.lag.ms of topic {topic}, or take `compact` out of its cleanup.policy"
+        return f"Find who else writes to topic {topic}"
 
 
 class Report(Frozen):
@@ -56,12 +86,17 @@ class Report(Frozen):
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            return (
-                f"The suite was not run. Find who else writes to {self.batch.plan.output_topic}, or why the transform "
-                "gives other rows on a retry; then clear write. The README says how."
-            )
+            cure = self.receipt_check.cure(self.batch.plan.output_topic)
+            if not (self.receipt_check.deleted or self.receipt_check.compacted):
+                cure += ", or why the transform gives other rows on a retry"
+            return f"The suite was not run. {cure}; then write the batch anew. The README says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
+        if self.evaluation.rows == 0 and self.evaluation.failed_critical:
+            return (
+                "Is an empty batch right? Then mend expectations.yaml so that it allows one, and clear validate. "
+                "Else mend the source or the transform and clear write. The README says more."
+            )
         if self.evaluation.rows == 0:
             return (
                 "Is an empty batch right? Then set quality.empty: pass and clear validate. "
@@ -127,7 +162,10 @@ def render_plain(report: Report) -> str:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
         lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
     judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
-    took = f"{judged} of {len(evaluation.checks)} evaluated, on {evaluation.engine}, in {evaluation.seconds:.1f} s"
+    idle = sum(check.no_value for check in evaluation.checks)
+    on = f"on {evaluation.engine}" if evaluation.engine != "none" else "no record read"
+    took = f"{judged} of {len(evaluation.checks)} evaluated, {on}, in {evaluation.seconds:.1f} s"
+    took += f"; {idle} of them had nothing to judge" if idle else ""
     lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
     return "\n".join(lines)
 
