@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Message, TopicPartition
 
-from fencepost.errors import AccessDenied, NeedsOperator
+from fencepost.errors import TopicMissing
 from fencepost.kafka import Cluster, Settings, Topic, make_consumer, read_until
 from fencepost.ledger import BATCH_KEY, own_batch
 from fencepost.model import Batch
@@ -47,9 +47,7 @@ class LedgerFollower:
         with self._lock:
             try:
                 topic = cluster.describe(self._pipeline.ledger_topic)  # 1
-            except AccessDenied:
-                raise
-            except NeedsOperator:
+            except TopicMissing:
                 self._forget(None)
                 return ("", 0), []
             end = cluster.last_stable(topic)[0]

@@ -24,7 +24,7 @@ from fencepost.errors import (
     CoordinatorFenced,
     LedgerUnreadable,
     NeedsOperator,
-    SettingsError,
+    TopicMissing,
     WriteFailed,
     WriterFenced,
 )
@@ -80,9 +80,7 @@ class Ledger:
         """Whether anything was ever planned."""
         try:
             self.cluster.describe(self.pipeline.ledger_topic)
-        except SettingsError:
-            raise
-        except NeedsOperator:
+        except TopicMissing:
             return False
         return True
 

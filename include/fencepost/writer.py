@@ -21,7 +21,8 @@ from confluent_kafka import TopicPartition
 
 from fencepost.errors import Superseded, TransformNotDeterministic
 from fencepost.failpoints import reached
-from fencepost.kafka import Settings, committed_offsets, translated
+from fencepost.kafka import Settings, committed_offsets
+from fencepost.kafka_errors import translated
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import BATCH_HEADER, Receipt
 from fencepost.settings import CommitEvery

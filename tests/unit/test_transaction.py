@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from fencepost.errors import FencepostError, RecordRefused, WriteFailed, WriterFenced
-from fencepost.kafka import Complaints, Settings
+from fencepost.kafka import Settings
+from fencepost.kafka_errors import Complaints
 from fencepost.transaction import Transaction
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, NeedsOperator
+from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, TopicMissing
 from fencepost.follow import LedgerFollower, without_collector
 from fencepost.kafka import Cluster, Settings, settings_of
 from fencepost.pages.snapshot import Snapshot, take
@@ -82,9 +82,7 @@ class Ledgers:
         def ask(cluster: Cluster) -> list[int] | None:
             try:
                 return cluster.high_watermarks(cluster.describe(pipeline.source.topic))
-            except AccessDenied:
-                raise
-            except NeedsOperator:
+            except TopicMissing:
                 return None
 
         return self._asking(frozenset(settings.values.items()), settings, ask)
