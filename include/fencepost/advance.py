@@ -11,6 +11,7 @@ from collections.abc import Callable
 from confluent_kafka import TopicPartition
 from pydantic import JsonValue
 
+from fencepost.errors import TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka import committed_offsets
 from fencepost.ledger import Change, Ledger
@@ -43,6 +44,12 @@ def _commit(
 
     def decide(view: View) -> Change:
         nonlocal changed
+        if view.latest(interval) is None:
+            raise TransitionRefused(
+                f"pipeline {pipeline.name}: the interval {interval} was never planned, so it holds nothing back and there is "
+                f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
+                "lists the intervals there are."
+            )
         batches = transition(view)
         changed = bool(batches)
         newest = {(b.interval, b.revision): b for b in (*view.all(), *batches)}

@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fencepost.errors import FencepostError, Retriable, SettingsError
-from fencepost.failures import HOW_TO_SEE, told
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.failures import unexpected
 from fencepost.jobs import start_log
 from fencepost.local.commands import register
-from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
 
 app = typer.Typer(
@@ -137,7 +137,7 @@ def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Where every interval of a pipeline stands, what holds its frontier back, and how far the source is ahead."""
     from fencepost.ledger import Ledger
-    from fencepost.transitions import PASSED, View, frontier, holding_back
+    from fencepost.transitions import PASSED, View, frontier, holding_back, what_next
 
     ledger = Ledger(_pipeline(pipeline))
     view = ledger.read() if ledger.exists() else View()
@@ -159,7 +159,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         )
         return
     if not current:
-        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
+        command = f"`fencepost run {pipeline} --start ... --end ...`"
+        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
     out.print(_table(f"{pipeline}: intervals", current))
     _print_reports([b for b in current if b.state not in PASSED][-SHOWN_REPORTS:])
@@ -168,7 +169,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         soft_wrap=True,
     )
     if hole:
-        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {advice(hole)}", soft_wrap=True)
+        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {escape(what_next(hole))}", soft_wrap=True)
 
 
 @app.command(name="ledger")
@@ -305,29 +306,8 @@ def _print_reports(batches: list[Batch]) -> None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)
 
 
-def advice(batch: Batch) -> str:
-    """What is to be done about a batch that holds the frontier back."""
-    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
-    match batch.state:
-        case State.REJECTED:
-            return "see its report; mend the suite and validate again, mend the transform and write again, or skip it."
-        case State.WRITTEN if undetermined:
-            return (
-                "it could not be judged; see its report, mend what it names (most often the suite) and validate again."
-            )
-        case State.WRITTEN:
-            return "its advance step is due." if batch.verdict else "its validate and advance steps are due."
-        case _:
-            return "its write step is due."
-
-
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def unexpected(error: Exception) -> Retriable:
-    """An error nobody foresaw, without its words."""
-    return Retriable(f"unexpected error: {told(error)}. Run again; {HOW_TO_SEE}.")
 
 
 def main() -> None:
@@ -340,8 +320,9 @@ def main() -> None:
         err.print(str(error), markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except Exception as error:  # a bug, or something nobody foresaw; its words may quote records
-        err.print(str(unexpected(error)), markup=False, soft_wrap=True)
-        sys.exit(Retriable.exit_code)
+        found = unexpected(error)
+        err.print(str(found), markup=False, soft_wrap=True)
+        sys.exit(found.exit_code)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to go on.")
         sys.exit(130)

@@ -69,6 +69,11 @@ class Interval(Frozen):
     def __str__(self) -> str:
         return f"{_basic(self.start)}-{_basic(self.end)}"
 
+    def command(self, verb: str, pipeline: str, *options: str) -> str:
+        """A command line of `fencepost` about this interval of a pipeline."""
+        times = ("--start", _iso(self.start), "--end", _iso(self.end))
+        return f"`{' '.join(['fencepost', verb, pipeline, *times, *options])}`"
+
     def overlaps(self, other: Interval) -> bool:
         """Whether the two share a moment."""
         return self.start < other.end and other.start < self.end
@@ -235,6 +240,10 @@ class Batch(Frozen):
         """The batch's name."""
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
+    def command(self, verb: str, *options: str) -> str:
+        """The command line about this batch's interval, for messages: it can be pasted."""
+        return self.interval.command(verb, self.pipeline, *options)
+
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where the batch's output lies: in each output partition, between its end at planning and after writing."""
         starts = self.plan.output_ends
@@ -273,6 +282,10 @@ def utc_now() -> datetime:
 
 def _utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _basic(moment: datetime) -> str:

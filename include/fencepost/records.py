@@ -145,14 +145,30 @@ def _as_bytes(frame: DataFrame, name: str, pipeline: Pipeline) -> Column:
 def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
     kept = []
     if output.timestamp:
-        if not isinstance(frame.schema[output.timestamp].dataType, TimestampType):
+        kind = frame.schema[output.timestamp].dataType
+        if not isinstance(kind, TimestampType):
             raise SettingsError(
-                f"{pipeline.transform_file}: column {output.timestamp!r} must be a timestamp to be the record's."
+                f"{pipeline.transform_file}: column {output.timestamp!r}, which output.timestamp names, is of type "
+                f"{kind.simpleString()}; a record's timestamp comes from a column of type timestamp."
             )
         kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
     if output.headers:
+        kind = frame.schema[output.headers].dataType
+        if not _are_headers(kind):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
+                f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
+            )
         kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))
     return kept
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether a column holds names and values, in this order; values may be text."""
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    types = [field.dataType for field in kind.elementType.fields]
+    return len(types) == 2 and isinstance(types[0], StringType) and isinstance(types[1], BinaryType | StringType)
 
 
 def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:

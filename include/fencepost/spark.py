@@ -12,20 +12,22 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark import SparkConf, SparkContext, cloudpickle
+from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.client_settings import java_settings
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.errors import DriverDied, NeedsOperator, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.class_archive import java_options
@@ -46,6 +48,9 @@ LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
     "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
 )
+LOG_SETTINGS = f'"-Dlog4j2.configurationFile={PACKAGE / "log4j2.properties"}"'
+# What every start of Spark says on stderr, whatever the settings.
+IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
 
 
 def connector_folder() -> Path:
@@ -67,7 +72,7 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     folder = connector_folder()
     conf = {
         "spark.driver.extraClassPath": f"{folder}/*",
-        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {java_options(folder)}".strip(),
+        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {java_options(folder)}".strip(),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # The number of task-partitions is the plan's: nothing may merge or split them.
@@ -79,8 +84,6 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark's ERROR lines give a failed task's error in full, and so quote records.
-        "spark.log.level": "FATAL",
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -104,18 +107,52 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
         master = spark_master()
-        builder = builder.master(master)
-        for name, value in submit_conf(pipeline, master).items():
-            builder = builder.config(name, value)
+        conf = {"spark.master": master, **submit_conf(pipeline, master)}
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
-            builder = builder.config("spark.submit.pyFiles", str(package_zip()))
+            conf["spark.submit.pyFiles"] = str(package_zip())
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        _start_jvm(conf)
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
+
+
+def _start_jvm(conf: dict[str, str]) -> None:
+    """Start Spark's JVM where none runs yet, without the words that it says at every start.
+
+    Raises:
+        DriverDied: it ended before it was up; why, it has said on stderr.
+    """
+    if SparkContext._gateway is not None:
+        return
+    words, its_stderr = os.pipe()
+    passing = Thread(target=_pass_on, args=(words,), name="Spark's stderr", daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())), {"stderr": its_stderr})
+    except PySparkRuntimeError as error:
+        os.close(its_stderr)
+        passing.join(5)
+        raise DriverDied(
+            "Spark's JVM could not be started; its own words stand above. Is there a Java 17 (JAVA_HOME), memory enough, and do "
+            "the spark: settings of pipeline.yaml hold? Then run again."
+        ) from error
+    os.close(its_stderr)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(words: int) -> None:
+    """What the JVM says on stderr, but for what it says at every start."""
+    with os.fdopen(words, "rb") as lines:
+        for line in lines:
+            if not line.startswith(IDLE_WORDS):
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
 
 
 def package_zip() -> Path:
@@ -216,15 +253,28 @@ def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
             result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
         else:
             result = module.transform(frame)
-    except (PySparkException, Py4JError) as error:
-        # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
-        analysed = isinstance(error, AnalysisException)
-        raise SettingsError(f"{file}: failed: {error if analysed else told(error, pipeline.folder)}") from error
-    except Exception as error:
+    except AnalysisException as error:
+        raise SettingsError(f"{file}: failed: {analysis_of(error)}") from error
+    except (Exception, SystemExit) as error:  # of a job the transform ran, only what kind of failure it was
         raise SettingsError(f"{file}: failed: {told(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     return result
+
+
+def analysis_of(error: AnalysisException) -> str:
+    """What Spark says of columns, types and syntax, with the place in the SQL; without its plan, which follows."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said.rstrip(";.") + "."
+
+
+@contextmanager
+def analysed(pipeline: Pipeline) -> Iterator[None]:
+    """Raises SettingsError where Spark cannot make records of a transform's result (two columns of one name, for example)."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise SettingsError(f"{pipeline.transform_file}: its result cannot be written: {analysis_of(error)}") from error
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:

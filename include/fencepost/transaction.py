@@ -66,8 +66,8 @@ class Transaction:
         return TransactionTimedOut(
             f"{self.id}: {doing}: the transaction took {took:.1f} s, longer than transaction.timeout.ms "
             f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {chain}raise "
-            "kafka.transaction.timeout.ms; then run again. Where another run writes the same batch, its newer producer ended it, and there is nothing to mend. "
-            f"({error.str()})"
+            "kafka.transaction.timeout.ms; then run again. Where another run writes the same batch, its newer producer ended "
+            f"it, and there is nothing to mend. ({error.str()})"
         )
 
     def _at(self, step: str) -> None:

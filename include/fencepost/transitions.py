@@ -207,7 +207,7 @@ def judging(view: View, interval: Interval) -> Batch:
     batch = _known(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
         )
     return batch
 
@@ -223,7 +223,7 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
         return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
         )
     before = batch.verdict.number if batch.verdict else 0
     if verdict.number != before + 1:
@@ -246,18 +246,19 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     batch = _known(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()  # a run of a skipped interval has nothing to do either
+    if batch.state is State.SKIPPED:
+        raise TransitionRefused(
+            f"batch {batch.id} is skipped: its output, if any, counts for nothing. {batch.command('run', '--reprocess')} writes "
+            "and judges the same input as a new revision, and publishes what passes."
+        )
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first."
+            f"batch {batch.id} is {batch.state}, not written. {to_finish(batch)} writes, judges and publishes it."
         )
     check_receipts(batch, batch.written)
     passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     if not passed and not (decision and batch.state is State.REJECTED):
-        verdict = batch.verdict.outcome if batch.verdict else "missing"
-        raise TransitionRefused(
-            f"batch {batch.id}: its verdict is {verdict}, and only a passed batch advances. Mend what the report names and "
-            "run the validate step again."
-        )
+        raise TransitionRefused(f"batch {batch.id}: {_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
     for older in view.batches[interval]:
@@ -272,7 +273,10 @@ def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, 
     if batch.state is State.SKIPPED:
         return ()
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
-        raise TransitionRefused(f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped.")
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}, and what is published stays; only an unpublished batch can be skipped. "
+            f"{batch.command('run', '--reprocess')} replaces it by a new revision."
+        )
     after = moved(batch, State.SKIPPED, decision.decided_at, f"{decision.action} by {decision.by}: {decision.reason}")
     return (after.model_copy(update={"decision": decision}),)
 
@@ -343,10 +347,47 @@ def moved(batch: Batch, state: State, at: datetime, note: str) -> Batch:
     return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
 
 
+REASON = '--reason "..."'
+
+
+def to_finish(batch: Batch) -> str:
+    """How to have the steps done that are still to do."""
+    return f"{batch.command('run')} (in Airflow: clear the run's first failed task)"
+
+
+def _not_passed(batch: Batch) -> str:
+    if batch.verdict is None:
+        return "it has not been judged, and only a passed batch advances."
+    if batch.verdict.outcome is Outcome.REJECTED:
+        return "its verdict is rejected, and only a passed batch advances."
+    return f"it could not be judged (verdict {batch.verdict.outcome}), and only a passed or rejected batch can be published."
+
+
+def what_next(batch: Batch) -> str:
+    """What a person can do about a batch that is not published: commands that exist, and help in its state."""
+    skip = f"{batch.command('skip', REASON)} lets the frontier pass without it"
+    match batch.state:
+        case State.PLANNED:
+            return f"{to_finish(batch)} writes, judges and publishes it; {skip}."
+        case State.WRITTEN if batch.verdict is None or batch.verdict.outcome is Outcome.PASSED:
+            return f"{to_finish(batch)} does what is left; {skip}."
+        case State.WRITTEN:
+            again = f"{to_finish(batch)} judges it again"
+            return f"See its report, mend what it names, most often the suite; then {again}. Or {skip}."
+        case State.REJECTED:
+            return (
+                f"See its report. With the suite mended, {to_finish(batch)} judges it again; with the transform mended, the same "
+                f"command writes a new revision. As it is, {batch.command('publish', REASON)} publishes it, and {skip}."
+            )
+        case _:
+            return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."
+
+
 def _known(view: View, interval: Interval) -> Batch:
     batch = view.latest(interval)
     if batch is None:
-        raise TransitionRefused(f"interval {interval} was never planned. Run its plan step first.")
+        begin = "`fencepost run` begins with that (in Airflow: the task plan)."
+        raise TransitionRefused(f"interval {interval} was never planned. {begin}")
     return batch
 
 

@@ -39,7 +39,7 @@ from fencepost.records import parse_output
 from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
 from fencepost.spark import fingerprint_hash, read_batch, rows_and_fingerprint
-from fencepost.transitions import PASSED, View, judged, judging
+from fencepost.transitions import PASSED, REASON, View, judged, judging, what_next
 from fencepost.write import check_topics
 
 log = logging.getLogger("fencepost.validate")
@@ -177,15 +177,13 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. Find who else writes to the topic, `fencepost skip` the interval, "
-            "then run it with --reprocess."
+            f"{words}. No offset moved. Find who else writes to the topic, and stop it. Then "
+            f"{batch.command('skip', REASON)}, and {batch.command('run', '--reprocess')}."
         )
     if verdict.outcome is Outcome.REJECTED:
-        raise BatchRejected(
-            f"{words}. No offset moved. Mend the suite and validate again, or the transform and write again."
-        )
+        raise BatchRejected(f"{words}. No offset moved. {what_next(after)}")
     if verdict.outcome is Outcome.UNDETERMINED:
-        raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
+        raise VerdictUndetermined(f"{words}. No offset moved. {what_next(after)}")
     return _result(after, changed=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import re
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +23,11 @@ from fencepost.errors import (
     SettingsError,
     SourceDataExpired,
     TopicRecreated,
+    TransformFailed,
     WriteFailed,
 )
 from fencepost.failpoints import reached
-from fencepost.failures import HOW_TO_SEE, told
+from fencepost.failures import HOW_TO_SEE, carried_in, how_the_jvm_ended, is_the_transforms, jvm_watched, told
 from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
@@ -35,7 +36,7 @@ from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revi
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
-from fencepost.spark import read_ranges, task_ranges, transform, value_schema
+from fencepost.spark import analysed, read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
 from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
 from fencepost.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
@@ -79,7 +80,8 @@ def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> 
     check_topics(ledger, batch)  # 2
     for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
         Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
-    receipts, source, schema = _run(spark, ledger, batch)  # 4
+    with jvm_watched(f"batch {batch.id}, write"):
+        receipts, source, schema = _run(spark, ledger, batch)  # 4
     reached("write.answered")
     return _record(ledger, batch, receipts, source, schema, began)  # 5
 
@@ -89,7 +91,8 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     batch = ledger.read().latest(interval)
     if batch is None:
         raise errors.TransitionRefused(
-            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
+            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
+            f"{interval.command('run', ledger.pipeline.name)} begins with that (in Airflow: the task plan)."
         )
 
     def reason(batch: Batch) -> str | None:
@@ -177,17 +180,18 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of it", batch.id)
         return committed, _counted_again(raw, pipeline), schema
-    records = to_records(result, pipeline)
-    if plan.layout is Layout.OUTPUT:
-        placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
-    else:
-        placed = records.drop("_partition", "_offset")
+    with analysed(pipeline):
+        records = to_records(result, pipeline)
+        if plan.layout is Layout.OUTPUT:
+            placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
+        else:
+            placed = records.drop("_partition", "_offset")
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
     try:
         answers = answered.collect()
     except Exception as error:
-        raise _cause(error, ledger, batch, raw) from error
+        raise _cause(error, ledger, batch, raw, task.nonce) from error
     finally:
         with suppress(Exception):  # a JVM that died has none
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
@@ -232,6 +236,7 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         to_own_partition=plan.layout is Layout.OUTPUT,
         batch_header=plan.batch_header,
         commit_every=pipeline.output.commit_every,
+        nonce=secrets.token_hex(16),
     )
 
 
@@ -287,13 +292,17 @@ def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
 
 
 MALFORMED = "fencepost: malformed source record"
-# The last line of a Python worker's traceback. Elsewhere such words could be a record's.
-RAISED = re.compile(r"^fencepost\.errors\.(\w+): (.+)", re.MULTILINE)
 
 
-def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError:
-    """What really failed: Spark wraps a task's error in its own, text only."""
+def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
+    """What really failed: Spark wraps a task's error in its own, text only.
+
+    What failed in the transform itself ends the step for good: Spark has tried it as often as `spark.task.maxFailures` says,
+    and a transform gives the same for the same records.
+    """
     pipeline, text = ledger.pipeline, str(error)
+    if how_the_jvm_ended(error):
+        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` says it
     if MALFORMED in text and (found := _count_source(raw, pipeline)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
@@ -301,10 +310,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fe
             f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
             "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
         )
-    for name, message in reversed(RAISED.findall(text) if "Traceback (most recent call last)" in text else []):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, FencepostError):
-            return kind(message if str(batch.id) in message else f"batch {batch.id}: {message}")
+    ours = carried_in(text, nonce)
+    if ours is not None:
+        return ours if str(batch.id) in str(ours) else type(ours)(f"batch {batch.id}: {ours}")
     try:
         check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
     except SourceDataExpired as expired:
@@ -315,6 +323,12 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fe
         )
     except FencepostError as found_error:
         return found_error
+    if is_the_transforms(error, pipeline.folder):
+        return TransformFailed(
+            f"batch {batch.id}: {pipeline.transform_file} failed on a record: {told(error, pipeline.folder)}. No offset moved. "
+            "The same record fails again: mend the transform, then run again, which writes a new revision. "
+            f"{HOW_TO_SEE}."
+        )
     return WriteFailed(
         f"batch {batch.id}: the Spark job failed: {told(error, pipeline.folder)}. What had not committed is aborted, and no "
         f"offset moved; run again. {HOW_TO_SEE}."

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import Superseded, TransformNotDeterministic
+from fencepost.errors import FencepostError, Superseded, TransformNotDeterministic
 from fencepost.failpoints import reached
+from fencepost.failures import carried
 from fencepost.kafka import Settings, committed_offsets
 from fencepost.kafka_errors import translated
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
@@ -49,6 +50,7 @@ class WriterTask:
     to_own_partition: bool
     batch_header: bool
     commit_every: CommitEvery | None = None
+    nonce: str = ""  # of the job: by it the driver knows an error that was raised here on purpose
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
@@ -233,7 +235,10 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     context = TaskContext.get()
     assert context is not None
     task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
-    receipt, skipped = write_partition(job, task, batches)
+    try:
+        receipt, skipped = write_partition(job, task, batches)
+    except FencepostError as error:
+        raise carried(error, job.nonce) from error
     reached("write.receipt", receipt.task)
     yield answer_of(receipt, skipped=skipped)
 
