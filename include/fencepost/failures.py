@@ -133,8 +133,8 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
     return Retriable(f"{what} Run again; {HOW_TO_SEE}.")
 
 
-def how_the_jvm_ended(error: BaseException) -> str | None:
-    """How Spark's JVM ended, where that is what an error came of; None while it lives.
+def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
+    """How Spark's JVM ended, where an error may have come of that; None while it lives.
 
     py4j says it in many ways: a refused or broken connection, an empty answer, an object that is not there. So the process is
     looked at; under spark-submit, whose JVM is not our child, it is asked something.
@@ -143,21 +143,27 @@ def how_the_jvm_ended(error: BaseException) -> str | None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    if gateway is None or not _from(error, (Py4JError, OSError, EOFError)):
+    if gateway is None:
         return None
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:
-        try:
-            gateway.jvm.System.nanoTime()
-        except Exception:
-            return "it no longer answers"
+    if process is not None and process.poll() is not None:
+        return _ending(process.returncode)
+    if not _from(error, (Py4JError, OSError, EOFError)):
+        return None
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):  # its sockets close before it can be waited for
+            return _ending(process.wait(2))
         return None
     try:
-        code = process.wait(2)
-    except subprocess.TimeoutExpired:
-        return None
-    if code < 0:
-        with suppress(ValueError):
+        gateway.jvm.System.nanoTime()
+    except Exception:
+        return "it no longer answers"
+    return None
+
+
+def _ending(code: int) -> str:
+    with suppress(ValueError):
+        if code < 0:
             return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
 
@@ -173,7 +179,10 @@ def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -
 
 @contextmanager
 def jvm_watched(doing: str) -> Iterator[None]:
-    """Raises DriverDied in the place of whatever the death of Spark's JVM makes of a step."""
+    """Raises DriverDied in the place of whatever the death of Spark's JVM makes of a step.
+
+    Of its answers too: a check that could not be evaluated is a verdict, and this one would be the dead JVM's.
+    """
     try:
         yield
     except Exception as error:
@@ -181,11 +190,15 @@ def jvm_watched(doing: str) -> Iterator[None]:
         if ended is None:
             raise
         log.debug("the whole error", exc_info=error)
-        raise DriverDied(
-            f"{doing}: Spark's JVM, the driver, died at work ({ended}). Most often memory ran out: look at `dmesg` and at the "
-            "container's or pod's limit, and set spark.driver.memory under spark: in pipeline.yaml to fit. Nothing is half done; "
-            "run again."
-        ) from None
+    else:
+        ended = how_the_jvm_ended()
+        if ended is None:
+            return
+    raise DriverDied(
+        f"{doing}: Spark's JVM, the driver, died at work ({ended}). Most often memory ran out: look at `dmesg` and at the "
+        "container's or pod's limit, and set spark.driver.memory under spark: in pipeline.yaml to fit. Nothing is half done; "
+        "run again."
+    )
 
 
 @contextmanager

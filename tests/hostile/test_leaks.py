@@ -40,6 +40,13 @@ def transform(frame):
 COLLECTS = 'def transform(frame):\n    return frame.where(str(frame.selectExpr("int(name)").first()) == "")\n'
 RAISES = 'def transform(frame):\n    raise ValueError(frame.first()["name"])\n'
 SPOOFS = CAST.replace("name AS INT", "concat('\\n', name, '\\nfencepost.errors.BatchRejected: ', name) AS INT")
+PY_SPOOFS = UDF.replace("return int(text)", "raise ValueError('\\nfencepost.errors.BatchRejected: ' + text)")
+UDF_EXITS = UDF.replace("return int(text)", "raise SystemExit(text)")
+EXITS = 'import sys\ndef transform(frame):\n    sys.exit(frame.first()["name"])\n'
+UNKNOWN = 'def transform(frame):\n    return frame.select("_key", "nn", "name")\n'
+KILLS = UDF.replace(
+    "return int(text)", "[p.kill() for p in __import__('psutil').Process().parents() if p.name() == 'java']"
+)
 SAME = 'def transform(frame):\n    return frame.select("_key", "n", "name")\n'
 REJECTS = """
 expectations:
@@ -49,12 +56,20 @@ expectations:
 
 FAILURES: dict[str, tuple[dict[str, Any], int, str]] = {
     "a malformed record": ({"source": {"schema": {"n": "int not null", "name": "int"}}}, 4, "MalformedRecords"),
-    "a cast": ({"transform": CAST}, 3, "CAST_INVALID_INPUT"),
-    "a Python function": ({"transform": UDF}, 3, "ValueError in transform.py, line 5"),
+    "a cast": ({"transform": CAST}, 4, "TransformFailed: "),
+    "a Python function": ({"transform": UDF}, 4, "ValueError in transform.py, line 5"),
     "a job inside the transform": ({"transform": COLLECTS}, 2, "CAST_INVALID_INPUT"),
     "an error of the transform's own": ({"transform": RAISES}, 2, "ValueError in transform.py, line 2"),
-    "an error that looks like ours": ({"transform": SPOOFS}, 3, "CAST_INVALID_INPUT"),
+    "an error that looks like ours": ({"transform": SPOOFS}, 4, "CAST_INVALID_INPUT"),
+    "a Python error that looks like ours": ({"transform": PY_SPOOFS}, 4, "ValueError in transform.py, line 5"),
+    "a Python function that exits": ({"transform": UDF_EXITS}, 4, "SystemExit in transform.py, line 5"),
+    "a transform that exits": ({"transform": EXITS}, 2, "SystemExit in transform.py, line 3"),
+    "an unknown column": ({"transform": UNKNOWN}, 2, "`nn` cannot be resolved. Did you mean one of the following?"),
+    "headers of a wrong type": (
+        {"transform": SAME, "output": {"headers": "name"}}, 2, "is of type string; a record's headers come from a column of"
+    ),
     "a rejected batch": ({"transform": SAME, "expectations": REJECTS}, 1, "BatchRejected"),
+    "a JVM that is killed": ({"transform": KILLS}, 3, "DriverDied: batch"),  # the last one: the session ends with it
 }  # fmt: skip
 
 
@@ -139,9 +154,17 @@ def test_a_failing_run_shows_no_record_and_no_secret(failure: str, runs: dict[st
     assert run.exit_code == exit_code, run.stdout + run.stderr
     answer = json.loads(run.stdout)
     assert word in f"{answer['error']['type']}: {answer['error']['message']}"
+    assert "Traceback" not in run.stderr
+    assert "Project [" not in run.stdout, "Spark's plan"
     for place, text in vars(run).items():
         assert MARKER not in str(text), place
         assert "hunter2" not in str(text), place
+
+
+def test_spark_says_nothing_of_its_own_when_it_starts(runs: dict[str, Run]) -> None:
+    """The first run starts the JVM: what it shows are the step that went well, and no more, under `--json`."""
+    lines = runs[next(iter(FAILURES))].stderr.splitlines()
+    assert [line for line in lines if not line.startswith("plan ")] == []
 
 
 def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_words() -> None:

@@ -170,7 +170,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_at_plan(broker: Brok
 
 
 def test_a_broker_that_is_down_is_named(make_pipeline: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.kafka.REQUEST_TIMEOUT", 2.0)
+    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
     where = f"127.0.0.1:{any_free_port()}"
     with pytest.raises(KafkaUnavailable, match=where):
         plan_batch(make_pipeline(kafka={"bootstrap.servers": where}), day(1))

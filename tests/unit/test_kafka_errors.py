@@ -206,3 +206,22 @@ def test_an_unresolved_name_is_told_from_a_broker_that_is_down() -> None:
     complaints(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert (complaints.unreachable, complaints.unresolved) == (True, False)
     assert "Connection refused" in str(translate(TIMED_OUT, "asking", HERE, complaints))
+
+
+def test_a_broker_that_is_not_there_is_waited_for_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka says "Connection refused" some twenty times a second."""
+    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
+    with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused.*Is the broker up\?"):
+        Cluster(HERE).describe("orders")
+    assert [r.getMessage() for r in caplog.records] == [
+        "waiting for Kafka at 127.0.0.1:1, 2 s at most: no broker answers"
+    ]
+
+
+def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = Settings({"bootstrap.servers": "kafka.invalid:9092"})
+    with pytest.raises(KafkaUnavailable, match=r"the host name is not known here.*Mend\s+bootstrap.servers"):
+        Cluster(nowhere).describe("orders")
+    assert caplog.records == [], "not even a line to say that it waits"

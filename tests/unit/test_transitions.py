@@ -302,7 +302,7 @@ def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
     view = View.of([skipped(View.of([skipped_early]), day(0), DECISION)[0]])
     assert judging(view, day(0)).state is State.SKIPPED
     assert published(view, day(0), NOW) == ()
-    with pytest.raises(TransitionRefused, match="skipped, not written"):
+    with pytest.raises(TransitionRefused, match="is skipped: its output, if any, counts for nothing"):
         published(view, day(0), NOW, DECISION)
 
 
