@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext, cloudpickle
+from pyspark.accumulators import AccumulatorServer
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
@@ -37,6 +39,8 @@ from fencepost.settings import Pipeline
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+log = logging.getLogger("fencepost.spark")
 
 PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
@@ -115,11 +119,17 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
         for name, value in conf.items():
             builder = builder.config(name, value)
         _start_jvm(conf)
+    # It prints a traceback on stderr where the JVM died.
+    setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
+
+
+def _log_broken_connection(server: object, request: object, client: object) -> None:
+    log.debug("the JVM's connection to %s broke", type(server).__name__, exc_info=True)
 
 
 def _start_jvm(conf: dict[str, str]) -> None:

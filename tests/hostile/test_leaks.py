@@ -188,7 +188,7 @@ def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_word
         (
             f'Traceback (most recent call last):\n  File "/x/p/transform.py", line 3, in f\n  File "/lib/a.py", line 9, in g\n'
             f"decimal.InvalidOperation: {MARKER}\nValueError: {MARKER}",
-            "ValueError in transform.py, line 3",
+            "InvalidOperation in transform.py, line 3",
         ),
         (MARKER, "RuntimeError"),
     ],
