@@ -31,6 +31,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from fencepost.client_settings import CONSUMER_ONLY, PRODUCER_ONLY
 from fencepost.errors import (
     AccessDenied,
     FencepostError,
@@ -67,19 +68,6 @@ PRODUCER_FIXED: dict[str, Any] = {
     "acks": "all",
     "partitioner": "murmur2_random",
 }
-PRODUCER_ONLY = frozenset(
-    """acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.timeout.ms
-    enable.gapless.guarantee enable.idempotence linger.ms max.in.flight max.in.flight.requests.per.connection
-    message.send.max.retries message.timeout.ms queue.buffering.backpressure.threshold queue.buffering.max.kbytes
-    queue.buffering.max.messages queue.buffering.max.ms request.required.acks request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms sticky.partitioning.linger.ms transaction.timeout.ms""".split()
-)
-CONSUMER_ONLY = frozenset(
-    """check.crcs enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
-    fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms isolation.level
-    max.partition.fetch.bytes max.poll.interval.ms queued.max.messages.kbytes queued.min.messages
-    session.timeout.ms""".split()
-)
 DENIED = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,

@@ -110,7 +110,7 @@ def arguments_of(
     return Arguments(starts.tolist(), per_row.tolist(), tuple(held))
 
 
-def _timestamps(column: pa.Array) -> npt.NDArray[np.uint64]:
+def _timestamps(column: pa.Array) -> Addresses:
     """Milliseconds as librdkafka takes them: its 0 is now, so a row's own must not be."""
     earliest = pc.min(column).as_py()
     if earliest is not None and earliest <= 0:
@@ -118,7 +118,8 @@ def _timestamps(column: pa.Array) -> npt.NDArray[np.uint64]:
             "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier. librdkafka takes 0 for now, and Kafka "
             "takes -1 for none: make it null in the transform where the time of writing will do, or leave such rows out."
         )
-    return pc.fill_null(column, 0).to_numpy().view(np.uint64)
+    millis: Addresses = pc.fill_null(column, 0).to_numpy().view(np.uint64)
+    return millis
 
 
 def _header_name(name: bytes) -> Any:
