@@ -102,6 +102,10 @@ CONSUMER_ONLY = frozenset(
     max.partition.fetch.bytes queued.max.messages.kbytes queued.min.messages""".split()
 )
 ALLOWED_KAFKA = frozenset(JAVA_NAMES) | ALSO_TRANSLATED | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
+# Whose values messages show. All others may be secrets.
+SHOWN_KAFKA = frozenset(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")).union(
+    FIXED_KAFKA, WHOLE_NUMBERS
+)
 # Java asks for the port, and ignores a protocol in front, which librdkafka heeds.
 BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(\d{1,5})", re.ASCII)
 SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")

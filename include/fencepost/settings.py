@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from fencepost.client_settings import check_kafka, check_spark
+from fencepost.client_settings import SHOWN_KAFKA, check_kafka, check_spark
 from fencepost.errors import SettingsError
 from fencepost.model import Layout
 from fencepost.sql_types import ALLOWED, is_sql_type
@@ -39,7 +39,10 @@ PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas|access.?key", re.IGNORECASE)
-SECRET_NAMES = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|PWD", re.IGNORECASE)  # of environment variables
+# Of environment variables: Airflow's own hold its keys, and URLs with passwords.
+SECRET_NAMES = re.compile(
+    r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|JAAS|(_|^)DSN(_|$)|_CONN(_|$)|^AIRFLOW__|^AIRFLOW_(CONN|VAR)_", re.IGNORECASE
+)
 
 
 def _topic(name: str) -> str:
@@ -391,13 +394,19 @@ def load_pipeline(folder: Path) -> Pipeline:
     return pipeline
 
 
-ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+# A reference, the escaped text `${`, or, without a name, what is neither.
+REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
+# They show in messages and on pages.
+PUBLIC = {("source", "topic"), ("output", "topic"), *(("kafka", name) for name in SHOWN_KAFKA)}
 
 
 def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
-    """`${NAME}` and `${NAME:-default}` replaced from the environment, wherever a text stands.
+    """`${NAME}` and `${NAME:-default}` replaced from the environment, where they are allowed; `$${` is the text `${`.
 
     What came from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
+
+    Raises:
+        SettingsError: a reference stands where none is allowed, is not set, or would show a secret.
     """
     if isinstance(value, dict):
         return {k: _with_environment(v, file, secrets, (*path, str(k))) for k, v in value.items()}
@@ -407,8 +416,12 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         return value
 
     def resolve(match: re.Match[str]) -> str:
-        name, default = match.group(1), match.group(2)
-        found = os.environ.get(name, default)
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        name = match["name"]
+        if refusal := _refused_reference(path, name):
+            raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} The text ${{ itself is written $${{.")
+        found = os.environ.get(name, match["default"])
         if found is None:
             raise SettingsError(
                 f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
@@ -417,7 +430,26 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
             secrets.add(found)
         return found
 
-    return ENVIRONMENT.sub(resolve, value)
+    return REFERENCE.sub(resolve, value)
+
+
+def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
+    """Why this field takes no value from that variable of the environment."""
+    if name is None:
+        return "found ${ without a name of the environment behind it, as in ${NAME} or ${NAME:-default}."
+    if path not in PUBLIC and path[0] not in {"kafka", "spark"}:
+        return (
+            f"${{{name}}} is not allowed here; the environment is taken for values under kafka and spark, source.topic and "
+            "output.topic."
+        )
+    if path in PUBLIC and SECRET_NAMES.search(name):
+        return f"${{{name}}} looks like a secret, and this field shows in messages and on pages; take another variable."
+    if path[0] == "spark" and (SECRET_NAMES.search(name) or SECRET_KEYS.search(path[-1])):
+        return (
+            f"${{{name}}} looks like a secret, and spark settings are arguments of spark-submit, which everybody on the machine "
+            "can read; take it from os.environ in transform.py, or set it in Spark's own spark-defaults.conf."
+        )
+    return None
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
