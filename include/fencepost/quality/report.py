@@ -7,10 +7,10 @@ output topic's own readers may look, and nowhere else. The lines of text hold co
 from __future__ import annotations
 
 import os
-import tempfile
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from fencepost.quality.suite import Severity
 REPORT_VERSION = 1
 LISTED = 6  # checks that the lines of text name
 COORDINATES = 3  # records that they name of each
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 
 class ReceiptCheck(Frozen):
@@ -87,6 +88,7 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
+    Owner and group may read it, others never: it shows records. The umask may narrow that further.
     A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
     is what was recorded. Whoever reads sees a whole report.
     """
@@ -95,7 +97,9 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
     batch = report.batch
     stem = f"revision-{batch.revision}-validation-{report.number}"
     target = folder / batch.pipeline / str(batch.interval)
-    target.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder, target.parent, target):
+        place.mkdir(mode=FOLDER_MODE, exist_ok=True)
     html, text = render_html(report), report.model_dump_json(indent=2) + "\n"
     for attempt in count(1):
         name = stem if attempt == 1 else f"{stem}-attempt-{attempt}"
@@ -163,14 +167,15 @@ def _plain_check(check: CheckResult) -> str:
 
 def _create(target: Path, text: str) -> bool:
     """Make the file whole or not at all; whether the name was still free."""
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.") as part:
-        part.write(text.encode("utf-8", "backslashreplace"))
-        part.flush()
-        os.fsync(part.fileno())
-        temporary = Path(part.name)
-        temporary.chmod(0o644)
+    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
         try:
-            target.hardlink_to(temporary)
+            part.write(text.encode("utf-8", "backslashreplace"))
+            part.flush()
+            os.fsync(part.fileno())
+            target.hardlink_to(draft)
         except FileExistsError:
             return False
+        finally:
+            draft.unlink()
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -139,7 +140,29 @@ def test_files_are_named_by_the_batch_and_a_name_is_given_once(tmp_path: Path) -
     assert "Rejected" in first.html.read_text(encoding="utf-8"), "what the ledger may name already stays as it is"
     assert "Passed" in second.html.read_text(encoding="utf-8")
     assert set(folder.iterdir()) == {*first, *second}
-    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+
+
+@pytest.mark.parametrize(
+    ("umask", "file", "folder"), [(0o000, 0o640, 0o750), (0o022, 0o640, 0o750), (0o077, 0o600, 0o700)]
+)
+def test_reports_are_for_owner_and_group_whatever_the_umask(umask: int, file: int, folder: int, tmp_path: Path) -> None:
+    """They show records. A folder that was there before stays as it is: it is not ours."""
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(0o755)
+    before = os.umask(umask)
+    try:
+        new, old = (write_report(REPORTS["rejected"], place) for place in (tmp_path / "new", there))
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (*new, *old)] == [file] * 4
+    made = [new.json.parents[2], *(f for files in (new, old) for f in files.json.parents[:2])]
+    assert [mode(path) for path in made] == [folder] * 5
+    assert mode(there) == 0o755
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
 
 
 def test_a_write_that_fails_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
