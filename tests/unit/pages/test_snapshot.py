@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import random
 
-from fencepost.model import Event, State
+from fencepost.model import Event, OffsetRange, State
 from fencepost.pages.snapshot import take
 from fencepost.transitions import View, frontier, holding_back, moved
 
-from .ledgers import batch, hour, ledger
+from .ledgers import PARTITIONS, batch, hour, ledger
+
+# States of an interval's revisions, in order.
+REVISIONS = [
+    *[(State.PUBLISHED,)] * 8,
+    *((state,) for state in State if state is not State.SUPERSEDED),
+    (State.SUPERSEDED, State.PUBLISHED),
+    (State.SUPERSEDED, State.REJECTED),
+    (State.PUBLISHED, State.PLANNED),
+    (State.PUBLISHED, State.REJECTED),
+    (State.SUPERSEDED, State.SKIPPED),
+]
 
 
 def test_an_empty_ledger_has_no_rows_and_no_frontier() -> None:
@@ -61,3 +72,53 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
 def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
     good, bad, open_ = take("orders", ledger(3, {1: State.REJECTED, 2: State.PLANNED})).rows
     assert (good.pass_rate, bad.pass_rate, open_.pass_rate) == (100.0, 75.0, None)
+
+
+def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is_empty() -> None:
+    """Worked out here anew, in other words than the ledger's: by interval and partition, from states and ranges alone."""
+    chance = random.Random(11)
+    seen = dict.fromkeys(["hole", "waits", "partitions apart", "nothing passed"], 0)
+    for _ in range(200):
+        hours = range(8)
+        anchor = chance.choice([0, 0, 2])
+        lengths = [[chance.choice([0, 7]) if chance.random() < 0.4 else 100 for _ in range(PARTITIONS)] for _ in hours]
+        starts = [[sum(lengths[m][p] for m in range(n)) for p in range(PARTITIONS)] for n in hours]
+        revisions = {n: chance.choice(REVISIONS) for n in hours}
+        batches = []
+        for n in hours:
+            ranges = tuple(
+                OffsetRange(partition=p, start=starts[n][p], end=starts[n][p] + lengths[n][p])
+                for p in range(PARTITIONS)
+            )
+            for revision, state in enumerate(revisions[n], start=1):
+                made = batch(n, state, revision=revision)
+                plan = made.plan.model_copy(update={"ranges": ranges})
+                lease = made.known_lease + (1000 if n < anchor else 0)
+                batches.append(made.model_copy(update={"plan": plan, "lease": lease}))
+        chance.shuffle(batches)
+        snapshot = take("orders", batches)
+
+        run = range(anchor, len(hours))
+        passed = [State.PUBLISHED in revisions[n] or revisions[n][-1] is State.SKIPPED for n in hours]
+        expected = {}
+        for p in range(PARTITIONS):
+            stops = [n for n in run if lengths[n][p] and not passed[n]]
+            before = [n for n in run if passed[n] and n < min(stops, default=len(hours))]
+            if before:
+                expected[p] = starts[before[-1]][p] + lengths[before[-1]][p]
+            elif stops:
+                expected[p] = starts[anchor][p]
+        assert snapshot.frontier == expected
+        stops = [n for n in run if any(lengths[n]) and not passed[n]]
+        waits = [n for n in run if passed[n] and stops and n > stops[0]]
+        assert [row.key for row in snapshot.rows if row.waits] == [str(hour(n)) for n in waits]
+        hole = stops[:1] if stops and (any(passed[stops[0] :]) or revisions[stops[0]][-1] is State.REJECTED) else []
+        assert [row.key for row in snapshot.rows if row.holds_back] == [str(hour(n)) for n in hole]
+        through = [n for n in run if passed[n] and n not in waits]
+        assert snapshot.frontier_time == (hour(through[-1]).end if through else hour(anchor).start)
+        seen["hole"] += bool(hole)
+        seen["waits"] += bool(waits)
+        beyond = [p for p in expected if stops and expected[p] > starts[stops[0]][p] + lengths[stops[0]][p]]
+        seen["partitions apart"] += bool(beyond)
+        seen["nothing passed"] += not through
+    assert min(seen.values()) > 5, seen
