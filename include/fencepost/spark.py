@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import stat
 import sys
 import tempfile
 import zipfile
@@ -84,6 +85,9 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        # Spark's shuffle files hold records, and are readable by everybody.
+        if "spark.local.dir" not in pipeline.spark:
+            conf["spark.local.dir"] = str(private_folder())
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     own = dict(pipeline.spark)
@@ -91,6 +95,23 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         if name in own and name in conf:  # more of them, not others in the connector's place
             conf[name] += between + own.pop(name)
     return conf | own
+
+
+def private_folder() -> Path:
+    """Where Spark puts its files on this machine: a folder of this user's, which nobody else may enter.
+
+    Raises:
+        NeedsOperator: somebody else made it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fencepost-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise NeedsOperator(
+            f"{folder}: Spark's files hold records, and this is not a folder of this user's alone. Remove it, or set "
+            "spark.local.dir in the pipeline's spark settings."
+        )
+    return folder
 
 
 def spark_master() -> str:

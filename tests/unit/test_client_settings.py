@@ -13,7 +13,7 @@ import yaml
 from confluent_kafka import cimpl
 
 from fencepost.client_settings import ALLOWED_KAFKA, java_settings
-from fencepost.errors import SettingsError
+from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.librdkafka import library
 from fencepost.settings import Pipeline, load_pipeline
 
@@ -248,6 +248,27 @@ def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
     assert "spark.master" not in conf
     here = submit_conf(load(spark=own), "local[2]")
     assert (here["spark.jars"], here["spark.driver.extraClassPath"]) == ("mine.jar", f"{tmp_path}/*:/mine")
+
+
+def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark import submit_conf
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    conf = submit_conf(load(), "local[2]")
+    folder = Path(conf["spark.local.dir"])
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
+    assert submit_conf(load(), "local[2]")["spark.local.dir"] == str(folder)
+    assert "spark.local.dir" not in submit_conf(load(), "spark://somewhere:7077"), "it is the workers' machine there"
+    folder.chmod(0o755)
+    with pytest.raises(NeedsOperator, match=f"{folder}: Spark's files hold records"):
+        submit_conf(load(), "local[2]")
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(NeedsOperator, match="not a folder of this user's alone"):
+        submit_conf(load(), "local[2]")
+    assert submit_conf(load(spark={"spark.local.dir": "/mine"}), "local[2]")["spark.local.dir"] == "/mine"
 
 
 def test_a_login_is_quoted_for_java() -> None:
