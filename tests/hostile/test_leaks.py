@@ -25,7 +25,9 @@ from fencepost.local.broker import Broker
 from kafka_tools import create_topic, produce, read_all
 
 MARKER = "MARKER-of-a-record"
-SECRET = 'hunter2-"SECRET'  # a quote, which has to be escaped for Java
+LEAK = "hunter2-of-the-leak-tests"  # begins every secret, and stands in no other test
+SECRET = LEAK + '-"SECRET'  # a quote, which has to be escaped for Java
+SIDE_SECRET = LEAK + "-side"
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "etl"}
 
 CAST = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "CAST(name AS INT) AS name")\n'
@@ -150,7 +152,7 @@ def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[st
         "FENCEPOST_SPARK_MASTER": "local[1]",
         "KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "KAFKA_PASSWORD": SECRET,
-        "SIDE_PASSWORD": "hunter2-of-the-side-table",
+        "SIDE_PASSWORD": SIDE_SECRET,
         "ARGUMENTS": str(folder / "arguments"),
         "EVENTS": str(folder / "events"),
     }
@@ -192,7 +194,7 @@ def test_a_failing_run_shows_no_record_and_no_secret(failure: str, runs: dict[st
         assert MARKER not in str(text) or place == "events", (
             "Spark's event log, which is off unless asked for, holds them"
         )
-        assert "hunter2" not in str(text), place
+        assert LEAK not in str(text), place
 
 
 def test_a_transforms_secret_from_the_environment_shows_nowhere(runs: dict[str, Run]) -> None:
@@ -203,7 +205,7 @@ def test_a_transforms_secret_from_the_environment_shows_nowhere(runs: dict[str, 
     assert "spark.eventLog.enabled=true" in run.arguments, "arguments of the JVM were looked at"
     assert "JDBCRelation" in run.events, "the plan was looked at"
     for place, text in vars(run).items():
-        assert "hunter2" not in str(text), place
+        assert LEAK not in str(text), place
 
 
 def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_words() -> None:
