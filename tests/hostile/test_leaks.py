@@ -134,7 +134,7 @@ def make_pipeline(
         "output": {"topic": f"{folder.name}-out", "key": "_key", "partitions": 1},
         "schedule": {"start": "2026-01-01"},
         "kafka": {**LOGIN, "bootstrap.servers": broker.sasl_bootstrap, "sasl.password": "${KAFKA_PASSWORD}"},
-        "spark": {"spark.eventLog.enabled": True, "spark.eventLog.dir": "${EVENTS}"},
+        "spark": {"spark.eventLog.enabled": True, "spark.eventLog.compress": False, "spark.eventLog.dir": "${EVENTS}"},
     }
     for section, values in changes.items():
         settings[section] |= values
