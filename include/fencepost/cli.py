@@ -10,22 +10,28 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from fencepost.errors import FencepostError, Retriable, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.jobs import start_log
 from fencepost.local.commands import register
-from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
+
+if TYPE_CHECKING:
+    from fencepost.awaiting import Awaiting
+    from fencepost.transitions import View
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -135,23 +141,27 @@ def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
 
 @app.command()
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Where every interval of a pipeline stands, what holds its frontier back, and how far the source is ahead."""
+    """What awaits a person, where every interval stands, what holds the frontier back, and how far the source is ahead."""
+    from fencepost.awaiting import advice, awaiting_person
     from fencepost.ledger import Ledger
-    from fencepost.transitions import PASSED, View, frontier, holding_back
+    from fencepost.transitions import View, frontier, holding_back
 
-    ledger = Ledger(_pipeline(pipeline))
+    found = _pipeline(pipeline)
+    ledger = Ledger(found)
     view = ledger.read() if ledger.exists() else View()
     ends = frontier(view)
-    source = ledger.cluster.describe(ledger.pipeline.source.topic)
+    source = ledger.cluster.describe(found.source.topic)
     stable = ledger.cluster.last_stable(source)
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole = holding_back(view)
+    awaiting = awaiting_person(view, utc_now(), found.schedule.patience)
     current = [b for i in view.intervals if (b := view.effective(i)) is not None]
     if as_json:
         _print_json(
             {
                 "pipeline": pipeline,
-                "batches": [_summary(b) for b in current],
+                "awaiting_person": [_awaiting(one) for one in awaiting],
+                "batches": [_summary(b) | _newest(view, b) for b in current],
                 "frontier": {str(p): o for p, o in sorted(ends.items())},
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.id) if hole else None,
@@ -161,14 +171,54 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     if not current:
         out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
         return
-    out.print(_table(f"{pipeline}: intervals", current))
-    _print_reports([b for b in current if b.state not in PASSED][-SHOWN_REPORTS:])
+    _print_awaiting(awaiting)
+    out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
     if hole:
-        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {advice(hole)}", soft_wrap=True)
+        known = any(one.batch == hole for one in awaiting)
+        out.print(
+            f"[bold red]held back by[/] {hole.id} ({hole.state}){'' if known else ': ' + advice(hole)}", soft_wrap=True
+        )
+
+
+def _lines_of(view: View, counts: Batch) -> list[Batch]:
+    """The revision that counts, and the newest one where that is another."""
+    newest = view.latest(counts.interval)
+    return [counts] if newest is None or newest.revision == counts.revision else [counts, newest]
+
+
+def _newest(view: View, counts: Batch) -> dict[str, Any]:
+    newest = view.latest(counts.interval) or counts
+    return {"newest_revision": newest.revision, "newest_state": newest.state}
+
+
+def _awaiting(one: Awaiting) -> dict[str, Any]:
+    older = one.in_force
+    return {
+        **_summary(one.batch),
+        "need": one.need,
+        "in_force": {"revision": older.revision, "state": older.state} if older else None,
+        "says": one.says,
+        "do": one.advice,
+    }
+
+
+def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
+    """What awaits a person, first of all; the newest in full, the others counted."""
+    if not awaiting:
+        return
+    out.print("[bold red]awaiting a person[/]")
+    if len(awaiting) > SHOWN_REPORTS:
+        out.print(f"  {len(awaiting) - SHOWN_REPORTS} earlier ones; --json lists them all")
+    for one in awaiting[-SHOWN_REPORTS:]:
+        out.print(f"  {_span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
+        if one.batch.verdict is not None:
+            out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
+        out.print(Padding(Text(one.advice), (0, 0, 0, 4), expand=False))
+    out.print("  Without Airflow, fencepost run on the interval takes the place of clearing.\n", soft_wrap=True)
 
 
 @app.command(name="ledger")
@@ -285,14 +335,17 @@ def _summary(batch: Batch) -> dict[str, Any]:
     }
 
 
+def _span(batch: Batch) -> str:
+    return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
+
+
 def _table(title: str, batches: list[Batch]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in ("interval (UTC)", "rev", "state", "in", "out", "verdict"):
         table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
     for batch in batches:
         row = _summary(batch)
-        interval = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
-        cells = [interval, str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        cells = [_span(batch), str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
         cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table
@@ -303,22 +356,6 @@ def _print_reports(batches: list[Batch]) -> None:
     for batch in batches:
         if batch.verdict is not None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)
-
-
-def advice(batch: Batch) -> str:
-    """What is to be done about a batch that holds the frontier back."""
-    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
-    match batch.state:
-        case State.REJECTED:
-            return "see its report; mend the suite and validate again, mend the transform and write again, or skip it."
-        case State.WRITTEN if undetermined:
-            return (
-                "it could not be judged; see its report, mend what it names (most often the suite) and validate again."
-            )
-        case State.WRITTEN:
-            return "its advance step is due." if batch.verdict else "its validate and advance steps are due."
-        case _:
-            return "its write step is due."
 
 
 def _print_json(value: Any) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
@@ -164,6 +164,12 @@ class Schedule(Section):
     deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
     # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
     deadline_callback: str | None = None
+
+    @property
+    def patience(self) -> timedelta:
+        """How long one step may take with all its retries."""
+        tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
+        return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
 
     @field_validator("deadline_callback")
     @classmethod

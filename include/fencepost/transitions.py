@@ -15,7 +15,7 @@ Every function answers with the records to write (none: the work is done already
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -48,12 +48,9 @@ class View:
         return revisions[-1] if revisions else None
 
     def effective(self, interval: Interval) -> Batch | None:
-        """The revision that counts: the published one, while there is one; else one that was skipped; else the newest."""
-        for state in (State.PUBLISHED, State.SKIPPED):
-            for batch in reversed(self.batches.get(interval, ())):
-                if batch.state is state:
-                    return batch
-        return self.latest(interval)
+        """The revision of an interval that counts."""
+        revisions = self.batches.get(interval)
+        return effective(revisions) if revisions else None
 
     @property
     def intervals(self) -> list[Interval]:
@@ -79,6 +76,15 @@ class View:
         """The interval that was planned first of all; the frontier is counted from it."""
         first = min(self.all(), key=lambda b: b.known_lease, default=None)
         return first.interval if first else None
+
+
+def effective(revisions: Sequence[Batch]) -> Batch:
+    """Of an interval's revisions in order, the one that counts: the published one; else one that was skipped; else the newest."""
+    for state in (State.PUBLISHED, State.SKIPPED):
+        for batch in reversed(revisions):
+            if batch.state is state:
+                return batch
+    return revisions[-1]
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:

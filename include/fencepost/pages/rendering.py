@@ -92,5 +92,6 @@ def _environment() -> Environment:
         "span": lambda interval: words.span(interval.start, interval.end),
         "verdict_style": words.verdict_style,
         "verdict_words": words.verdict_words,
+        "sentence": words.sentence,
     }
     return environment
