@@ -91,6 +91,11 @@ def staying(batch: Batch, older: Batch | None, lead: str = "") -> str:
     return f"{lead}revision {older.revision} stays {older.state} until revision {batch.revision} is published"
 
 
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
 def has_passed(batch: Batch) -> bool:
     """Whether it is written and its verdict lets it advance."""
     return batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED

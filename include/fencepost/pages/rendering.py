@@ -12,6 +12,7 @@ from fastapi import HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fencepost.awaiting import sentence
 from fencepost.pages import words
 from fencepost.quality.report_html import visible
 
@@ -92,6 +93,6 @@ def _environment() -> Environment:
         "span": lambda interval: words.span(interval.start, interval.end),
         "verdict_style": words.verdict_style,
         "verdict_words": words.verdict_words,
-        "sentence": words.sentence,
+        "sentence": sentence,
     }
     return environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fencepost.awaiting import staying
+from fencepost.awaiting import sentence, staying
 from fencepost.model import Batch, Outcome, State
 from fencepost.pages.snapshot import Row
 
@@ -96,8 +96,3 @@ def standing(row: Row, batch: Batch) -> str:
     elif counts.revision != newest.revision:
         told.append(f"revision {counts.revision} stays {counts.state}")
     return sentence("; ".join(told))
-
-
-def sentence(text: str) -> str:
-    """With a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
