@@ -40,10 +40,10 @@ def report_file(batch: Batch, suffix: str) -> Path:
     for candidate in (named, place / named.name):
         try:
             file = candidate.with_suffix(suffix).resolve()
-        except ValueError:  # no name at all, or one that no file has
+            if file.is_relative_to(folder) and file.is_file():
+                return file
+        except (ValueError, OSError):  # no name at all, or one that no file can have
             continue
-        if file.is_relative_to(folder) and file.is_file():
-            return file
     raise ReportMissing(
         f"Its report, {named.stem}{suffix}, is not in {place}, where this process looks for it. Mount the folder that "
         "Airflow's workers write to here as well, and name it in FENCEPOST_REPORTS. The ledger's verdict is on the batch's "
