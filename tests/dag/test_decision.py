@@ -92,7 +92,7 @@ def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: C
     waiting, asked = ask(judged(State.REJECTED, Outcome.REJECTED))
     assert waiting.timeout.total_seconds() == 90 * 60
     assert asked["options"] == ["publish anyway", "write again", "skip this interval"]
-    assert "\n    # 1 of 4\n    <script>\n" in asked["body"], "a text from data is a block, not Markdown"
+    assert "\n`# 1 of 4⏎<script>`\n" in asked["body"], "a text from data is code, not Markdown"
     assert asked["params"]["reason"]["schema"]["minLength"] == 1
 
 

@@ -23,6 +23,9 @@ HOSTILE = [
     "<img src=x onerror=evil>",
     "| evil | b |\n|---|---|",
     "\u2028    evil\x00\x1b[31m",
+    "`evil` ``evil`` \\",
+    "evil`",
+    "` ` evil ` [a](b)",
 ]
 
 
@@ -60,22 +63,24 @@ def ask(batch: Batch, *older: Batch) -> str:
     return body_of(found)
 
 
-def blocks_and_rest(body: str) -> tuple[str, list[Any]]:
-    """The code blocks' text, and all other tokens, as a CommonMark parser with GFM's tables and links takes it."""
+def code_and_rest(body: str) -> tuple[str, list[Any]]:
+    """The code spans' text, and all other tokens, as a CommonMark parser with GFM's tables takes it."""
     tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(body)
     inside = [t for token in tokens for t in (token, *(token.children or []))]
-    return "".join(t.content for t in inside if t.type == "code_block"), [t for t in inside if t.type != "code_block"]
+    spans = [t.content for t in inside if t.type == "code_inline"]
+    return "\n".join(spans), [t for t in inside if t.type not in {"code_inline", "inline"}]
 
 
 def test_the_failed_checks_are_shown_with_counts_and_a_few_records(reports: Path) -> None:
     body = ask(rejected(REPORTS["rejected"], reports))
-    assert "CRITICAL      expect_column_values_to_be_in_set(carrier)" in body
+    assert (
+        "- **critical** `expect_column_values_to_be_in_set(carrier)`: 27 of 842 records are unexpected (3.21 %)" in body
+    )
     assert "Only carriers we know" in body
-    assert "27 of 842 records are unexpected (3.21 %)" in body
-    assert "- flight_delays[0]@1040, key N14228, carrier = W" in body
-    assert body.count("- flight_delays[") == 3 + 2, "three of 20, and both of the warning"
-    assert "observed -4.5" in body
-    assert "warning       expect_column_values_to_be_between(dep_delay)" in body
+    assert "- `flight_delays[0]@1040`, key `N14228`, `carrier` = `W`" in body
+    assert body.count("- `flight_delays[") == 3 + 2, "three of 20, and both of the warning"
+    assert "observed `-4.5`" in body
+    assert "- warning `expect_column_values_to_be_between(dep_delay)`" in body
     assert "to_not_be_null" not in body, "what holds is not listed"
 
 
@@ -97,10 +102,19 @@ def test_nothing_from_data_or_suite_is_interpreted(reports: Path, hostile: str) 
     batch = rejected(report(failed), reports)
     assert batch.verdict is not None
     batch = batch.model_copy(update={"verdict": batch.verdict.model_copy(update={"reason": hostile})})
-    block, rest = blocks_and_rest(ask(batch))
-    assert block.count("evil") >= 5, "reason, title, description, key, name and value"
+    code, rest = code_and_rest(ask(batch))
+    assert code.count("evil") >= 5, "reason, title, description, key, name and value"
     assert not any("evil" in t.content for t in rest)
-    allowed = {"paragraph_open", "paragraph_close", "inline", "text", "softbreak", "em_open", "em_close"}
+    allowed = {
+        "paragraph_open",
+        "paragraph_close",
+        "text",
+        "softbreak",
+        "em_open",
+        "em_close",
+        "strong_open",
+        "strong_close",
+    }
     lists = {"bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close"}
     assert {t.type for t in rest} <= allowed | lists
 
@@ -127,8 +141,8 @@ def test_without_sample_rows_no_value_of_a_record_is_in_it(reports: Path) -> Non
 
 def test_without_the_report_it_names_the_checks_and_says_that_there_is_none(reports: Path) -> None:
     body = ask(rejected(REPORTS["rejected"], None))
-    assert "CRITICAL      expect_column_values_to_be_in_set(carrier)" in body
-    assert "its report is not where this worker looks for it" in body
+    assert "**critical** `expect_column_values_to_be_in_set(carrier)`" in body
+    assert "Its report is not where this worker looks for it" in body
 
 
 @pytest.mark.parametrize("changes", [{"number": 2}, {"lease": 7}])

@@ -1,12 +1,14 @@
 """The question about a rejected batch: what failed, with counts and a few records, as Airflow's UI shows it.
 
-Airflow draws the text as Markdown. So everything that came from data or from the suite stands in one indented block, in
-which Markdown and HTML mean nothing, with no character in it that ends a line. The text is bounded, whatever the batch.
+Airflow draws the text as Markdown, and folds the lines of a block into one. So the lines are a list, and everything in it
+that came from data or from the suite is a code span: no character in it ends the line or the span, and nothing in it is
+Markdown, HTML or a link. The text is bounded, whatever the batch.
 """
 
 from __future__ import annotations
 
 import json
+import re
 
 from fencepost.awaiting import Awaiting, sentence
 from fencepost.model import Batch, Verdict
@@ -20,7 +22,7 @@ CHECKS = 6  # failed checks that the question lists
 ROWS = 3  # unexpected records that it shows of each
 COLUMNS = 4  # values of each record
 TITLE, VALUE = 160, 80  # characters of a check's name, and of one value
-MARKS = ("NOT EVALUATED", "CRITICAL", "warning")
+MARKS = ("**not evaluated**", "**critical**", "warning")
 
 
 def subject_of(batch: Batch) -> str:
@@ -33,11 +35,10 @@ def body_of(found: Awaiting) -> str:
     batch, older = found.batch, found.in_force
     verdict = batch.verdict
     assert verdict is not None
-    block = "\n".join(f"    {line}" for line in _failed(batch, verdict))
     rows = batch.written.rows if batch.written else 0
     return (
         f"{sentence(found.says)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
-        f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{block}\n\n"
+        f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{_failed(batch, verdict)}\n\n"
         "The whole report is on this task's tab *Report*.\n\n"
         f"- *{PUBLISH}*: consumers of validated data get it as it is"
         f"{f', in the place of revision {older.revision}' if older else ''}.\n"
@@ -51,25 +52,21 @@ def body_of(found: Awaiting) -> str:
     )
 
 
-def _failed(batch: Batch, verdict: Verdict) -> list[str]:
+def _failed(batch: Batch, verdict: Verdict) -> str:
     report = _report(batch, verdict)
-    said = [visible(line, 400) for line in verdict.reason.splitlines()[:CHECKS]]
     if report is None:
-        named = [("CRITICAL", name) for name in verdict.failed_critical]
+        named = [("**critical**", name) for name in verdict.failed_critical]
         named += [("warning", name) for name in verdict.failed_warning]
-        lines = [f"{mark:13} {visible(name, TITLE)}" for mark, name in named[:CHECKS]]
-        return [
-            *said,
-            *lines,
-            *_more(len(named)),
-            "(its report is not where this worker looks for it: no counts, no records)",
-        ]
-    bad = [check for check in report.in_order() if check.status is not Status.PASSED]
-    return [*said, *(line for check in bad[:CHECKS] for line in _check(check)), *_more(len(bad))]
+        lines = [f"- {mark} {_code(name, TITLE)}" for mark, name in named[:CHECKS]]
+        lines += [*_more(len(named)), "- Its report is not where this worker looks for it: no counts, no records."]
+    else:
+        bad = [check for check in report.in_order() if check.status is not Status.PASSED]
+        lines = [line for check in bad[:CHECKS] for line in _check(check)] + _more(len(bad))
+    return "\n".join([f"{_code(verdict.reason, 400)}\n", *lines])
 
 
 def _more(failed: int) -> list[str]:
-    return [f"and {failed - CHECKS:,} more; the report lists them all"] if failed > CHECKS else []
+    return [f"- and {failed - CHECKS:,} more; the report lists them all"] if failed > CHECKS else []
 
 
 def _report(batch: Batch, verdict: Verdict) -> Report | None:
@@ -83,27 +80,32 @@ def _report(batch: Batch, verdict: Verdict) -> Report | None:
 
 
 def _check(check: CheckResult) -> list[str]:
-    lines = ["", f"{MARKS[rank(check)]:13} {visible(check.title, TITLE)}"]
-    if check.description:
-        lines.append(f"{'':13} {visible(check.description, TITLE)}")
-    if check.error:
-        lines.append(f"{'':13} {visible(check.error, TITLE)}")
+    """A check's line, and one for each record shown."""
+    told = ""
     if check.unexpected_count is not None and check.element_count is not None:
         share = f" ({check.unexpected_percent:.2f} %)" if check.unexpected_percent is not None else ""
-        lines.append(f"{'':13} {check.unexpected_count:,} of {check.element_count:,} records are unexpected{share}")
+        told = f": {check.unexpected_count:,} of {check.element_count:,} records are unexpected{share}"
     elif check.observed is not None:
-        lines.append(f"{'':13} observed {_value(check.observed)}")
-    lines += [f"{'':13} - {_row(row)}" for row in check.sample[:ROWS]]
-    return lines
+        told = f": observed {_value(check.observed)}"
+    lines = [f"- {MARKS[rank(check)]} {_code(check.title, TITLE)}{told}"]
+    lines += [f"  - {_code(text, TITLE)}" for text in (check.description, check.error) if text]
+    return lines + [f"  - {_row(row)}" for row in check.sample[:ROWS]]
 
 
 def _row(row: SampleRow) -> str:
-    where = f"{row.topic}[{row.partition}]@{row.offset}"
-    key = "no key" if row.key is None else f"key {'0x' if row.key_is_hex else ''}{_value(row.key)}"
-    values = [f"{visible(name, VALUE)} = {_value(value)}" for name, value in list(row.values.items())[:COLUMNS]]
+    where = _code(f"{row.topic}[{row.partition}]@{row.offset}", TITLE)
+    key = "no key" if row.key is None else f"key {'0x ' if row.key_is_hex else ''}{_value(row.key)}"
+    values = [f"{_code(name, VALUE)} = {_value(value)}" for name, value in list(row.values.items())[:COLUMNS]]
     left = [f"and {len(row.values) - COLUMNS} more"] if len(row.values) > COLUMNS else []
     return ", ".join([where, key, *values, *left])
 
 
 def _value(value: object) -> str:
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), VALUE)
+    return _code(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), VALUE)
+
+
+def _code(text: str, longest: int) -> str:
+    """A text as a code span: its fence is longer than any run of backticks in it, and `visible` leaves no line's end."""
+    shown = visible(text, longest) or "(empty)"
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}" if "`" in shown or shown != shown.strip() else f"{fence}{shown}{fence}"
