@@ -184,7 +184,7 @@ def _run(image: Image, command: str) -> None:
         _fetch(image)
         image.fetched = True
     else:  # the package is installed
-        image.run(["python", "-c", EMPTY_ARCHIVE])
+        image.run(["python", "-c", EMPTY_ARCHIVE]).check_returncode()
     done = image.run(["/bin/sh", "-c", image.inside(command)], OFFLINE)
     if done.returncode != 0:
         raise BuildFailed(f"RUN {command}\n{done.stdout}{done.stderr}")
