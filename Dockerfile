@@ -1,7 +1,7 @@
 # The one image of docker-compose.yaml: Airflow's components, the Spark driver, master and workers. They all hold
 # the same Python packages and jars, which is what PySpark and the native wheels in the executors need.
 #
-# Not built where it was written (no Docker engine at hand); tests/static checks what can be checked without one.
+# Not built where it was written (no Docker engine at hand); tests/static takes its steps one by one without one.
 FROM python:3.11-slim-bookworm
 
 # make and java are what `make setup` needs.
@@ -22,13 +22,14 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
 # the repository, and are not fetched again when something else changes; the archive of classes needs the package, and a
 # broker for the moment. The broker of compose has an image of its own.
 COPY Makefile pyproject.toml requirements.txt ./
-COPY include/fencepost/__init__.py include/fencepost/__init__.py
+COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/
 COPY include/fencepost/local include/fencepost/local
 RUN make packages PYTHON=python3.11 \
-    && rm -rf jars/cache jars/kafka ~/.cache
+    && rm -rf ~/.cache
 COPY include/fencepost include/fencepost
-RUN make setup PYTHON=python3.11 \
-    && rm -rf jars/cache jars/kafka ~/.cache
+RUN make setup PYTHON=python3.11
 
 COPY . .
+# Files have the modes that they have in the checkout, which may be its owner's alone.
+RUN find . ! -type l ! -perm -a+r -exec chmod a+rX {} +
 USER fencepost

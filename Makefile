@@ -68,7 +68,11 @@ lint: setup ## ruff, its formatter, mypy, and who may import whom
 .PHONY: requirements
 requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: newest versions)
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --extra dev \
-	  $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+
+.PHONY: pins
+pins: ## resolve the jars anew and write down their digests, as after a change of version in local/jars.py
+	@$(BIN)/python -m fencepost.local.jars --renew-pins
 
 .PHONY: clean
 clean: down ## stop the services and remove their data (downloaded jars stay)

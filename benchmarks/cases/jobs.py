@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from benchmarks.bench import Bench
+from benchmarks.bench import BYTES, Bench
 from benchmarks.data import DAY, Source
 from fencepost.kafka import PRODUCER_DEFAULTS
 from fencepost.plan import plan_batch
@@ -25,13 +25,23 @@ def size_words(source: Source, size: int) -> str:
 
 
 @contextmanager
-def write_job(bench: Bench, source: Source, **output: Any) -> Iterator[Callable[[], None]]:
+def write_job(
+    bench: Bench,
+    source: Source,
+    transform: str = BYTES,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+    **output: Any,
+) -> Iterator[Callable[[], None]]:
     """Fencepost's write step of a batch just planned, all of it: ledger, topics' checks, Spark job, ledger.
+
+    `sections` are those of pipeline.yaml; `output` goes over the section of that name.
 
     Raises:
         RuntimeError: it wrote another number of rows than there are.
     """
-    pipeline = bench.pipeline(source.topic, output=output)
+    given = dict(sections or {})
+    given["output"] = {**given.get("output", {}), **output}
+    pipeline = bench.pipeline(source.topic, transform, **given)
     plan_batch(pipeline, DAY)
     yield lambda: write_all(bench, pipeline, source.rows)
     bench.drop_pipeline(pipeline)

@@ -46,7 +46,7 @@ def scan(bench: Bench, batch: Batch, spark: SparkSession) -> Iterator[Callable[[
     assert written is not None
 
     def run() -> None:
-        found, _ = rows_and_fingerprint(read_batch(spark, bench.settings, batch, written))
+        found, _ = rows_and_fingerprint(read_batch(spark, bench.settings, batch, batch.output_ranges(written)))
         check_rows(found, written.rows, "the scan")
 
     yield run

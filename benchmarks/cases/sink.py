@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from benchmarks.bench import PARTITIONS, Bench
+from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import SIZES, sink_job, sink_options, size_words, write_job
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
+
+ORDERS = 600_000
+AS_IT_IS = """
+SELECT _key, order_id, customer_id, country, currency, amount, quantity, discount, status, created_at, email FROM {source}
+"""
 
 
 def run(bench: Bench) -> Iterator[Result]:
@@ -38,6 +45,28 @@ def run(bench: Bench) -> Iterator[Result]:
         case = f"write, {words}, layout output, with header"
         compares = "throughput: Fencepost ÷ repartition, sort and Spark's sink"
         yield result("B1", case, ratios(rounds, "sink", "Fencepost"), compares, goal=at_least(1.0))
+
+    source = bench.orders(ORDERS)
+    json = {"source": {"format": "json", "schema": SCHEMA}, "output": {"format": "json"}}
+    sides = {
+        "Fencepost": partial(write_job, bench, source, transform=AS_IT_IS, sections=json),
+        "sink": partial(sink_job, bench, source, sink_options(), parsed_and_written),
+    }
+    rounds = bench.measure(f"B1 {source.rows:,} orders", sides)
+    case = f"write, {source.rows:,} orders in JSON, layout source, with header"
+    yield result(
+        "B1",
+        case,
+        ratios(rounds, "sink", "Fencepost"),
+        "throughput: Fencepost ÷ from_json, to_json and Spark's sink",
+    )
+
+
+def parsed_and_written(frame: DataFrame) -> DataFrame:
+    """JSON to columns and back as a Spark user would write it."""
+    columns = ", ".join(f"`{name}` {kind.removesuffix(' not null')}" for name, kind in SCHEMA.items())
+    parsed = F.from_json(F.col("value").cast("string"), columns)
+    return frame.select("key", F.to_json(parsed, {"ignoreNullFields": "false"}).cast("binary").alias("value"))
 
 
 def by_key(frame: DataFrame) -> DataFrame:

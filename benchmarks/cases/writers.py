@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -26,7 +27,13 @@ BEST_OF = 3  # runs a round: they are short, and the machine has neighbours
 
 @contextmanager
 def writer(
-    bench: Bench, source: Source, batches: Sequence[pa.RecordBatch], *, transactional: bool = True, **output: Any
+    bench: Bench,
+    source: Source,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    transactional: bool = True,
+    batch_header: bool = True,
+    **output: Any,
 ) -> Iterator[Callable[[], object]]:
     """`write_partition` of one task-partition, fed with Arrow batches that are there already.
 
@@ -35,7 +42,7 @@ def writer(
     """
     pipeline = bench.pipeline(source.topic, output=output)
     plan_batch(pipeline, DAY)
-    job = _writer_task(Ledger(pipeline), batch_of(pipeline))
+    job = replace(_writer_task(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
     kind = Started if transactional else Untransacted
     started = kind(job.settings, job.transactional_ids[0], "write", 0)
     started.start(bench)

@@ -11,42 +11,60 @@ from collections.abc import Callable
 from confluent_kafka import TopicPartition
 from pydantic import JsonValue
 
+from fencepost.errors import TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka import committed_offsets
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Decision, Interval, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.plan import same_topics
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, frontier, published, skipped, validated_ends
 
 
-def advance_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
+def advance_batch(
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
 
     With a `decision`, an operator publishes a rejected batch.
 
     Raises:
         TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
+        TopicRecreated: source or output were deleted and created again since the batch was planned.
     """
-    return _commit(pipeline, interval, lambda view: published(view, interval, utc_now(), decision), "published")
+    ledger = ledger or Ledger(pipeline)
+
+    def publish(view: View) -> tuple[Batch, ...]:
+        batches = published(view, interval, utc_now(), decision)
+        for batch in batches:
+            if batch.state is State.PUBLISHED:
+                same_topics(ledger, batch)  # offsets that are about to be published are those of the topics of now
+        return batches
+
+    return _commit(ledger, interval, publish, "published")
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
     """Let the frontier pass an interval without its output, by an operator's word."""
-    return _commit(pipeline, interval, lambda view: skipped(view, interval, decision), "skipped")
+    return _commit(Ledger(pipeline), interval, lambda view: skipped(view, interval, decision), "skipped")
 
 
 def _commit(
-    pipeline: Pipeline, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+    ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
 ) -> StepResult:
-    ledger = Ledger(pipeline)
-    changed = False
+    name, changed = ledger.pipeline.name, False
 
     def decide(view: View) -> Change:
         nonlocal changed
+        if view.latest(interval) is None:
+            raise TransitionRefused(
+                f"pipeline {name}: the interval {interval} was never planned, so it holds nothing back and there is "
+                f"nothing to decide. {interval.command('run', name)} processes it; `fencepost status {name}` "
+                "lists the intervals there are."
+            )
         batches = transition(view)
         changed = bool(batches)
-        newest = {(b.interval, b.revision): b for b in (*view.all(), *batches)}
-        return Change(batches, _offsets_to_move(ledger, View.of(newest.values())))
+        return Change(batches, _offsets_to_move(ledger, view.updated(batches)))
 
     reached("advance.deciding")
     view = ledger.transact(decide)

@@ -10,22 +10,26 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fencepost.errors import FencepostError, Retriable, SettingsError
-from fencepost.failures import HOW_TO_SEE, told
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.failures import unexpected
 from fencepost.jobs import start_log
 from fencepost.local.commands import register
-from fencepost.model import Batch, Decision, Interval, Outcome, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, State, StepResult, to_utc, utc_now
 from fencepost.settings import Pipeline, find_pipeline, load_pipelines, pipelines_folder
+
+if TYPE_CHECKING:
+    from fencepost.awaiting import Awaiting
+    from fencepost.transitions import View
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +67,9 @@ def run(
     reprocess: Annotated[
         bool, typer.Option(help="Write a published interval again: same frozen input, a new revision.")
     ] = False,
+    allow_future: Annotated[
+        bool, typer.Option(help="Plan an interval that has not ended: those before it get no records afterwards.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, write, validate and publish one interval, here and now, without Airflow.
@@ -75,9 +82,10 @@ def run(
     steps: list[StepResult] = []
     failure: FencepostError | None = None
     try:
-        for result in _steps(found, interval, reprocess):
+        for result in _steps(found, interval, reprocess, allow_future):
             steps.append(result)
-            err.print(f"[bold]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
+            style = "bold yellow" if "starved_by" in result.details else "bold"
+            err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
     except Exception as error:
         if not as_json:
             raise
@@ -95,21 +103,27 @@ def run(
         raise typer.Exit(failure.exit_code if failure else 0)
 
 
-def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool) -> Iterator[StepResult]:
+def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
     """The four steps in their order; Spark is started by the first that needs it."""
     from fencepost.advance import advance_batch
+    from fencepost.ledger import Ledger
     from fencepost.plan import plan_batch
     from fencepost.validate import validate_batch, validate_without_spark
     from fencepost.write import write_batch, write_without_spark
 
-    planned = plan_batch(pipeline, interval, reprocess=reprocess)
+    ledger = Ledger(pipeline)
+    planned = plan_batch(pipeline, interval, reprocess=reprocess, allow_future=allow_future, ledger=ledger)
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
     with _session(pipeline) as spark:
-        yield write_without_spark(pipeline, interval) or write_batch(spark(), pipeline, interval)
-        yield validate_without_spark(pipeline, interval) or validate_batch(spark(), pipeline, interval)
-    yield advance_batch(pipeline, interval)
+        yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+        yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+    yield advance_batch(pipeline, interval, ledger=ledger)
 
 
 @contextmanager
@@ -135,23 +149,27 @@ def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
 
 @app.command()
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Where every interval of a pipeline stands, what holds its frontier back, and how far the source is ahead."""
+    """What awaits a person, where every interval stands, what holds the frontier back, and how far the source is ahead."""
+    from fencepost.awaiting import awaiting_person
     from fencepost.ledger import Ledger
-    from fencepost.transitions import PASSED, View, frontier, holding_back
+    from fencepost.transitions import View, frontier, holding_back, what_next
 
-    ledger = Ledger(_pipeline(pipeline))
+    found = _pipeline(pipeline)
+    ledger = Ledger(found)
     view = ledger.read() if ledger.exists() else View()
     ends = frontier(view)
-    source = ledger.cluster.describe(ledger.pipeline.source.topic)
+    source = ledger.cluster.describe(found.source.topic)
     stable = ledger.cluster.last_stable(source)
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole = holding_back(view)
+    awaiting = awaiting_person(view, utc_now(), found.schedule.patience)
     current = [b for i in view.intervals if (b := view.effective(i)) is not None]
     if as_json:
         _print_json(
             {
                 "pipeline": pipeline,
-                "batches": [_summary(b) for b in current],
+                "awaiting_person": [_awaiting(one) for one in awaiting],
+                "batches": [_summary(b) | _newest(view, b) for b in current],
                 "frontier": {str(p): o for p, o in sorted(ends.items())},
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.id) if hole else None,
@@ -159,16 +177,63 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         )
         return
     if not current:
-        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with `fencepost run {pipeline} ...`.")
+        command = f"`fencepost run {pipeline} --start ... --end ...`"
+        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
-    out.print(_table(f"{pipeline}: intervals", current))
-    _print_reports([b for b in current if b.state not in PASSED][-SHOWN_REPORTS:])
+    _print_awaiting(awaiting)
+    out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
+    for batch in current:
+        if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
+            out.print(
+                f"[bold yellow]ends in the future:[/] {batch.id}. Intervals before it that are planned from now on get no "
+                "records. If it was a mistake, `fencepost withdraw` takes it out of the order.",
+                soft_wrap=True,
+            )
     if hole:
-        out.print(f"[bold red]held back by[/] {hole.id} ({hole.state}): {advice(hole)}", soft_wrap=True)
+        known = any(one.batch == hole for one in awaiting)
+        line = f"[bold red]held back by[/] {hole.id} ({hole.state})"
+        out.print(line if known else f"{line}: {escape(what_next(hole))}", soft_wrap=True)
+
+
+def _lines_of(view: View, counts: Batch) -> list[Batch]:
+    """The revision that counts, and the newest one where that is another."""
+    newest = view.latest(counts.interval)
+    return [counts] if newest is None or newest.revision == counts.revision else [counts, newest]
+
+
+def _newest(view: View, counts: Batch) -> dict[str, Any]:
+    newest = view.latest(counts.interval) or counts
+    return {"newest_revision": newest.revision, "newest_state": newest.state}
+
+
+def _awaiting(one: Awaiting) -> dict[str, Any]:
+    older = one.in_force
+    return {
+        **_summary(one.batch),
+        "need": one.need,
+        "in_force": {"revision": older.revision, "state": older.state} if older else None,
+        "says": one.says,
+        "do": one.advice,
+    }
+
+
+def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
+    """What awaits a person, first of all; the newest in full, the others counted."""
+    if not awaiting:
+        return
+    out.print("[bold red]awaiting a person[/]")
+    if len(awaiting) > SHOWN_REPORTS:
+        out.print(f"  {len(awaiting) - SHOWN_REPORTS} earlier ones; --json lists them all")
+    for one in awaiting[-SHOWN_REPORTS:]:
+        out.print(f"  {_span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
+        if one.batch.verdict is not None:
+            out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
+        out.print(f"    {one.advice}", markup=False, soft_wrap=True)  # a command is for copying, so it is not broken
+    out.print()
 
 
 @app.command(name="ledger")
@@ -199,6 +264,17 @@ def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None
 
 
 @app.command()
+def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Take an interval that was planned by mistake out of the order, so that those before it get records again.
+
+    For one without records, or not yet published. Stored in the ledger with who, when and why.
+    """
+    from fencepost.plan import withdraw_batch
+
+    out.print(withdraw_batch(_pipeline(pipeline), _interval(start, end), _decision("withdraw", reason)).message)
+
+
+@app.command()
 def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
     """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
     from fencepost.advance import advance_batch
@@ -209,9 +285,20 @@ def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> N
 
 @app.command()
 def pipelines(as_json: AsJson = False) -> None:
-    """The pipelines there are, and what is wrong with those that cannot be loaded."""
+    """The pipelines there are, and what is wrong with those that cannot be loaded. Executes each transform.py.
+
+    What a transform.sql says is not checked, nor whether the columns exist that a suite names: that takes a run.
+    """
+    from fencepost.preflight import check_pipeline
+
     _use_local_kafka()
     good, bad = load_pipelines()
+    for name, pipeline in list(good.items()):
+        try:
+            check_pipeline(pipeline)
+        except SettingsError as found:
+            bad[name] = found
+            del good[name]
     if as_json:
         listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
         _print_json(
@@ -224,7 +311,7 @@ def pipelines(as_json: AsJson = False) -> None:
                 markup=False,
                 soft_wrap=True,
             )
-    for error in bad.values():
+    for _, error in sorted(bad.items()):
         err.print(str(error), style="red", markup=False, soft_wrap=True)
     if bad:
         raise typer.Exit(SettingsError.exit_code)
@@ -242,12 +329,21 @@ register(app)  # up, down, services
 
 
 def _interval(start: str, end: str) -> Interval:
-    try:
-        return Interval.of(datetime.fromisoformat(start), datetime.fromisoformat(end))
-    except ValueError as error:
+    first, last = _moment("--start", start), _moment("--end", end)
+    if last <= first:
         raise SettingsError(
-            f"--start {start} --end {end}: {error}. Give two times in ISO 8601, such as 2013-01-01T00:00-05:00."
-        ) from None
+            f"--end {end} does not lie after --start {start}. An interval is from its start up to its end."
+        )
+    return Interval(start=first, end=last)
+
+
+def _moment(option: str, text: str) -> datetime:
+    try:
+        return to_utc(datetime.fromisoformat(text))
+    except ValueError:
+        raise SettingsError(f"{option} {text}: not a time in ISO 8601, such as 2013-01-01T00:00-05:00.") from None
+    except OverflowError:
+        raise SettingsError(f"{option} {text}: not within the years 1 to 9999 in UTC.") from None
 
 
 def _decision(action: str, reason: str) -> Decision:
@@ -285,14 +381,17 @@ def _summary(batch: Batch) -> dict[str, Any]:
     }
 
 
+def _span(batch: Batch) -> str:
+    return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
+
+
 def _table(title: str, batches: list[Batch]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in ("interval (UTC)", "rev", "state", "in", "out", "verdict"):
         table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
     for batch in batches:
         row = _summary(batch)
-        interval = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
-        cells = [interval, str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        cells = [_span(batch), str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
         cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table
@@ -305,29 +404,8 @@ def _print_reports(batches: list[Batch]) -> None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)
 
 
-def advice(batch: Batch) -> str:
-    """What is to be done about a batch that holds the frontier back."""
-    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
-    match batch.state:
-        case State.REJECTED:
-            return "see its report; mend the suite and validate again, mend the transform and write again, or skip it."
-        case State.WRITTEN if undetermined:
-            return (
-                "it could not be judged; see its report, mend what it names (most often the suite) and validate again."
-            )
-        case State.WRITTEN:
-            return "its advance step is due." if batch.verdict else "its validate and advance steps are due."
-        case _:
-            return "its write step is due."
-
-
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def unexpected(error: Exception) -> Retriable:
-    """An error nobody foresaw, without its words."""
-    return Retriable(f"unexpected error: {told(error)}. Run again; {HOW_TO_SEE}.")
 
 
 def main() -> None:
@@ -340,8 +418,9 @@ def main() -> None:
         err.print(str(error), markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except Exception as error:  # a bug, or something nobody foresaw; its words may quote records
-        err.print(str(unexpected(error)), markup=False, soft_wrap=True)
-        sys.exit(Retriable.exit_code)
+        found = unexpected(error)
+        err.print(str(found), markup=False, soft_wrap=True)
+        sys.exit(found.exit_code)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to go on.")
         sys.exit(130)

@@ -6,8 +6,10 @@
     │   ├── CommitStateUnknown     a commit was sent and its outcome not heard
     │   ├── CoordinatorFenced      another run took the pipeline's ledger over
     │   ├── WriterFenced           a newer attempt took this writer's transactional.id over
+    │   │   └── TransactionTimedOut   or the broker ended its transaction, which was open for too long
     │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
     │   ├── JobFailed              a Spark job failed that only reads
+    │   ├── DriverDied             the JVM that runs Spark ended in the middle of a step
     │   ├── NoFreeLane             as many batches are being written as there are lanes
     │   └── OpenTransaction        somebody's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
@@ -17,7 +19,8 @@
         └── NeedsOperator          anything else a retry cannot mend              exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
             ├── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
-            └── TransformNotDeterministic
+            ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing
+            └── Unexpected         a defect of Fencepost's own
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
 """
@@ -53,12 +56,20 @@ class WriterFenced(Retriable):
     """A newer producer with the same transactional.id exists; this one's transaction was refused."""
 
 
+class TransactionTimedOut(WriterFenced):
+    """The broker ended a transaction that was open for longer than its `transaction.timeout.ms`."""
+
+
 class WriteFailed(Retriable):
     """A transaction was aborted before its commit; readers with read_committed never see it."""
 
 
 class JobFailed(Retriable):
     """A Spark job that only reads failed; nothing was changed."""
+
+
+class DriverDied(Retriable):
+    """Spark's JVM ended, most often for want of memory, while a step was at work."""
 
 
 class Overtaken(Retriable):
@@ -141,3 +152,19 @@ class TransformNotDeterministic(NeedsOperator):
 
 class RecordRefused(NeedsOperator):
     """Kafka will never take one of the output's records (too large, for example)."""
+
+
+class TransformFailed(NeedsOperator):
+    """The transform's own code, or an expression of its, failed on a record: the same record fails again."""
+
+
+class KafkaRefused(NeedsOperator):
+    """Kafka answered that it will not do what was asked, and would answer so again."""
+
+
+class TopicMissing(NeedsOperator):
+    """A topic that is needed does not exist."""
+
+
+class Unexpected(NeedsOperator):
+    """An error that only a defect of Fencepost's explains."""

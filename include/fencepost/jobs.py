@@ -20,7 +20,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Literal, Self
 
 from fencepost.errors import FencepostError, Retriable, SettingsError
-from fencepost.failures import HOW_TO_SEE, told
+from fencepost.failures import unexpected
 from fencepost.model import Frozen, Interval, StepResult
 from fencepost.settings import Pipeline, find_pipeline
 
@@ -54,14 +54,14 @@ class JobOutcome(Frozen):
 
     @classmethod
     def of_error(cls, error: Exception, step: Step) -> Self:
-        """The outcome of a step that raised. An error nobody foresaw is retried; only its type is told."""
-        known = isinstance(error, FencepostError)
+        """The outcome of a step that raised. Of an error nobody foresaw only the type is told."""
+        known = error if isinstance(error, FencepostError) else unexpected(error, step)
         return cls(
             status="error",
             error=type(error).__name__,
-            retriable=isinstance(error, Retriable) or not known,
-            exit_code=error.exit_code if isinstance(error, FencepostError) else Retriable.exit_code,
-            message=str(error) if known else f"unexpected error in {step}: {told(error)}. {HOW_TO_SEE}.",
+            retriable=isinstance(known, Retriable),
+            exit_code=known.exit_code,
+            message=str(known),
         )
 
     @classmethod
@@ -124,6 +124,12 @@ def start_log(level: str) -> None:
         level=max(number, logging.INFO), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("fencepost").setLevel(number)
+    if number > logging.DEBUG:
+        logging.getLogger("py4j").setLevel(
+            logging.CRITICAL
+        )  # tracebacks where the JVM died; the step's own error says so
+    else:
+        logging.getLogger("fencepost.librdkafka").setLevel(logging.ERROR)
 
 
 def load_engines() -> None:

@@ -1,4 +1,4 @@
-"""The door to Kafka: the one module that makes confluent-kafka clients and reads their errors.
+"""The door to Kafka: the one module that makes confluent-kafka clients. What their errors mean stands in `kafka_errors.py`.
 
 Every client gets a logger (librdkafka writes to stderr otherwise) and an error callback, so that a time-out can say
 what was really wrong: librdkafka reports refused credentials and absent brokers only there.
@@ -31,26 +31,28 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from fencepost.client_settings import CONSUMER_ONLY, PRODUCER_ONLY
 from fencepost.errors import (
     AccessDenied,
     FencepostError,
     KafkaUnavailable,
-    NeedsOperator,
     OpenTransaction,
-    RecordRefused,
     SettingsError,
-    WriteFailed,
-    WriterFenced,
+    TopicMissing,
 )
+from fencepost.kafka_errors import COORDINATOR_MOVED, LEADER_MOVED, Complaints, translate, translated
 from fencepost.librdkafka import Producer
 from fencepost.settings import Pipeline
 
 log = logging.getLogger("fencepost.kafka")
 client_log = logging.getLogger("fencepost.librdkafka")
-# librdkafka's own lines (a broken connection, a coordinator not found yet) tell nothing that an error would not.
-client_log.setLevel(logging.ERROR)
+# librdkafka's own lines (a broken connection, several a second) tell nothing that an error would not. FENCEPOST_LOG=DEBUG
+# shows them.
+client_log.setLevel(logging.CRITICAL)
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
+FIRST_CONTACT = 10.0  # seconds for any broker to be reached at all; one that restarts takes less
+TELL_AFTER = 1.0  # seconds
 TRANSACTION_TIMEOUT_MS = 600_000  # below the broker's default limit of 900,000
 
 PRODUCER_DEFAULTS: dict[str, Any] = {
@@ -67,55 +69,6 @@ PRODUCER_FIXED: dict[str, Any] = {
     "acks": "all",
     "partitioner": "murmur2_random",
 }
-PRODUCER_ONLY = frozenset(
-    """acks batch.num.messages batch.size compression.codec compression.level compression.type delivery.timeout.ms
-    enable.gapless.guarantee enable.idempotence linger.ms max.in.flight max.in.flight.requests.per.connection
-    message.send.max.retries message.timeout.ms queue.buffering.backpressure.threshold queue.buffering.max.kbytes
-    queue.buffering.max.messages queue.buffering.max.ms request.required.acks request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms sticky.partitioning.linger.ms transaction.timeout.ms""".split()
-)
-CONSUMER_ONLY = frozenset(
-    """check.crcs enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
-    fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms isolation.level
-    max.partition.fetch.bytes max.poll.interval.ms queued.max.messages.kbytes queued.min.messages
-    session.timeout.ms""".split()
-)
-DENIED = {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError._SSL,
-}
-WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
-FENCED = {
-    KafkaError._FENCED,
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.INVALID_PRODUCER_ID_MAPPING,
-}
-LEADER_MOVED = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-# Said too while a new cluster makes its topic for offsets.
-COORDINATOR_MOVED = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-}
-REFUSED_RECORD = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-}
-
 T = TypeVar("T")
 
 
@@ -155,84 +108,6 @@ def settings_of(pipeline: Pipeline) -> Settings:
             "write ${KAFKA_BOOTSTRAP} to take it from the environment."
         )
     return Settings(values)
-
-
-class Complaints:
-    """What a client's error callback said last; it is often the only place where the cause shows."""
-
-    def __init__(self) -> None:
-        self.last: KafkaError | None = None
-        self.denied: KafkaError | None = None
-
-    def __call__(self, error: KafkaError) -> None:
-        self.last = error
-        # A broker that goes away in the middle of a login is reported as a failed login; it refused nothing.
-        if error.code() in DENIED and not WENT_AWAY.search(error.str()):
-            self.denied = error
-
-
-def translate(
-    error: KafkaError, doing: str, settings: Settings, complaints: Complaints | None = None
-) -> FencepostError:
-    """The FencepostError for a KafkaError met while `doing` something."""
-    denied = complaints.denied if complaints else None
-    code = error.code()
-    if code in DENIED or denied is not None:
-        cause = denied or error
-        return AccessDenied(
-            f"{doing}: Kafka at {settings.bootstrap} refused us: {cause.str()}. Check security.protocol and the sasl.* "
-            "and ssl.* settings of the pipeline, and that its user may read, write and describe its topics, groups and "
-            "transactional ids."
-        )
-    if code in FENCED:
-        return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return SettingsError(
-            f"{doing}: kafka.transaction.timeout.ms lies above the broker's transaction.max.timeout.ms. Lower the one in "
-            "pipeline.yaml, or have the other raised."
-        )
-    if code in REFUSED_RECORD:
-        return RecordRefused(
-            f"{doing}: Kafka refuses a record: {error.str()}. Records above message.max.bytes need it raised in the "
-            "pipeline's kafka settings and max.message.bytes on the topic; or make the transform write less."
-        )
-    if error.txn_requires_abort():
-        return WriteFailed(
-            f"{doing}: the transaction cannot be committed: {error.str()}. Nothing of it is visible; run again."
-        )
-    if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
-        return NeedsOperator(f"{doing}: {error.str()}. Create the topic, or mend its name in pipeline.yaml.")
-    seen = complaints.last.str() if complaints and complaints.last else error.str()
-    return KafkaUnavailable(
-        f"{doing}: no answer from Kafka at {settings.bootstrap}: {seen}. Is the broker up? Then run again."
-    )
-
-
-@contextmanager
-def unwrapped() -> Iterator[None]:
-    """Raises a KafkaException where confluent-kafka raises a SystemError.
-
-    A client that fails for good, by being fenced for example, while a call of ours serves its callbacks ends that call
-    with a SystemError, which has the KafkaException as its cause, or no cause at all *(measured)*. Without a cause the
-    transaction is to be aborted. Our own `librdkafka.Producer` raises none.
-    """
-    try:
-        yield
-    except SystemError as raised:
-        if isinstance(raised.__cause__, KafkaException):
-            raise raised.__cause__ from raised
-        failed = KafkaError(KafkaError._FAIL, "the client failed while it was served", txn_requires_abort=True)
-        raise KafkaException(failed) from raised
-
-
-@contextmanager
-def translated(doing: str, settings: Settings, complaints: Complaints | None = None) -> Iterator[None]:
-    """Raises Fencepost's errors for confluent-kafka's, with what was being done."""
-    try:
-        with unwrapped():
-            yield
-    except KafkaException as error:
-        raise translate(error.args[0], doing, settings, complaints) from error
 
 
 @contextmanager
@@ -300,20 +175,36 @@ class Cluster:
         self.settings = settings
         self._timeout = timeout
         self._complaints = Complaints()
+        self._reached = False
         self._admin: AdminClient = _client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any) -> Any:
-        """One answer. A time-out of ours is named like librdkafka's own."""
-        deadline = time.monotonic() + self._timeout
+        """One answer. A time-out of ours is named like librdkafka's own.
+
+        Where no broker has been reached yet, and none can be connected to, the wait is short; and none is worth while for
+        a host name that nobody knows.
+        """
+        began = time.monotonic()
+        told = False
         while not wait([future], timeout=0.2).done:
             self._admin.poll(0)  # serves the error callback, which alone hears of refused credentials
-            if self._complaints.denied is not None or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            absent = self._complaints.unreachable and not self._reached
+            limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
+            if self._complaints.denied is not None or waited > limit or (absent and self._complaints.unresolved):
                 raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+            if absent and not told and waited > TELL_AFTER:
+                told = True
+                log.warning(
+                    "waiting for Kafka at %s, %.0f s at most: no broker answers", self.settings.bootstrap, limit
+                )
         with translated(doing, self.settings, self._complaints):
-            return future.result()
+            answer = future.result()
+        self._reached = True
+        return answer
 
     def describe(self, topic: str) -> Topic:
-        """Id and partition count of a topic; NeedsOperator when it does not exist."""
+        """Id and partition count of a topic; TopicMissing when it does not exist."""
         doing = f"describing topic {topic}"
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         found = self._ask(doing, futures[topic])
@@ -339,13 +230,19 @@ class Cluster:
         """One setting of a topic that is there."""
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """All settings of a topic that is there, by name; AccessDenied where we may not ask."""
+        return self._once_known(
+            lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), f"all of topic {topic}")
+        )
+
     def _once_known(self, ask: Callable[[], T]) -> T:
         """The answer on a topic that was just created, of which the broker that is asked may hear a moment later."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
                 return ask()
-            except NeedsOperator:
+            except TopicMissing:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
@@ -362,9 +259,12 @@ class Cluster:
             raise translate(error.args[0], f"reading broker setting {name}", self.settings, self._complaints) from error
 
     def _config(self, resource: ConfigResource, name: str) -> str:
+        return self._configs(resource, name).get(name, "")
+
+    def _configs(self, resource: ConfigResource, which: str) -> dict[str, str]:
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
-        entry = self._ask(f"reading setting {name}", futures[resource]).get(name)
-        return str(entry.value) if entry is not None and entry.value is not None else ""
+        entries = self._ask(f"reading settings ({which})", futures[resource])
+        return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def earliest(self, topic: Topic) -> list[int]:
         """First offset of each partition that is still there."""

@@ -3,6 +3,7 @@
 confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work; this one hands over
 whole Arrow batches by address (`produce_arguments.py`). It calls the functions that rdkafka.h documents, and no others, in
 the librdkafka that confluent-kafka brings: symbols of a library that an extension module is linked with are found in it.
+They are looked up when the first producer is made, so that what only reads works where they are not found.
 
 Every error is a KafkaException with a KafkaError, as confluent-kafka's are. Callbacks (failed deliveries, errors of the
 client, its log) are served by `poll` and `flush` alone, in the caller's thread.
@@ -16,11 +17,14 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl, libversion, version
+
+from fencepost.errors import NeedsOperator
 
 PRODUCER = 0  # rd_kafka_type_t
 CONF_OK = 0
@@ -52,59 +56,102 @@ _DELIVERED = CFUNCTYPE(None, c_void_p, POINTER(_Message), c_void_p)
 _ERROR = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
 _LOG = CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 
-# They wait for threads or brokers: other Python threads go on meanwhile.
-_waiting = ctypes.CDLL(cimpl.__file__)
-# They return at once: giving the interpreter away for each row would cost more than the call.
-_at_once = ctypes.PyDLL(cimpl.__file__)
-_libc = ctypes.CDLL(None)
+
+class _Library:
+    """The functions of one librdkafka, by their names without `rd_kafka_`. `version` is its number, as in rdkafka.h.
+
+    Raises:
+        OSError: the file cannot be loaded.
+        AttributeError: functions are missing; it holds their names.
+    """
+
+    def __init__(self, file: str) -> None:
+        # They wait for threads or brokers: other Python threads go on meanwhile.
+        waiting = ctypes.CDLL(file)
+        # They return at once: giving the interpreter away for each row would cost more than the call.
+        at_once = ctypes.PyDLL(file)
+        missing: list[str] = []
+
+        def bound(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+            try:
+                function = getattr(library, f"rd_kafka_{name}")
+            except AttributeError:
+                missing.append(f"rd_kafka_{name}")
+                return None
+            function.restype, function.argtypes = result, arguments
+            return function
+
+        self.version = bound(at_once, "version", c_int)
+        self.conf_new = bound(at_once, "conf_new", c_void_p)
+        self.conf_set = bound(at_once, "conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+        self.conf_destroy = bound(at_once, "conf_destroy", None, c_void_p)
+        self.conf_set_delivered = bound(at_once, "conf_set_dr_msg_cb", None, c_void_p, _DELIVERED)
+        self.conf_set_error = bound(at_once, "conf_set_error_cb", None, c_void_p, _ERROR)
+        self.conf_set_log = bound(at_once, "conf_set_log_cb", None, c_void_p, _LOG)
+        self.new = bound(waiting, "new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+        self.set_log_queue = bound(at_once, "set_log_queue", c_int, c_void_p, c_void_p)
+        self.destroy = bound(waiting, "destroy", None, c_void_p)
+        self.topic_new = bound(at_once, "topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+        self.topic_destroy = bound(at_once, "topic_destroy", None, c_void_p)
+        self.last_error = bound(at_once, "last_error", c_int)
+        self.poll = bound(waiting, "poll", c_int, c_void_p, c_int)
+        self.flush = bound(waiting, "flush", c_int, c_void_p, c_int)
+        self.queued = bound(at_once, "outq_len", c_int, c_void_p)
+        self.metadata = bound(waiting, "metadata", c_int, c_void_p, c_int, c_void_p, c_void_p, c_int)
+        self.metadata_destroy = bound(at_once, "metadata_destroy", None, c_void_p)
+        self.produce = bound(at_once, "produceva", c_void_p, c_void_p, c_void_p, c_size_t)
+        self.init = bound(waiting, "init_transactions", c_void_p, c_void_p, c_int)
+        self.begin = bound(waiting, "begin_transaction", c_void_p, c_void_p)
+        self.commit = bound(waiting, "commit_transaction", c_void_p, c_void_p, c_int)
+        self.abort = bound(waiting, "abort_transaction", c_void_p, c_void_p, c_int)
+        self.send_offsets = bound(waiting, "send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int)
+        self.group_new = bound(at_once, "consumer_group_metadata_new", c_void_p, c_char_p)
+        self.group_destroy = bound(at_once, "consumer_group_metadata_destroy", None, c_void_p)
+        self.list_new = bound(at_once, "topic_partition_list_new", c_void_p, c_int)
+        self.list_destroy = bound(at_once, "topic_partition_list_destroy", None, c_void_p)
+        self.list_add = bound(
+            at_once, "topic_partition_list_add", POINTER(_TopicPartition), c_void_p, c_char_p, c_int32
+        )
+        self.error_code = bound(at_once, "error_code", c_int, c_void_p)
+        self.error_string = bound(at_once, "error_string", c_char_p, c_void_p)
+        self.error_is_fatal = bound(at_once, "error_is_fatal", c_int, c_void_p)
+        self.error_is_retriable = bound(at_once, "error_is_retriable", c_int, c_void_p)
+        self.error_requires_abort = bound(at_once, "error_txn_requires_abort", c_int, c_void_p)
+        self.error_destroy = bound(at_once, "error_destroy", None, c_void_p)
+        self.malloc = ctypes.CDLL(None).malloc
+        self.malloc.restype, self.malloc.argtypes = c_void_p, (c_size_t,)
+        self.fatal_error = bound(at_once, "fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+        if missing:
+            raise AttributeError(", ".join(missing))
 
 
-def _function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(library, name)
-    function.restype, function.argtypes = result, arguments
-    return function
+@cache
+def library() -> _Library:
+    """The librdkafka that confluent-kafka is linked with.
 
-
-_conf_new = _function(_at_once, "rd_kafka_conf_new", c_void_p)
-_conf_set = _function(_at_once, "rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-_conf_destroy = _function(_at_once, "rd_kafka_conf_destroy", None, c_void_p)
-_conf_set_delivered = _function(_at_once, "rd_kafka_conf_set_dr_msg_cb", None, c_void_p, _DELIVERED)
-_conf_set_error = _function(_at_once, "rd_kafka_conf_set_error_cb", None, c_void_p, _ERROR)
-_conf_set_log = _function(_at_once, "rd_kafka_conf_set_log_cb", None, c_void_p, _LOG)
-_new = _function(_waiting, "rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
-_set_log_queue = _function(_at_once, "rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
-_destroy = _function(_waiting, "rd_kafka_destroy", None, c_void_p)
-_topic_new = _function(_at_once, "rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
-_topic_destroy = _function(_at_once, "rd_kafka_topic_destroy", None, c_void_p)
-_last_error = _function(_at_once, "rd_kafka_last_error", c_int)
-_poll = _function(_waiting, "rd_kafka_poll", c_int, c_void_p, c_int)
-_flush = _function(_waiting, "rd_kafka_flush", c_int, c_void_p, c_int)
-_queued = _function(_at_once, "rd_kafka_outq_len", c_int, c_void_p)
-_metadata = _function(_waiting, "rd_kafka_metadata", c_int, c_void_p, c_int, c_void_p, c_void_p, c_int)
-_metadata_destroy = _function(_at_once, "rd_kafka_metadata_destroy", None, c_void_p)
-_produce = _function(_at_once, "rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
-_init = _function(_waiting, "rd_kafka_init_transactions", c_void_p, c_void_p, c_int)
-_begin = _function(_waiting, "rd_kafka_begin_transaction", c_void_p, c_void_p)
-_commit = _function(_waiting, "rd_kafka_commit_transaction", c_void_p, c_void_p, c_int)
-_abort = _function(_waiting, "rd_kafka_abort_transaction", c_void_p, c_void_p, c_int)
-_send_offsets = _function(
-    _waiting, "rd_kafka_send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int
-)
-_group_new = _function(_at_once, "rd_kafka_consumer_group_metadata_new", c_void_p, c_char_p)
-_group_destroy = _function(_at_once, "rd_kafka_consumer_group_metadata_destroy", None, c_void_p)
-_list_new = _function(_at_once, "rd_kafka_topic_partition_list_new", c_void_p, c_int)
-_list_destroy = _function(_at_once, "rd_kafka_topic_partition_list_destroy", None, c_void_p)
-_list_add = _function(
-    _at_once, "rd_kafka_topic_partition_list_add", POINTER(_TopicPartition), c_void_p, c_char_p, c_int32
-)
-_error_code = _function(_at_once, "rd_kafka_error_code", c_int, c_void_p)
-_error_string = _function(_at_once, "rd_kafka_error_string", c_char_p, c_void_p)
-_error_is_fatal = _function(_at_once, "rd_kafka_error_is_fatal", c_int, c_void_p)
-_error_is_retriable = _function(_at_once, "rd_kafka_error_is_retriable", c_int, c_void_p)
-_error_requires_abort = _function(_at_once, "rd_kafka_error_txn_requires_abort", c_int, c_void_p)
-_error_destroy = _function(_at_once, "rd_kafka_error_destroy", None, c_void_p)
-_fatal_error = _function(_at_once, "rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
-_malloc = _function(_libc, "malloc", c_void_p, c_size_t)
+    Raises:
+        NeedsOperator: its functions cannot be called from here, or they are those of another librdkafka.
+    """
+    theirs, number = libversion()
+    client = f"librdkafka {theirs} of confluent-kafka {version()}"
+    cure = (
+        "Fencepost writes with the librdkafka inside confluent-kafka's own wheels: install that, of the version in "
+        "requirements.txt (pip install --force-reinstall --only-binary=:all: confluent-kafka==...). Commands that only "
+        "read work without it."
+    )
+    try:
+        found = _Library(cimpl.__file__)
+    except OSError as error:
+        raise NeedsOperator(f"{client}: cannot be loaded: {error}. {cure}") from None
+    except AttributeError as error:
+        raise NeedsOperator(
+            f"{client}: {cimpl.__file__} does not lead to these of its functions: {error}. {cure}"
+        ) from None
+    if found.version() != number:
+        raise NeedsOperator(
+            f"{client}: {cimpl.__file__} leads to another librdkafka, {found.version():#x} in place of {number:#x}. {cure}"
+        )
+    return found
 
 
 @dataclass
@@ -139,22 +186,22 @@ class Producer:
     ) -> None:
         self._heard = _Heard(on_error, logger)
         callbacks = (_DELIVERED(self._heard.delivered), _ERROR(self._heard.error), _LOG(self._heard.log))
-        conf = _conf_new()
+        conf = library().conf_new()
         text = ctypes.create_string_buffer(ERROR_SIZE)
         settings = {**config, "delivery.report.only.error": True, "log.queue": True}
         for name, value in settings.items():
             given = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(conf, name.encode(), given.encode(), text, ERROR_SIZE) != CONF_OK:
-                _conf_destroy(conf)
+            if library().conf_set(conf, name.encode(), given.encode(), text, ERROR_SIZE) != CONF_OK:
+                library().conf_destroy(conf)
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        _conf_set_delivered(conf, callbacks[0])
-        _conf_set_error(conf, callbacks[1])
-        _conf_set_log(conf, callbacks[2])
-        self._client = _new(PRODUCER, conf, text, ERROR_SIZE)
+        library().conf_set_delivered(conf, callbacks[0])
+        library().conf_set_error(conf, callbacks[1])
+        library().conf_set_log(conf, callbacks[2])
+        self._client = library().new(PRODUCER, conf, text, ERROR_SIZE)
         if not self._client:
-            _conf_destroy(conf)
+            library().conf_destroy(conf)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        _set_log_queue(self._client, None)  # the log is served by poll, like all else
+        library().set_log_queue(self._client, None)  # the log is served by poll, like all else
         # At the interpreter's end the process takes the client with it: destroying it could wait for brokers.
         weakref.finalize(self, _close, self._client, self._heard.topics, callbacks).atexit = False
 
@@ -167,10 +214,10 @@ class Producer:
         """The address of librdkafka's topic of that name."""
         topics = self._heard.topics
         if name not in topics:
-            topics[name] = _topic_new(self._client, name.encode(), None)
+            topics[name] = library().topic_new(self._client, name.encode(), None)
             if not topics[name]:
                 del topics[name]
-                raise KafkaException(KafkaError(_last_error()))
+                raise KafkaException(KafkaError(library().last_error()))
         return topics[name]
 
     def enqueue(self, starts: Sequence[int], counts: Sequence[int]) -> int:
@@ -180,7 +227,7 @@ class Producer:
         Python for a record.
         """
         records = iter(starts)
-        error = next(filter(None, map(_produce, repeat(self._client), records, counts)), None)
+        error = next(filter(None, map(library().produce, repeat(self._client), records, counts)), None)
         if error is None:
             return len(starts)
         taken = self._taken(error)
@@ -190,15 +237,15 @@ class Producer:
 
     def queued(self) -> int:
         """Records that wait to be sent or acknowledged, and callbacks that wait to be served."""
-        return int(_queued(self._client))
+        return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
         """Serve callbacks; waits for one if there is none."""
-        _poll(self._client, round(timeout * 1000))
+        library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:
         """Send without delay and serve callbacks until nothing is queued; returns what still is."""
-        _flush(self._client, round(timeout * 1000))
+        library().flush(self._client, round(timeout * 1000))
         return self.queued()
 
     def init_transactions(self, timeout: float) -> None:
@@ -208,32 +255,32 @@ class Producer:
         again only half a second later *(measured: a third of all inits)*.
         """
         metadata = c_void_p()
-        if _metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
-            _metadata_destroy(metadata)
-        self._check(_init(self._client, round(timeout * 1000)))
+        if library().metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
+            library().metadata_destroy(metadata)
+        self._check(library().init(self._client, round(timeout * 1000)))
 
     def begin_transaction(self) -> None:
         """Begin; records belong to the transaction from here on."""
-        self._check(_begin(self._client))
+        self._check(library().begin(self._client))
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
         """Commit a group's offsets with the transaction. The group's generation is not checked: nobody is its member."""
-        places, metadata = _list_new(len(offsets)), _group_new(group.encode())
+        places, metadata = library().list_new(len(offsets)), library().group_new(group.encode())
         try:
             for offset in offsets:
-                _fill(_list_add(places, offset.topic.encode(), offset.partition).contents, offset)
-            self._check(_send_offsets(self._client, places, metadata, round(timeout * 1000)))
+                _fill(library().list_add(places, offset.topic.encode(), offset.partition).contents, offset)
+            self._check(library().send_offsets(self._client, places, metadata, round(timeout * 1000)))
         finally:
-            _list_destroy(places)
-            _group_destroy(metadata)
+            library().list_destroy(places)
+            library().group_destroy(metadata)
 
     def commit_transaction(self, timeout: float) -> None:
         """Deliver what is queued, then commit."""
-        self._check(_commit(self._client, round(timeout * 1000)))
+        self._check(library().commit(self._client, round(timeout * 1000)))
 
     def abort_transaction(self, timeout: float) -> None:
         """Drop what is queued, then abort."""
-        self._check(_abort(self._client, round(timeout * 1000)))
+        self._check(library().abort(self._client, round(timeout * 1000)))
 
     def _check(self, error: int | None) -> None:
         if error is not None:
@@ -243,21 +290,21 @@ class Producer:
         """The KafkaError for an rd_kafka_error_t, which is destroyed. A client that failed for good says why."""
         try:
             return _fatal(self._client) or KafkaError(
-                _error_code(error),
-                _text(_error_string(error)),
-                bool(_error_is_fatal(error)),
-                bool(_error_is_retriable(error)),
-                bool(_error_requires_abort(error)),
+                library().error_code(error),
+                _text(library().error_string(error)),
+                bool(library().error_is_fatal(error)),
+                bool(library().error_is_retriable(error)),
+                bool(library().error_requires_abort(error)),
             )
         finally:
-            _error_destroy(error)
+            library().error_destroy(error)
 
 
 def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) -> None:
     """Destroy a client; its callbacks live until here."""
     for topic in topics.values():
-        _topic_destroy(topic)
-    _destroy(client)
+        library().topic_destroy(topic)
+    library().destroy(client)
 
 
 def _fill(element: _TopicPartition, given: TopicPartition) -> None:
@@ -265,14 +312,14 @@ def _fill(element: _TopicPartition, given: TopicPartition) -> None:
     if given.metadata is not None:
         # librdkafka copies `metadata_size` bytes, and sends them as far as a NUL: it has to be one of them.
         text = ctypes.create_string_buffer(given.metadata.encode())
-        element.metadata, element.metadata_size = _malloc(len(text)), len(text)  # the list frees it
+        element.metadata, element.metadata_size = library().malloc(len(text)), len(text)  # the list frees it
         ctypes.memmove(element.metadata, text, len(text))
 
 
 def _fatal(client: int) -> KafkaError | None:
     """Why the client can never be used again, if that is so."""
     text = ctypes.create_string_buffer(ERROR_SIZE)
-    code = _fatal_error(client, text, ERROR_SIZE)
+    code = library().fatal_error(client, text, ERROR_SIZE)
     return KafkaError(code, _text(text.value), True) if code else None
 
 

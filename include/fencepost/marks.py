@@ -18,15 +18,18 @@ from fencepost.model import Receipt
 class Standing(StrEnum):
     """What a writer that has called init_transactions may do, having read its mark afterwards."""
 
-    WRITE = "write"  # this lease has not committed: an older lease's mark, or none
+    WRITE = "write"  # this lease has not committed: an older lease's mark, another ledger's, or none
     RESUME = "resume"  # this lease has committed the first rows: go on behind them
     DONE = "done"  # this lease has committed: skip, and return the receipt
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
 
-def standing(mark: Receipt | None, lease: int) -> Standing:
-    """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark."""
-    if mark is None or mark.lease < lease:
+def standing(mark: Receipt | None, lease: int, ledger: str) -> Standing:
+    """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark.
+
+    Leases of two ledgers do not compare: the mark of a ledger that was lost stands in nobody's way, and proves nothing.
+    """
+    if mark is None or mark.ledger != ledger or mark.lease < lease:
         return Standing.WRITE
     if mark.lease > lease:
         return Standing.SUPERSEDED

@@ -5,6 +5,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Self
@@ -64,10 +65,15 @@ class Interval(Frozen):
     @classmethod
     def of(cls, start: datetime, end: datetime) -> Interval:
         """The interval in UTC; a time without a zone is taken as UTC."""
-        return cls(start=_utc(start), end=_utc(end))
+        return cls(start=to_utc(start), end=to_utc(end))
 
     def __str__(self) -> str:
         return f"{_basic(self.start)}-{_basic(self.end)}"
+
+    def command(self, verb: str, pipeline: str, *options: str) -> str:
+        """A command line of `fencepost` about this interval of a pipeline."""
+        times = ("--start", _iso(self.start), "--end", _iso(self.end))
+        return f"`{' '.join(['fencepost', verb, pipeline, *times, *options])}`"
 
     def overlaps(self, other: Interval) -> bool:
         """Whether the two share a moment."""
@@ -104,13 +110,19 @@ class OffsetRange(Frozen):
         return self.end - self.start
 
 
+def told_ranges(ranges: Iterable[OffsetRange]) -> str:
+    """`partition 1: offsets 0 to 2`, the last one included, for a person."""
+    return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
+
+
 class Plan(Frozen):
     """A frozen batch: what is read, and under which ids it is written. Never computed again.
 
     `output_ends[p]` is the high watermark of output partition `p` when the batch was planned. `writers` is the number
     of task-partitions; ids `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced
-    before this one writes. `lost` lists ranges that were deleted from the source before they could be planned, which
-    only a pipeline with `on_expired: skip` accepts.
+    before this one writes. `digests` are those of what decides the output, by part, and `software` what it is written
+    with. `lost` lists ranges that were deleted from the source before they could be planned, which only a pipeline with
+    `on_expired: skip` accepts. `ledger_topic_id` says which ledger the batch's lease is an offset of.
     """
 
     source_topic: str
@@ -120,14 +132,21 @@ class Plan(Frozen):
     output_topic: str
     output_topic_id: str
     output_ends: tuple[Offset, ...]
+    ledger_topic_id: str = ""
     layout: Layout
     writers: int = Field(ge=1)
     lane: int = Field(ge=0)
     fence_up_to: int = Field(ge=0)
-    batch_header: bool = True
-    settings_digest: str
+    settings_digest: str = ""  # of older ledgers, which have no digests
+    digests: dict[str, str] = Field(default_factory=dict)
     software: str
     planned_at: AwareDatetime
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_was_a_setting(cls, values: object) -> object:
+        """Early ledgers say of each plan whether its records carry the batch's header; all do."""
+        return {k: v for k, v in values.items() if k != "batch_header"} if isinstance(values, dict) else values
 
     @property
     def is_empty(self) -> bool:
@@ -138,11 +157,13 @@ class Plan(Frozen):
 class Receipt(Frozen):
     """What a mark says: task-partition `task` committed `rows` records under `lease`, with `bytes` of keys and values.
 
+    A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id.
     `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
     order. A receipt that is not `complete` is one of the first rows, in a chain of transactions that has not ended.
     """
 
     task: int = Field(ge=0)
+    ledger: str = ""
     lease: Offset
     rows: int = Field(ge=0)
     fingerprint: int = Field(ge=0, lt=2**64)
@@ -235,6 +256,10 @@ class Batch(Frozen):
         """The batch's name."""
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
+    def command(self, verb: str, *options: str) -> str:
+        """The command line about this batch's interval, for messages: it can be pasted."""
+        return self.interval.command(verb, self.pipeline, *options)
+
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where the batch's output lies: in each output partition, between its end at planning and after writing."""
         starts = self.plan.output_ends
@@ -271,10 +296,16 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _utc(moment: datetime) -> datetime:
+def to_utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def _basic(moment: datetime) -> str:
-    text = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%S")
+    moment = moment.astimezone(UTC)
+    text = f"{moment.year:04}{moment:%m%dT%H%M%S}"  # %Y has three digits before the year 1000
     return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"

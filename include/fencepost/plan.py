@@ -8,18 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
 
-from confluent_kafka import TopicPartition
+from pydantic import JsonValue
 
 from fencepost.client_settings import java_settings
-from fencepost.errors import LedgerLost, SettingsError, SourceDataExpired, TopicRecreated
+from fencepost.decisive import software
+from fencepost.errors import SettingsError, SourceDataExpired, TopicRecreated
 from fencepost.failpoints import reached
-from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic, committed_offsets
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, Topic
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Plan, State, StepResult, utc_now
+from fencepost.lost import check_not_lost
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Plan,
+    State,
+    StepResult,
+    told_ranges,
+    utc_now,
+)
+from fencepost.output_topic import check_output_topic
+from fencepost.preflight import check_pipeline
 from fencepost.settings import Pipeline
-from fencepost.transitions import View, free_lane, planned, planning, widest
+from fencepost.transitions import View, free_lane, planned, planning, widest, withdrawn
 
 NEW_NAME = (
     "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
@@ -27,55 +41,89 @@ NEW_NAME = (
 )
 
 
+# An interval may end so far ahead of this machine's clock, which need not be the scheduler's.
+CLOCKS = timedelta(minutes=5)
+
+
 def plan_batch(
-    pipeline: Pipeline, interval: Interval, *, reprocess: bool = False, decision: Decision | None = None
+    pipeline: Pipeline,
+    interval: Interval,
+    *,
+    reprocess: bool = False,
+    decision: Decision | None = None,
+    allow_future: bool = False,
+    ledger: Ledger | None = None,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
     1. make the ledger and the output topic where they are missing;
-    2. check what would make every write fail;
-    3. decide and freeze in one coordinator transaction.
+    2. check what would make every write fail: the cluster's limits here, transform and suite where something is planned;
+    3. decide and freeze in one coordinator transaction; what is to be written must be there to be judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
-    asked for it, and why; it is stored with the new revision.
+    asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     source = ledger.cluster.describe(pipeline.source.topic)
     ledger.create()  # 1
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
     check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
     java_settings(ledger.settings.common())
 
-    changed = False
+    changed, checked = False, False
 
     def decide(view: View) -> Change | None:
-        nonlocal changed
+        nonlocal changed, checked
         if not view.batches:
-            check_not_lost(ledger, source)
+            check_not_lost(ledger, source, output)
+        if planning(view, interval, reprocess) is None and not checked:
+            if not allow_future and (view.latest(interval) is None or view.is_withdrawn(interval)):
+                check_has_ended(pipeline, interval)
+            check_pipeline(pipeline)
+            checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
-        return change
+        return _kept_until_judged(ledger, change)
 
-    batch = ledger.transact(decide).latest(interval)  # 3
+    view = ledger.transact(decide)  # 3
     reached("plan.frozen")
+    return _result(view, interval, changed=changed)
+
+
+def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Take an interval out of the order, so that those before it get their records again. Moves no offsets."""
+    changed = False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        batches = withdrawn(view, interval, decision)
+        changed = bool(batches)
+        return Change(batches)
+
+    batch = Ledger(pipeline).transact(decide).latest(interval)
     assert batch is not None
-    return _result(batch, changed=changed)
+    return StepResult(
+        step="plan",
+        batch=str(batch.id),
+        revision=batch.revision,
+        state=batch.state,
+        changed=changed,
+        message=f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}",
+    )
 
 
-def check_not_lost(ledger: Ledger, source: Topic) -> None:
-    """An empty ledger is a new pipeline's: its group has no offsets yet, since only a published batch moves them.
+def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
+    """The interval lies in the past, by this machine's clock.
 
     Raises:
-        LedgerLost: planning anew would write again what is published.
+        SettingsError: every interval before it would get no records from now on, up to the last one.
     """
-    pipeline = ledger.pipeline
-    asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
-    if committed_offsets(ledger.settings, pipeline.group, asked, f"reading offsets of group {pipeline.group}"):
-        raise LedgerLost(
-            f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} is empty, and group {pipeline.group} has offsets of "
-            f"topic {source.name}: the ledger was lost, and planning anew would write again what is published. Restore the "
-            "ledger from a copy, or give the pipeline a new name (rename its folder) with schedule.start where this one ended. "
-            "If it shall begin anew, delete the group with kafka-consumer-groups.sh."
+    now = utc_now()
+    if interval.end > now + CLOCKS:
+        raise SettingsError(
+            f"pipeline {pipeline.name}: interval {interval} ends in the future (this machine's clock says {now:%Y-%m-%d %H:%M} "
+            "UTC). Its batch would hold what is in the source now, and intervals planned later that lie before it would get "
+            "no records. Check the times, or wait until it has ended; `fencepost run --allow-future` plans it all the same."
         )
 
 
@@ -91,7 +139,7 @@ def decide_plan(
     """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
     if planning(view, interval, reprocess) is not None:
         return None
-    note = "reprocess was asked for" if view.latest(interval) else ""
+    note = "reprocess was asked for" if view.latest(interval) and not view.is_withdrawn(interval) else ""
     plan = freeze(ledger, view, interval, source, output)
     return Change(planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
@@ -104,7 +152,11 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
     pipeline, interval = ledger.pipeline, batch.interval
     source = ledger.cluster.describe(pipeline.source.topic)
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
-    latest = ledger.transact(lambda view: decide_revision(ledger, view, batch, source, output, reason)).latest(interval)
+
+    def decide(view: View) -> Change | None:
+        return _kept_until_judged(ledger, decide_revision(ledger, view, batch, source, output, reason))
+
+    latest = ledger.transact(decide).latest(interval)
     assert latest is not None
     return latest
 
@@ -122,9 +174,9 @@ def decide_revision(
 
 
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
-    """The plan of the interval's next revision. An interval planned before keeps its ranges."""
+    """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    latest = view.latest(interval)
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
     if latest is not None:
         check_same_topic(latest, source)
         ranges, lost = latest.plan.ranges, latest.plan.lost
@@ -152,12 +204,12 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         output_topic=output.name,
         output_topic_id=output.id,
         output_ends=tuple(cluster.high_watermarks(output)),
+        ledger_topic_id=ledger.topic_id,
         layout=pipeline.output.layout,
         writers=writers,
         lane=lane,
         fence_up_to=max(widest(view, lane), writers),
-        batch_header=pipeline.output.batch_header,
-        settings_digest=pipeline.write_digest,
+        digests=pipeline.write_digests(),
         software=software(),
         planned_at=utc_now(),
     )
@@ -227,10 +279,9 @@ def without_expired(
 
 def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
     """The error for records of the interval that are gone from the source."""
-    gone = ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in expired)
     return SourceDataExpired(
-        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {gone}; retention "
-        "deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
+        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {told_ranges(expired)}; "
+        "retention deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
         "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
     )
 
@@ -253,6 +304,37 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         )
 
 
+def _kept_until_judged(ledger: Ledger, change: Change | None) -> Change | None:
+    """The change, if what it plans to write will be there to be judged."""
+    for batch in change.batches if change else ():
+        if batch.state is State.PLANNED and not batch.plan.is_empty:
+            check_output_topic(ledger.cluster, ledger.pipeline, batch.interval)
+    return change
+
+
+def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Topic]:
+    """The batch's source and output topic, which are still those it was planned on.
+
+    Raises:
+        TopicRecreated: one of them was deleted and created again.
+    """
+    source = ledger.cluster.describe(batch.plan.source_topic)
+    check_same_topic(batch, source)
+    return source, same_output(ledger, batch)
+
+
+def same_output(ledger: Ledger, batch: Batch) -> Topic:
+    """The batch's output topic, as above."""
+    plan = batch.plan
+    output = ledger.cluster.describe(plan.output_topic)
+    if output.id != plan.output_topic_id:
+        raise TopicRecreated(
+            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
+            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
+        )
+    return output
+
+
 def check_transaction_timeout(cluster: Cluster, settings: Settings) -> None:
     """The producers' transaction timeout is one the broker accepts."""
     ours = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
@@ -271,19 +353,14 @@ def marks_kept_for(cluster: Cluster) -> timedelta:
     return min(offsets, ids)
 
 
-def software() -> str:
-    """Name and version of this program, as frozen in plans."""
-    try:
-        return f"fencepost {version('fencepost')}"
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        return "fencepost (not installed)"
-
-
 def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+    """For Kafka's search by timestamp, where negative numbers mean something else, and no record is older than 1970."""
+    return max(0, round(moment.timestamp() * 1000))
 
 
-def _result(batch: Batch, *, changed: bool) -> StepResult:
+def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
+    batch, starved_by = view.latest(interval), view.starved_by(interval)
+    assert batch is not None
     offsets = sum(r.length for r in batch.plan.ranges)
     if changed:
         message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source_topic}"
@@ -293,6 +370,10 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         message = f"already skipped, revision {batch.revision}"
     else:
         message = f"already planned, revision {batch.revision}; it is {batch.state}"
+    details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
+    if starved_by is not None:
+        message += f". {starved(starved_by)}"
+        details["starved_by"] = str(starved_by.id)
     return StepResult(
         step="plan",
         batch=str(batch.id),
@@ -300,5 +381,16 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         state=batch.state,
         changed=changed,
         message=message,
-        details={"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease},
+        details=details,
+    )
+
+
+def starved(by: Batch) -> str:
+    """What to say of an interval without offsets, where a later one was planned first."""
+    when = by.interval
+    times = f"--start {when.start.isoformat()} --end {when.end.isoformat()}"
+    return (
+        f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. If {when} was a "
+        f"mistake, `fencepost withdraw {by.pipeline} {times} --reason ...` takes it out of the order; intervals planned from "
+        "then on get their records"
     )

@@ -72,11 +72,12 @@ def arguments_of(
 ) -> Arguments:
     """The arguments to produce these rows to a topic (librdkafka's address of it).
 
-    Columns: key and value (binary; a null is no key, and a tombstone), and where there are such, timestamp (milliseconds;
-    a null is now) and headers (list of name and value). `header` comes last, and takes the place of others of its name.
+    Columns: key and value (binary; a null is no key, and a tombstone), and where there are such, timestamp (milliseconds,
+    above 0; a null is now) and headers (list of name and value). `header` comes last, and takes the place of others of its
+    name.
 
     Raises:
-        RecordRefused: a header has no name.
+        RecordRefused: librdkafka would send another timestamp or header than a row's.
     """
     count = len(rows)
     fixed: list[tuple[int, Any, Any]] = [
@@ -88,7 +89,7 @@ def arguments_of(
     if partition is not None:
         fixed.append((PARTITION, partition, 0))
     if "timestamp" in rows.schema.names:
-        fixed.append((TIMESTAMP, pc.fill_null(rows.column("timestamp"), 0).to_numpy().view(np.uint64), 0))
+        fixed.append((TIMESTAMP, _timestamps(rows.column("timestamp")), 0))
     kept = _Headers.of(rows.column("headers"), header) if "headers" in rows.schema.names else None
     per_row = len(fixed) + (header is not None) + (kept.lengths if kept else np.zeros(count, dtype=np.int64))
     ends = np.cumsum(per_row)
@@ -107,6 +108,29 @@ def arguments_of(
         held += [name, value]
     starts = first.astype(np.uint64) * np.uint64(VU.itemsize) + np.uint64(table.ctypes.data)
     return Arguments(starts.tolist(), per_row.tolist(), tuple(held))
+
+
+def _timestamps(column: pa.Array) -> Addresses:
+    """Milliseconds as librdkafka takes them: its 0 is now, so a row's own must not be."""
+    earliest = pc.min(column).as_py()
+    if earliest is not None and earliest <= 0:
+        raise RecordRefused(
+            "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier. librdkafka takes 0 for now, and Kafka "
+            "takes -1 for none: make it null in the transform where the time of writing will do, or leave such rows out."
+        )
+    millis: Addresses = pc.fill_null(column, 0).to_numpy().view(np.uint64)
+    return millis
+
+
+def _header_name(name: bytes) -> Any:
+    """A header's name for librdkafka, which takes it as far as its first NUL."""
+    try:
+        if "\0" not in name.decode():
+            return ctypes.create_string_buffer(name)
+        reason = "holds a NUL character, at which librdkafka would cut it"
+    except UnicodeDecodeError:
+        reason = "is not UTF-8, as Kafka asks for"
+    raise RecordRefused(f"output.headers: a header's name {reason}. Mend the transform.")
 
 
 def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any, size: Any) -> None:
@@ -137,8 +161,8 @@ class _Headers:
             others = pc.not_equal(names, own[0])
             names, values = names.filter(others), values.filter(others)
             rows = rows[others.to_numpy(zero_copy_only=False)]
-        distinct = names.dictionary_encode()
-        texts = [ctypes.create_string_buffer(name.encode()) for name in distinct.dictionary.to_pylist()]
+        distinct = names.cast(pa.binary()).dictionary_encode()
+        texts = [_header_name(name) for name in distinct.dictionary.to_pylist()]
         known = np.array([ctypes.addressof(text) for text in texts], dtype=np.uint64)
         at, sizes = addresses(values)
         return cls(

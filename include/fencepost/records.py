@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    MapType,
+    NumericType,
     StringType,
     StructField,
     StructType,
@@ -21,21 +26,11 @@ from pyspark.sql.types import (
 )
 
 from fencepost.errors import SettingsError
+from fencepost.json_records import decoding
 from fencepost.settings import Output, Pipeline, Source
 from fencepost.spark import fingerprint_hash, value_schema
 
-CORRUPT = "_fencepost_corrupt"
 NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
-# Spark reads "12:00" as a time of the day it runs on: a retry on the next day would write another record. The first pattern
-# saves most records the second look, and also lets pass what is written with escapes.
-PERHAPS_TIME_ONLY = r'"\s*(?:T\d|\d{1,2}:)|\\u00[235]'
-TIME_ONLY = r"^\s*(?:T\d|\d{1,2}:)"
-# Half of a surrogate pair, which JSON can escape and UTF-8 cannot hold, becomes "?" in Spark.
-SURROGATE_ESCAPE = r"\\u[dD][89a-fA-F]"
-HALF_PAIR = (
-    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
 JSON_OUT = {
     "ignoreNullFields": "false",
     # Spark's own formats stop at milliseconds.
@@ -50,46 +45,30 @@ def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
 
     Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` when the source asks for them. A null value is a tombstone, not
-    malformed: its fields are null.
+    malformed: its fields are null. `_malformed` says why a record is, or is null.
     """
-    return READERS[source.format](raw, source)
+    return READERS[source.format](raw, source), F.col("_malformed").isNotNull()
 
 
-def _read_json(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
-    columns = {name: NOT_NULL.sub("", kind) for name, kind in source.columns.items()}
+def _read_json(raw: DataFrame, source: Source) -> DataFrame:
+    ddl = ", ".join(f"`{name}` {NOT_NULL.sub('', kind)}" for name, kind in source.columns.items())
+    fields = cast("StructType", StructType.fromDDL(ddl))
     required = [name for name, kind in source.columns.items() if NOT_NULL.search(kind)]
-    ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    parsed = raw.withColumn("_text", F.expr("try_validate_utf8(value)")).withColumn(
-        "_json", F.from_json("_text", f"{ddl}, {CORRUPT} string", options)
-    )
-    malformed = F.col("_text").isNull() | F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
-    # Spark's parser takes an array's elements for objects, a bare literal for a record of nulls, and ignores what
-    # follows the first object. Wrapped in an array, a whole object is one element and its sentinel the second.
-    malformed |= ~F.col("_text").rlike(r"^[ \t\r\n]*\{")
-    malformed |= ~F.coalesce(F.expr("json_array_length(concat('[', _text, ',0]')) = 2"), F.lit(False))
-    malformed |= F.col("_text").rlike(SURROGATE_ESCAPE) & F.col("_text").rlike(HALF_PAIR)
-    for name, kind in columns.items():
-        if kind.lower().startswith("timestamp"):
-            time_only = F.get_json_object("_text", f"$.{name}").rlike(TIME_ONLY)
-            malformed |= F.col("_text").rlike(PERHAPS_TIME_ONLY) & F.coalesce(time_only, F.lit(False))
-    for name in required:
-        malformed |= F.col(f"_json.`{name}`").isNull()
-    fields = [F.col(f"_json.`{name}`").alias(name) for name in columns]
-    condition = (~F.col("_tombstone") & malformed).alias("_malformed")
-    prepared = parsed.withColumn("_tombstone", F.col("value").isNull())
-    frame = prepared.select(*fields, *_metadata(source), condition)
-    return frame, F.col("_malformed")
+    read = raw.select("value", *_kept_columns(source))
+    others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
+    added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
+    decode = decoding(to_arrow_schema(fields), required)
+    return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
 
-def _read_bytes(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
-    frame = raw.withColumn("_tombstone", F.col("value").isNull())
-    return frame.select("value", *_metadata(source), F.lit(False).alias("_malformed")), F.col("_malformed")
+def _read_bytes(raw: DataFrame, source: Source) -> DataFrame:
+    others = [F.col(name).alias(f"_{name}") for name in _kept_columns(source)]
+    tombstone, never = F.col("value").isNull().alias("_tombstone"), F.lit(None).cast("string").alias("_malformed")
+    return raw.select("value", *others, tombstone, never)
 
 
-def _metadata(source: Source) -> list[Column]:
-    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
-    return [*(F.col(name).alias(f"_{name}") for name in kept), F.col("_tombstone")]
+def _kept_columns(source: Source) -> list[str]:
+    return ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
@@ -118,9 +97,29 @@ def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
 
 
 def _write_json(frame: DataFrame, pipeline: Pipeline) -> Column:
-    fields = value_schema(pipeline, frame).fieldNames()
-    packed = F.struct(*(F.col(f"`{name}`") for name in fields))
+    schema = value_schema(pipeline, frame)
+    for field in schema.fields:
+        if what := _unsayable(field.dataType):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {field.name!r} has {what}, which JSON cannot say. Rename or cast it."
+            )
+    packed = F.struct(*(F.col(f"`{name}`") for name in schema.fieldNames()))
     return F.to_json(packed, JSON_OUT).cast("binary")
+
+
+def _unsayable(kind: DataType) -> str | None:
+    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
+    if isinstance(kind, ArrayType):
+        return _unsayable(kind.elementType)
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType | NumericType | BooleanType):
+            return f"a map with keys of type {kind.keyType.simpleString()}"
+        return _unsayable(kind.valueType)
+    if isinstance(kind, StructType):
+        if len(set(kind.fieldNames())) < len(kind.fields):
+            return "a struct in which a name is there twice"
+        return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
+    return None
 
 
 def _write_bytes(frame: DataFrame, pipeline: Pipeline) -> Column:
@@ -145,14 +144,30 @@ def _as_bytes(frame: DataFrame, name: str, pipeline: Pipeline) -> Column:
 def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
     kept = []
     if output.timestamp:
-        if not isinstance(frame.schema[output.timestamp].dataType, TimestampType):
+        kind = frame.schema[output.timestamp].dataType
+        if not isinstance(kind, TimestampType):
             raise SettingsError(
-                f"{pipeline.transform_file}: column {output.timestamp!r} must be a timestamp to be the record's."
+                f"{pipeline.transform_file}: column {output.timestamp!r}, which output.timestamp names, is of type "
+                f"{kind.simpleString()}; a record's timestamp comes from a column of type timestamp."
             )
         kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
     if output.headers:
+        kind = frame.schema[output.headers].dataType
+        if not _are_headers(kind):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
+                f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
+            )
         kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))
     return kept
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether a column holds names and values, in this order; values may be text."""
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    types = [field.dataType for field in kind.elementType.fields]
+    return len(types) == 2 and isinstance(types[0], StringType) and isinstance(types[1], BinaryType | StringType)
 
 
 def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
@@ -168,5 +183,5 @@ def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> Data
     return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in schema.fields), *coordinates)
 
 
-READERS: dict[str, Callable[[DataFrame, Source], tuple[DataFrame, Column]]] = {"json": _read_json, "bytes": _read_bytes}
+READERS: dict[str, Callable[[DataFrame, Source], DataFrame]] = {"json": _read_json, "bytes": _read_bytes}
 WRITERS: dict[str, Callable[[DataFrame, Pipeline], Column]] = {"json": _write_json, "bytes": _write_bytes}

@@ -6,12 +6,10 @@ Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 from zoneinfo import ZoneInfo
@@ -29,7 +27,8 @@ from pydantic import (
     model_validator,
 )
 
-from fencepost.client_settings import check_kafka, check_spark
+from fencepost.client_settings import SHOWN_KAFKA, check_kafka, check_spark
+from fencepost.decisive import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.errors import SettingsError
 from fencepost.model import Layout
 from fencepost.sql_types import ALLOWED, is_sql_type
@@ -39,7 +38,10 @@ PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas|access.?key", re.IGNORECASE)
-SECRET_NAMES = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|PWD", re.IGNORECASE)  # of environment variables
+# Of environment variables: Airflow's own hold its keys, and URLs with passwords.
+SECRET_NAMES = re.compile(
+    r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|JAAS|(_|^)DSN(_|$)|_CONN(_|$)|^AIRFLOW__|^AIRFLOW_(CONN|VAR)_", re.IGNORECASE
+)
 
 
 def _topic(name: str) -> str:
@@ -135,18 +137,18 @@ class Output(Section):
     headers: str | None = None
     partitions: int = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
-    batch_header: bool = True
     # Without it a task-partition is one transaction; with it a chain of them, which a retry takes up where it ended.
     commit_every: CommitEvery | None = None
 
-    @model_validator(mode="after")
-    def _chains_need_the_header(self) -> Self:
-        if self.commit_every is not None and not self.batch_header:
+    @model_validator(mode="before")
+    @classmethod
+    def _header_is_no_choice(cls, values: object) -> object:
+        if isinstance(values, dict) and "batch_header" in values:
             raise ValueError(
-                "commit_every needs batch_header: a chain that a new revision cut short leaves committed rows behind, which "
-                "only the header tells from the new revision's"
+                "batch_header is not a setting any more, take it out: every record carries its batch's header, which alone tells "
+                "published records from rejected or superseded ones that lie between them"
             )
-        return self
+        return values
 
 
 class Schedule(Section):
@@ -164,6 +166,12 @@ class Schedule(Section):
     deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
     # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
     deadline_callback: str | None = None
+
+    @property
+    def patience(self) -> timedelta:
+        """How long one step may take with all its retries."""
+        tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
+        return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
 
     @field_validator("deadline_callback")
     @classmethod
@@ -253,11 +261,7 @@ class Pipeline(Section):
         return spark
 
     @model_validator(mode="after")
-    def _header_needs_or_one_lane(self) -> Self:
-        if not self.output.batch_header and self.lanes != 1:
-            raise ValueError(
-                "output.batch_header: false needs lanes: 1, or records of two batches could not be told apart"
-            )
+    def _two_topics(self) -> Self:
         if self.source.topic == self.output.topic:
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
@@ -303,18 +307,24 @@ class Pipeline(Section):
         """The suite."""
         return self.folder / "expectations.yaml"
 
-    @property
-    def write_digest(self) -> str:
-        """SHA-256 over all that decides what a batch's output is: source, output and the transform's text.
+    def write_digests(self) -> dict[str, str]:
+        """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
 
-        The suite is left out on purpose: mending it must not ask for the output to be written again.
+        The suite is left out on purpose: mending it must not ask for the output to be written again. So are credentials: they
+        say who may read, and a digest of one in the ledger could be guessed at.
         """
-        decisive = {
-            "source": self.source.model_dump(mode="json", exclude={"on_expired"}),
-            "output": self.output.model_dump(mode="json", exclude={"partitions", "commit_every"}),
-            "transform": self.transform_file.read_text(encoding="utf-8"),
+        spark = {name: value for name, value in self.spark.items() if not SECRET_KEYS.search(name)}
+        source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
+        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
+        # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.
+        chained = self.output.commit_every is not None
+        return {
+            "source": digest(source),
+            "output": digest([output, chained]),
+            "spark": digest_of_spark(spark),
+            "transform": digest_of_file(self.transform_file),
+            "files": digest_of_files(self.folder),
         }
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def pipelines_folder() -> Path:
@@ -391,13 +401,19 @@ def load_pipeline(folder: Path) -> Pipeline:
     return pipeline
 
 
-ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+# A reference, the escaped text `${`, or, without a name, what is neither.
+REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
+# They show in messages and on pages.
+PUBLIC = {("source", "topic"), ("output", "topic"), *(("kafka", name) for name in SHOWN_KAFKA)}
 
 
 def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
-    """`${NAME}` and `${NAME:-default}` replaced from the environment, wherever a text stands.
+    """`${NAME}` and `${NAME:-default}` replaced from the environment, where they are allowed; `$${` is the text `${`.
 
     What came from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
+
+    Raises:
+        SettingsError: a reference stands where none is allowed, is not set, or would show a secret.
     """
     if isinstance(value, dict):
         return {k: _with_environment(v, file, secrets, (*path, str(k))) for k, v in value.items()}
@@ -407,8 +423,12 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         return value
 
     def resolve(match: re.Match[str]) -> str:
-        name, default = match.group(1), match.group(2)
-        found = os.environ.get(name, default)
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        name = match["name"]
+        if refusal := _refused_reference(path, name):
+            raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} The text ${{ itself is written $${{.")
+        found = os.environ.get(name, match["default"])
         if found is None:
             raise SettingsError(
                 f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
@@ -417,7 +437,26 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
             secrets.add(found)
         return found
 
-    return ENVIRONMENT.sub(resolve, value)
+    return REFERENCE.sub(resolve, value)
+
+
+def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
+    """Why this field takes no value from that variable of the environment."""
+    if name is None:
+        return "found ${ without a name of the environment behind it, as in ${NAME} or ${NAME:-default}."
+    if path not in PUBLIC and path[0] not in {"kafka", "spark"}:
+        return (
+            f"${{{name}}} is not allowed here; the environment is taken for values under kafka and spark, source.topic and "
+            "output.topic."
+        )
+    if path in PUBLIC and SECRET_NAMES.search(name):
+        return f"${{{name}}} looks like a secret, and this field shows in messages and on pages; take another variable."
+    if path[0] == "spark" and (SECRET_NAMES.search(name) or SECRET_KEYS.search(path[-1])):
+        return (
+            f"${{{name}}} looks like a secret, and spark settings are arguments of spark-submit, which everybody on the machine "
+            "can read; take it from os.environ in transform.py, or set it in Spark's own spark-defaults.conf."
+        )
+    return None
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:

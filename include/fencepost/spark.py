@@ -6,35 +6,39 @@ Only driver-side code; what runs in executors is in `write.py` and below.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
+import logging
 import os
+import re
+import stat
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Thread
+from types import ModuleType
 
-from py4j.protocol import Py4JError
-from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark import SparkConf, SparkContext, cloudpickle
+from pyspark.accumulators import AccumulatorServer
+from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.client_settings import java_settings
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.errors import DriverDied, NeedsOperator, SettingsError
 from fencepost.failures import HOW_TO_SEE, told
 from fencepost.kafka import Settings
 from fencepost.local.class_archive import java_options
 from fencepost.local.state import State
-from fencepost.model import BATCH_HEADER, Batch, OffsetRange, Written
+from fencepost.model import BATCH_HEADER, Batch, OffsetRange
 from fencepost.settings import Pipeline
 
-if TYPE_CHECKING:
-    from types import ModuleType
+log = logging.getLogger("fencepost.spark")
 
 PACKAGE = Path(__file__).resolve().parent
 POLL_TIMEOUT_MS = 120_000
@@ -46,6 +50,9 @@ LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
     "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
 )
+LOG_SETTINGS = f'"-Dlog4j2.configurationFile={PACKAGE / "log4j2.properties"}"'
+# What every start of Spark says on stderr, whatever the settings.
+IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
 
 
 def connector_folder() -> Path:
@@ -67,23 +74,25 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     folder = connector_folder()
     conf = {
         "spark.driver.extraClassPath": f"{folder}/*",
-        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {java_options(folder)}".strip(),
+        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {java_options(folder)}".strip(),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # The number of task-partitions is the plan's: nothing may merge or split them.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # ten thousand records may be gigabytes
         "spark.sql.session.timeZone": "UTC",
         # Kafka's login line holds the password; Spark shows options in plans and in its UI.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark's ERROR lines give a failed task's error in full, and so quote records.
-        "spark.log.level": "FATAL",
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        # Spark's shuffle files hold records, and are readable by everybody.
+        if "spark.local.dir" not in pipeline.spark:
+            conf["spark.local.dir"] = str(private_folder())
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     own = dict(pipeline.spark)
@@ -91,6 +100,23 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         if name in own and name in conf:  # more of them, not others in the connector's place
             conf[name] += between + own.pop(name)
     return conf | own
+
+
+def private_folder() -> Path:
+    """Where Spark puts its files on this machine: a folder of this user's, which nobody else may enter.
+
+    Raises:
+        NeedsOperator: somebody else made it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fencepost-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise NeedsOperator(
+            f"{folder}: Spark's files hold records, and this is not a folder of this user's alone. Remove it, or set "
+            "spark.local.dir in the pipeline's spark settings."
+        )
+    return folder
 
 
 def spark_master() -> str:
@@ -104,18 +130,60 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
         master = spark_master()
-        builder = builder.master(master)
-        for name, value in submit_conf(pipeline, master).items():
-            builder = builder.config(name, value)
+        conf = {"spark.master": master, **submit_conf(pipeline, master)}
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
-            builder = builder.config("spark.submit.pyFiles", str(package_zip()))
+            conf["spark.submit.pyFiles"] = str(package_zip())
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        _start_jvm(conf)
+    # It prints a traceback on stderr where the JVM died.
+    setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
+
+
+def _log_broken_connection(server: object, request: object, client: object) -> None:
+    log.debug("the JVM's connection to %s broke", type(server).__name__, exc_info=True)
+
+
+def _start_jvm(conf: dict[str, str]) -> None:
+    """Start Spark's JVM where none runs yet, without the words that it says at every start.
+
+    Raises:
+        DriverDied: it ended before it was up; why, it has said on stderr.
+    """
+    if SparkContext._gateway is not None:
+        return
+    words, its_stderr = os.pipe()
+    passing = Thread(target=_pass_on, args=(words,), name="Spark's stderr", daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())), {"stderr": its_stderr})
+    except PySparkRuntimeError as error:
+        os.close(its_stderr)
+        passing.join(5)
+        raise DriverDied(
+            "Spark's JVM could not be started; its own words stand above. Is there a Java 17 (JAVA_HOME), memory enough, and do "
+            "the spark: settings of pipeline.yaml hold? Then run again."
+        ) from error
+    os.close(its_stderr)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(words: int) -> None:
+    """What the JVM says on stderr, but for what it says at every start. By descriptor: nothing is left locked at the end."""
+    rest = b""
+    while chunk := os.read(words, 65_536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        told_lines = [line + b"\n" for line in lines if not line.startswith(IDLE_WORDS)]
+        os.write(2, b"".join(told_lines))
+    os.write(2, rest)
+    os.close(words)
 
 
 def package_zip() -> Path:
@@ -155,20 +223,15 @@ def read_ranges(
     return reader.option("includeHeaders", str(headers).lower()).load()
 
 
-def read_batch(spark: SparkSession, settings: Settings, batch: Batch, written: Written) -> DataFrame:
-    """The records with this batch's header between the output's ends at planning and at the end of writing.
+def read_batch(spark: SparkSession, settings: Settings, batch: Batch, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The records with this batch's header in these ranges of its output topic; others may have written in between.
 
-    Others may have written in between; a pipeline without the header has the range to itself. Columns: key, value
-    (binary), topic, partition, offset.
+    Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(
-        spark, settings, batch.plan.output_topic, batch.output_ranges(written), headers=batch.plan.batch_header
-    )
-    if batch.plan.batch_header:
-        # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
-        own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
-        raw = raw.where(F.array_contains("headers", own))
-    return raw.select("key", "value", "topic", "partition", "offset")
+    raw = read_ranges(spark, settings, batch.plan.output_topic, ranges, headers=True)
+    # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
+    own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
+    return raw.where(F.array_contains("headers", own)).select("key", "value", "topic", "partition", "offset")
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
@@ -188,18 +251,25 @@ def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
-    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql."""
+    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql.
+
+    Raises:
+        SettingsError: it cannot be read or imported, or has no function `transform`.
+    """
     file = pipeline.transform_file
     if file.suffix == ".sql":
+        if not SQL_COMMENT.sub("", read_sql(file)).strip():
+            raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
         return None
-    spec = importlib.util.spec_from_file_location(f"fencepost_transform_{pipeline.name}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    module = ModuleType(f"fencepost_transform_{pipeline.name}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        # Not by an import: its cache knows a text by second and size, and is written into the pipeline's folder.
+        exec(compile(_read(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except (KeyboardInterrupt, SettingsError):
+        raise
+    except BaseException as error:  # sys.exit too
         raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
     if not callable(getattr(module, "transform", None)):
         raise SettingsError(f"{file}: expected a function transform(DataFrame) -> DataFrame, found none.")
@@ -207,24 +277,72 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     return module
 
 
+def read_sql(file: Path) -> str:
+    """The text of transform.sql."""
+    try:
+        return _read(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
+
+
 def transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """The user's transform applied; transform.sql selects from the table `source`."""
+    """The user's transform applied; transform.sql selects from the table `{source}`."""
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
-        if module is None:
-            result = frame.sparkSession.sql(file.read_text(encoding="utf-8"), source=frame)
-        else:
-            result = module.transform(frame)
-    except (PySparkException, Py4JError) as error:
-        # What Spark says of columns and syntax is told; of a job the transform ran, only what kind of failure it was.
-        analysed = isinstance(error, AnalysisException)
-        raise SettingsError(f"{file}: failed: {error if analysed else told(error, pipeline.folder)}") from error
-    except Exception as error:
+        result = select(read_sql(file), frame) if module is None else module.transform(frame)
+    except AnalysisException as error:
+        raise SettingsError(f"{file}: failed: {analysis_of(error)}") from error
+    except (Exception, SystemExit) as error:  # of a job the transform ran, only what kind of failure it was
         raise SettingsError(f"{file}: failed: {told(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
     return result
+
+
+SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# What Spark reads as one piece, so that braces and names in it are data; and the name of the table.
+SQL_PIECE = re.compile(
+    r"""(?<!\w)[rR]'[^']*'|(?<!\w)[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|"""
+    + SQL_COMMENT.pattern
+    + r"|(?P<source>\{source\})",
+    re.DOTALL,
+)
+SOURCE_VIEW = "_fencepost_source"
+
+
+def select(text: str, frame: DataFrame) -> DataFrame:
+    """The result of a SELECT from the table `{source}`, or plain `source`; other braces mean what they mean in Spark."""
+    spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
+    for view in views:
+        frame.createOrReplaceTempView(view)
+    try:
+        return spark.sql(SQL_PIECE.sub(lambda m: SOURCE_VIEW if m["source"] else m[0], text))
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)
+
+
+def analysis_of(error: AnalysisException) -> str:
+    """What Spark says of columns, types and syntax, with the place in the SQL; without its plan, which follows."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said.rstrip(";.") + "."
+
+
+@contextmanager
+def analysed(pipeline: Pipeline) -> Iterator[None]:
+    """Raises SettingsError where Spark cannot make records of a transform's result (two columns of one name, for example)."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise SettingsError(f"{pipeline.transform_file}: its result cannot be written: {analysis_of(error)}") from error
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:

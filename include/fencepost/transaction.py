@@ -1,7 +1,9 @@
 """One Kafka transaction of one producer: begin, produce, offsets, commit, or nothing at all.
 
 Invariant: a `Transaction` that leaves its `with` block without an exception is committed; one that raises
-`CommitStateUnknown` may be; after any other exception nothing of it will ever be visible to read_committed.
+`CommitStateUnknown` may be, and so may one whose commit raises `WriterFenced`: a broker can take the commit, its answer can
+get lost, and a newer producer's init settle it before it is asked again. By then the outcome is final, so who reads behind an
+init of its own sees it. After any other exception nothing of it will ever be visible to read_committed.
 
 Price: an instance goes on to a next transaction only behind a commit that succeeded: every record of the one before was
 acknowledged then, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record
@@ -11,18 +13,20 @@ could get into the next transaction; a new instance under the same transactional
 from __future__ import annotations
 
 import logging
+import struct
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, cast
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from fencepost.errors import CommitStateUnknown, FencepostError, WriteFailed
+from fencepost.errors import CommitStateUnknown, FencepostError, TransactionTimedOut, WriteFailed, WriterFenced
 from fencepost.failpoints import reached
-from fencepost.kafka import FENCED, Settings, make_producer, translate, translated
+from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Settings, make_producer
+from fencepost.kafka_errors import FENCED, translate
 from fencepost.produce_arguments import arguments_of
 
 log = logging.getLogger("fencepost.transaction")
@@ -45,12 +49,29 @@ class Transaction:
         self.id = transactional_id
         self._settings = settings
         self._failpoint, self._task = failpoint, task
+        self._timeout = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000  # seconds
         self._ended = False  # set while a transaction is open, and for good when one did not commit
+        self._first: float | None = None  # when the transaction's first record was enqueued
         self._offsets: list[tuple[list[TopicPartition], str]] = []
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
     def _error(self, error: KafkaError, doing: str) -> FencepostError:
-        return translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
+        """The FencepostError for it.
+
+        The broker fences the producer of a transaction that it ended, and librdkafka reports a newer producer in both cases
+        *(measured)*. The clock tells them apart: the broker's begins later than this one.
+        """
+        found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
+        took = time.monotonic() - self._first if self._first is not None else 0.0
+        if not isinstance(found, WriterFenced) or took < self._timeout:
+            return found
+        chain = "set output.commit_every, which writes in shorter transactions, or " if self._task is not None else ""
+        return TransactionTimedOut(
+            f"{self.id}: {doing}: the transaction took {took:.1f} s, longer than transaction.timeout.ms "
+            f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {chain}raise "
+            "kafka.transaction.timeout.ms; then run again. Where another run writes the same batch, its newer producer ended "
+            f"it, and there is nothing to mend. ({error.str()})"
+        )
 
     def _at(self, step: str) -> None:
         reached(f"{self._failpoint}.{step}", self._task)
@@ -71,7 +92,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         assert not self._ended, f"{self.id}: a producer whose transaction failed is never used again"
-        self._ended, self._offsets = True, []
+        self._ended, self._offsets, self._first = True, [], None
         with self._translated("begin_transaction"):
             self._producer.begin_transaction()
         self._at("begun")
@@ -81,8 +102,8 @@ class Transaction:
         self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int | None = None
     ) -> None:
         """Enqueue one record."""
-        columns = {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
-        self.produce_rows(topic, pa.RecordBatch.from_pydict(columns), partition=partition)
+        row = pa.RecordBatch.from_arrays([_one(key), _one(value)], ["key", "value"])
+        self.produce_rows(topic, row, partition=partition)
 
     def produce_rows(
         self,
@@ -93,6 +114,7 @@ class Transaction:
         header: tuple[str, bytes] | None = None,
     ) -> None:
         """Enqueue rows in their order, as `arguments_of` takes them; waits for room when librdkafka's queue is full."""
+        self._first = self._first or time.monotonic()
         with self._translated("producing records"):
             place = self._producer.topic(topic)
             for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -141,8 +163,12 @@ class Transaction:
         with self._translated("delivering records"):
             return self._producer.flush(SLICE) > 0
 
-    def _translated(self, doing: str) -> AbstractContextManager[None]:
-        return translated(f"{self.id}: {doing}", self._settings, self._complaints)
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as raised:
+            raise self._error(raised.args[0], doing) from raised
 
     def _raise_failed(self) -> None:
         if self._complaints.denied is not None:
@@ -194,3 +220,11 @@ class Transaction:
             log.info("%s: abort left to the next init_transactions: %s", self.id, raised.args[0].str())
             return cast("KafkaError", raised.args[0])
         return None
+
+
+def _one(value: bytes | None) -> pa.Array:
+    """An array of one value. `pa.array` would load pandas for it, which takes half a second."""
+    if value is None:
+        return pa.nulls(1, pa.binary())
+    offsets = struct.pack("=ii", 0, len(value))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(value)])

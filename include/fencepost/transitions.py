@@ -7,17 +7,19 @@
 ```
 
 An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
-published.
+published. An operator may also withdraw an interval that has no offsets, or is not published: it is superseded, by nothing.
 
 Every function answers with the records to write (none: the work is done already) or raises with the reason.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
 from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
@@ -26,11 +28,15 @@ from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outco
 # revision is published: it would move back otherwise.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
+WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
 
 
 @dataclass(frozen=True)
 class View:
-    """The ledger as read: the newest record of every revision of every interval."""
+    """The ledger as read: the newest record of every revision of every interval.
+
+    A view is asked many questions and never changes, so what is sorted once stays sorted.
+    """
 
     batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
 
@@ -48,37 +54,87 @@ class View:
         return revisions[-1] if revisions else None
 
     def effective(self, interval: Interval) -> Batch | None:
-        """The revision that counts: the published one, while there is one; else one that was skipped; else the newest."""
-        for state in (State.PUBLISHED, State.SKIPPED):
-            for batch in reversed(self.batches.get(interval, ())):
-                if batch.state is state:
-                    return batch
-        return self.latest(interval)
+        """The revision of an interval that counts."""
+        revisions = self.batches.get(interval)
+        return effective(revisions) if revisions else None
 
-    @property
+    def updated(self, records: Iterable[Batch]) -> View:
+        """The view when these records stand behind all others."""
+        batches = dict(self.batches)
+        for batch in records:
+            others = [b for b in batches.get(batch.interval, ()) if b.revision != batch.revision]
+            batches[batch.interval] = tuple(sorted((*others, batch), key=lambda b: b.revision))
+        return View(batches)
+
+    @cached_property
     def intervals(self) -> list[Interval]:
-        """All planned intervals, in order of time."""
+        """All planned intervals, in order of time, withdrawn ones too."""
         return sorted(self.batches, key=lambda i: i.start)
+
+    def is_withdrawn(self, interval: Interval) -> bool:
+        """Whether its newest revision gave way to none: an operator took the interval out of the order."""
+        latest = self.latest(interval)
+        return latest is not None and was_withdrawn(latest)
+
+    @cached_property
+    def standing(self) -> list[Interval]:
+        """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""
+        return [i for i in self.intervals if not self.is_withdrawn(i)]
 
     def before(self, interval: Interval) -> Batch | None:
         """The planned interval that precedes this one."""
-        earlier = [i for i in self.intervals if i.end <= interval.start]
-        return self.latest(earlier[-1]) if earlier else None
+        for position in range(bisect_left(self.standing, interval.start, key=lambda i: i.start) - 1, -1, -1):
+            if self.standing[position].end <= interval.start:
+                return self.latest(self.standing[position])
+        return None
 
     def after(self, interval: Interval) -> Batch | None:
         """The planned interval that follows this one."""
-        later = [i for i in self.intervals if i.start >= interval.end]
-        return self.latest(later[0]) if later else None
+        position = bisect_left(self.standing, interval.end, key=lambda i: i.start)
+        return self.latest(self.standing[position]) if position < len(self.standing) else None
+
+    def starved_by(self, interval: Interval) -> Batch | None:
+        """The later interval that was planned before this one, and left it no offset; None where it has some."""
+        batch, after = self.latest(interval), self.after(interval)
+        if batch is None or after is None or self.is_withdrawn(interval) or _has_had_offsets(batch):
+            return None
+        begins = {r.partition: r.start for r in (*after.plan.ranges, *reversed(after.plan.lost))}
+        if any(r.end < begins.get(r.partition, 0) for r in batch.plan.ranges):
+            return None  # there was room, and no record
+        return after if self.planned_first(after.interval) < self.planned_first(interval) else None
+
+    def planned_first(self, interval: Interval) -> int:
+        """The lease of the revision that froze the interval's ranges: its first, or the first since it was withdrawn."""
+        revisions = self.batches[interval]
+        since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
+        return revisions[min(since + 1, len(revisions) - 1)].known_lease
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
-        return [b for i in self.intervals for b in self.batches[i]]
+        return list(self._all)
 
-    @property
+    @cached_property
+    def _all(self) -> tuple[Batch, ...]:
+        return tuple(b for i in self.intervals for b in self.batches[i])
+
+    @cached_property
     def anchor(self) -> Interval | None:
-        """The interval that was planned first of all; the frontier is counted from it."""
-        first = min(self.all(), key=lambda b: b.known_lease, default=None)
-        return first.interval if first else None
+        """The interval that was planned first of all that stand; the frontier is counted from it."""
+        return min(self.standing, key=self.planned_first, default=None)
+
+
+def was_withdrawn(batch: Batch) -> bool:
+    """Whether an operator took it out of the order, rather than a newer revision its place."""
+    return batch.state is State.SUPERSEDED and batch.decision is not None and batch.decision.action == WITHDRAW
+
+
+def effective(revisions: Sequence[Batch]) -> Batch:
+    """Of an interval's revisions in order, the one that counts: the published one; else one that was skipped; else the newest."""
+    for state in (State.PUBLISHED, State.SKIPPED):
+        for batch in reversed(revisions):
+            if batch.state is state:
+                return batch
+    return revisions[-1]
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
@@ -112,13 +168,13 @@ def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
     """
-    for other in view.intervals:
+    for other in view.standing:
         if other != interval and other.overlaps(interval):
             raise TransitionRefused(
                 f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
                 "apart. Use the planned interval's own start and end, or one that lies outside of it."
             )
-    latest = view.latest(interval)
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
     if latest is None or (reprocess and latest.state in finished):
         return None
@@ -127,12 +183,14 @@ def planning(view: View, interval: Interval, reprocess: bool) -> Batch | None:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a batch is measured against before it is written: settings, clock, and the topics as they are now."""
+    """What a batch is measured against before it is written: what decides its output, clock, and topics as they are now."""
 
-    write_digest: str
+    digests: Mapping[str, str]
+    software: str
     now: datetime
     marks_kept_for: timedelta
     output_topic_id: str
+    ledger_topic_id: str = ""
     expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
     accept_loss: bool = False  # the pipeline says on_expired: skip
 
@@ -146,18 +204,39 @@ def revising(batch: Batch, found: Circumstances) -> str | None:
     """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
     if not may_be_revised(batch):
         return None
-    if batch.plan.settings_digest != found.write_digest:
-        return "the pipeline's settings or its transform changed since it was planned"
+    if batch.plan.digests != found.digests:
+        return _what_changed(batch.plan.digests, found.digests)
     if batch.plan.output_topic_id != found.output_topic_id:
         return "its output topic was deleted and created again since it was planned"
     if batch.state is not State.PLANNED:
         return None
+    if batch.plan.ledger_topic_id != found.ledger_topic_id:
+        return "its ledger was made anew from a copy since it was planned, so its lease says nothing about its marks"
+    # What is written in full has one meaning, whoever wrote it; of this batch some task-partitions may have committed.
+    if batch.plan.software != found.software:
+        return f"it was planned under {batch.plan.software}, and this is {found.software}"
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     if found.expired and found.accept_loss:
         return "records of its ranges expired, and the pipeline says on_expired: skip"
     return None
+
+
+PARTS = {
+    "source": "source settings",
+    "output": "output settings",
+    "spark": "Spark settings",
+    "transform": "transform",
+    "files": "files beside the transform",
+}
+
+
+def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if not planned:
+        return "it was planned by an earlier Fencepost, which did not record all that decides its output"
+    parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
+    return f"what decides its output changed since it was planned: {', '.join(parts)}"
 
 
 def planned(
@@ -193,7 +272,8 @@ def written(view: View, interval: Interval, revision: int, result: Written) -> t
 def check_receipts(batch: Batch, result: Written) -> None:
     """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
     tasks = sorted(r.task for r in result.receipts if r.complete)
-    foreign = [r.task for r in result.receipts if r.lease != batch.known_lease]
+    own = (batch.plan.ledger_topic_id, batch.known_lease)
+    foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
     if tasks != list(range(batch.plan.writers)) or foreign:
         missing = sorted(set(range(batch.plan.writers)) - set(tasks))
         raise TransitionRefused(
@@ -207,9 +287,17 @@ def judging(view: View, interval: Interval) -> Batch:
     batch = _known(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
         )
     return batch
+
+
+def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
+    """Whether a written batch has passed, under this very suite where one is given: it may be published as it is."""
+    verdict = batch.verdict
+    passed = verdict is not None and verdict.outcome is Outcome.PASSED
+    same = verdict is not None and suite_digest in {None, verdict.suite_digest}
+    return batch.state is State.WRITTEN and passed and same
 
 
 def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
@@ -223,7 +311,7 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
         return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. Run its write step first."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
         )
     before = batch.verdict.number if batch.verdict else 0
     if verdict.number != before + 1:
@@ -246,18 +334,19 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     batch = _known(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()  # a run of a skipped interval has nothing to do either
+    if batch.state is State.SKIPPED:
+        raise TransitionRefused(
+            f"batch {batch.id} is skipped: its output, if any, counts for nothing. {batch.command('run', '--reprocess')} writes "
+            "and judges the same input as a new revision, and publishes what passes."
+        )
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}, not written. Run its write and validate steps first."
+            f"batch {batch.id} is {batch.state}, not written. {to_finish(batch)} writes, judges and publishes it."
         )
     check_receipts(batch, batch.written)
     passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
     if not passed and not (decision and batch.state is State.REJECTED):
-        verdict = batch.verdict.outcome if batch.verdict else "missing"
-        raise TransitionRefused(
-            f"batch {batch.id}: its verdict is {verdict}, and only a passed batch advances. Mend what the report names and "
-            "run the validate step again."
-        )
+        raise TransitionRefused(f"batch {batch.id}: {_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
     for older in view.batches[interval]:
@@ -272,16 +361,60 @@ def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, 
     if batch.state is State.SKIPPED:
         return ()
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
-        raise TransitionRefused(f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped.")
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}, and what is published stays; only an unpublished batch can be skipped. "
+            f"{batch.command('run', '--reprocess')} replaces it by a new revision."
+        )
     after = moved(batch, State.SKIPPED, decision.decided_at, f"{decision.action} by {decision.by}: {decision.reason}")
     return (after.model_copy(update={"decision": decision}),)
+
+
+def withdrawn(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Take an interval out of the order of intervals, by an operator's word, as if it had not been planned.
+
+    One that has no offsets may go in any state: nothing was read under it. One that has some may while it is not
+    published or skipped and no later interval begins where it ends; they fall in the interval that is planned next. The
+    interval can be planned again, from what is left then.
+
+    Raises:
+        TransitionRefused: its records would be in no interval any more, or in two.
+    """
+    latest = _known(view, interval)
+    if view.is_withdrawn(interval):
+        return ()
+    standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
+    if _has_had_offsets(latest):
+        passed, after = next((b for b in standing if b.state in PASSED), None), view.after(interval)
+        if passed is not None:
+            raise TransitionRefused(
+                f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+                "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+            )
+        if after is not None:
+            raise TransitionRefused(
+                f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
+                f"in no interval. Withdraw {after.interval} first, or finish this one."
+            )
+    return tuple(taken_out(b, decision) for b in standing)
+
+
+def taken_out(batch: Batch, decision: Decision) -> Batch:
+    """The batch as `was_withdrawn` knows it."""
+    note = f"{decision.action} by {decision.by}: {decision.reason}"
+    after = moved(batch, State.SUPERSEDED, decision.decided_at, note)
+    return after.model_copy(update={"decision": decision})
+
+
+def _has_had_offsets(batch: Batch) -> bool:
+    """Whether its ranges have offsets, or had some that expired."""
+    return not batch.plan.is_empty or bool(batch.plan.lost)
 
 
 def frontier(view: View) -> dict[int, int]:
     """Per source partition, the end of the longest unbroken run of published (or skipped) batches.
 
-    The run begins at the anchor, so planning an interval further back moves nothing. A batch whose range of a
-    partition is empty does not break that partition's run.
+    The run begins at the anchor, so planning an interval further back moves nothing; nor does withdrawing the interval
+    that was the anchor once. A batch whose range of a partition is empty does not break that partition's run.
     """
     ends: dict[int, int] = {}
     broken: set[int] = set()
@@ -294,7 +427,19 @@ def frontier(view: View) -> dict[int, int]:
             elif part.length:
                 broken.add(part.partition)
                 ends.setdefault(part.partition, part.start)
+    for batch in _former_anchors(view):
+        for part in batch.plan.ranges:
+            if part.partition in ends:
+                ends[part.partition] = max(part.start, ends[part.partition])
     return ends
+
+
+def _former_anchors(view: View) -> list[Batch]:
+    """What was withdrawn and was planned before the anchor was: the frontier may have been counted from there."""
+    anchor = view.anchor
+    if anchor is None:
+        return []
+    return [b for b in view.all() if was_withdrawn(b) and b.known_lease < view.planned_first(anchor)]
 
 
 def holding_back(view: View) -> Batch | None:
@@ -323,7 +468,8 @@ def validated_ends(view: View) -> dict[int, int]:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
         here = newest is not None and batch.plan.output_topic_id == newest.plan.output_topic_id
-        if batch.state is State.PUBLISHED and batch.written is not None and here:
+        wrote = batch.written is not None and not batch.plan.is_empty  # which else may be withdrawn
+        if batch.state is State.PUBLISHED and batch.written is not None and wrote and here:
             for partition, end in enumerate(batch.written.output_ends):
                 ends[partition] = max(end, ends.get(partition, 0))
     return ends
@@ -334,7 +480,7 @@ def _run(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    effective = [view.effective(i) for i in view.intervals if i.start >= anchor.start]
+    effective = [view.effective(i) for i in view.standing if i.start >= anchor.start]
     return [b for b in effective if b is not None]
 
 
@@ -343,10 +489,59 @@ def moved(batch: Batch, state: State, at: datetime, note: str) -> Batch:
     return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
 
 
+REASON = '--reason "..."'
+
+
+def to_finish(batch: Batch) -> str:
+    """How to have the steps done that are still to do."""
+    return f"{batch.command('run')} (in Airflow: clear the run's first failed task)"
+
+
+def _not_passed(batch: Batch) -> str:
+    if batch.verdict is None:
+        return "it has not been judged, and only a passed batch advances."
+    if batch.verdict.outcome is Outcome.REJECTED:
+        return "its verdict is rejected, and only a passed batch advances."
+    return f"it could not be judged (verdict {batch.verdict.outcome}), and only a passed or rejected batch can be published."
+
+
+def what_next(batch: Batch, older: Batch | None = None) -> str:
+    """What a person can do about a batch that is not published: commands that exist, and help in its state.
+
+    `older` is the revision that counts until this one is published, if there is one.
+    """
+    run, publish = batch.command("run"), batch.command("publish", REASON)
+    instead = f"puts it in the place of revision {older.revision}" if older else "publishes it"
+    without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
+    skip = f"{batch.command('skip', REASON)} {without}"
+    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
+    match batch.state:
+        case State.PLANNED:
+            return f"{run} (in Airflow: clear write) writes, judges and publishes it; {skip}."
+        case State.WRITTEN if batch.verdict is None:
+            return f"{run} (in Airflow: clear validate) judges and publishes it; {skip}."
+        case State.WRITTEN if undetermined:
+            return (
+                "See its report and mend what it names, most often the suite. Then "
+                f"{run} (in Airflow: clear validate) judges it again. Or {skip}."
+            )
+        case State.WRITTEN:
+            return f"It has passed. {run} (in Airflow: clear advance) publishes it; {skip}."
+        case State.REJECTED:
+            return (
+                f"See its report. If the suite is wrong, mend it; then {run} (in Airflow: clear validate) judges it again. If "
+                "the transform is wrong, mend it; then the same command (in Airflow: clear write) writes a new revision. As it "
+                f"is, {publish} {instead}, and {skip}."
+            )
+        case _:
+            return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."
+
+
 def _known(view: View, interval: Interval) -> Batch:
     batch = view.latest(interval)
     if batch is None:
-        raise TransitionRefused(f"interval {interval} was never planned. Run its plan step first.")
+        begin = "`fencepost run` begins with that (in Airflow: the task plan)."
+        raise TransitionRefused(f"interval {interval} was never planned. {begin}")
     return batch
 
 

@@ -19,19 +19,23 @@ from pyspark.sql.types import StructType
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.failures import spark_reads
+from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
 from fencepost.model import (
     Batch,
     Interval,
+    OffsetRange,
     Outcome,
+    State,
     StepResult,
     Verdict,
     Written,
     utc_now,
 )
+from fencepost.output_topic import is_compacted
+from fencepost.plan import without_expired
 from fencepost.quality.checks import Evaluation
-from fencepost.quality.evaluation import NotAsPromised, evaluate
-from fencepost.quality.gate import judge
+from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
 from fencepost.quality.history import History, history_of
 from fencepost.quality.report import ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.suite import Suite, load_suite
@@ -39,36 +43,39 @@ from fencepost.records import parse_output
 from fencepost.reports import reports_folder
 from fencepost.settings import Pipeline
 from fencepost.spark import fingerprint_hash, read_batch, rows_and_fingerprint
-from fencepost.transitions import PASSED, View, judged, judging
+from fencepost.transitions import PASSED, REASON, View, has_passed, judged, judging, what_next
 from fencepost.write import check_topics
 
 log = logging.getLogger("fencepost.validate")
 
 
-def validate_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+def validate_without_spark(
+    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult | None:
     """The step's result when there is nothing for Spark to do, or None.
 
-    A published or skipped batch stays as it is; one that had no offsets to read is judged by `quality.empty` alone.
+    A published or skipped batch stays as it is. So does one that passed under the suite of now: the same records under the same
+    suite are not judged twice. A batch that had no offsets to read is judged here: by checks that need no record.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
-    batch = judging(ledger.read(), interval)
+    ledger = ledger or Ledger(pipeline)
+    view = ledger.read()
+    batch = judging(view, interval)
     if batch.state in PASSED:
         return _result(batch, changed=False)
-    if not batch.plan.is_empty:
-        return None
-    assert batch.written is not None
+    written = batch.written
+    assert written is not None
     suite = load_suite(pipeline.expectations_file)
-    return _conclude(
-        ledger,
-        batch,
-        _without_checks(suite, *judge(suite, (), batch.written.rows, pipeline.quality.empty)),
-        None,
-        began,
-    )
+    if batch.plan.is_empty:
+        history = history_of(batch, written, view.all())
+        return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
+    as_before = written.rows or pipeline.quality.empty == "pass"  # that setting too may say another thing than it did
+    return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
 
 
-def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+def validate_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
     """Judge the interval's written batch and record the verdict.
 
     1. read the ledger: what was written, and between which output offsets;
@@ -82,7 +89,7 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
         ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     view = ledger.read()  # 1
     batch = judging(view, interval)
     if batch.state in PASSED:
@@ -93,9 +100,12 @@ def validate_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) 
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
     ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
-    raw = read_batch(spark, ledger.settings, batch, written)
+    kept, deleted = without_expired(batch.output_ranges(written), ledger.cluster.earliest(output))
+    raw = read_batch(spark, ledger.settings, batch, kept)
     with spark_reads(f"batch {batch.id}, validate"):
         check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
+    if check.rows_read < check.rows_expected:
+        check, evaluation = _explained(ledger, check, evaluation, output, deleted)
     return _conclude(ledger, batch, evaluation, check, began)  # 4
 
 
@@ -123,22 +133,25 @@ def _evaluate(
         rows_expected=written.rows, rows_read=read[0], fingerprint_expected=promised, fingerprint_read=read[1]
     )
     if not check.agrees:
-        evaluation = _without_checks(suite, Outcome.UNDETERMINED, _disagreement(check))
+        evaluation = Evaluation(
+            outcome=Outcome.UNDETERMINED,
+            reason=check.difference,
+            engine="none",
+            rows=check.rows_read,
+            checks=(),
+            suite_digest=suite.digest,
+            seconds=0,
+        )
     return check, evaluation
 
 
-def _without_checks(suite: Suite, outcome: Outcome, reason: str) -> Evaluation:
-    return Evaluation(
-        outcome=outcome, reason=reason, engine="none", rows=0, checks=(), suite_digest=suite.digest, seconds=0
-    )
-
-
-def _disagreement(check: ReceiptCheck) -> str:
-    return (
-        f"The receipts promise {check.rows_expected} records with fingerprint {check.fingerprint_expected:016x}; "
-        f"read_committed shows {check.rows_read} with {check.fingerprint_read:016x}. Records were lost, doubled or changed, "
-        "or somebody else writes under this batch's header."
-    )
+def _explained(
+    ledger: Ledger, check: ReceiptCheck, evaluation: Evaluation, output: Topic, deleted: tuple[OffsetRange, ...]
+) -> tuple[ReceiptCheck, Evaluation]:
+    """Why there are fewer records than were committed, where the output topic tells."""
+    found = {"deleted": deleted, "compacted": is_compacted(ledger.cluster, output.name)}
+    check = check.model_copy(update=found)
+    return check, evaluation.model_copy(update={"reason": check.difference})
 
 
 def _conclude(
@@ -177,30 +190,31 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. Find who else writes to the topic, `fencepost skip` the interval, "
-            "then run it with --reprocess."
+            f"{words}. No offset moved. {check.cure(batch.plan.output_topic)}. Then {batch.command('skip', REASON)}, and "
+            f"{batch.command('run', '--reprocess')}."
         )
     if verdict.outcome is Outcome.REJECTED:
-        raise BatchRejected(
-            f"{words}. No offset moved. Mend the suite and validate again, or the transform and write again."
-        )
+        raise BatchRejected(f"{words}. No offset moved. {what_next(after)}")
     if verdict.outcome is Outcome.UNDETERMINED:
-        raise VerdictUndetermined(f"{words}. No offset moved. Mend what the reason names and validate again.")
+        raise VerdictUndetermined(f"{words}. No offset moved. {what_next(after)}")
     return _result(after, changed=True)
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:
     verdict = batch.verdict
     outcome = verdict.outcome if verdict else "not judged"
+    already = f"already {batch.state}, revision {batch.revision}"
+    if batch.state is State.WRITTEN and verdict:
+        already = (
+            f"already judged, {outcome} under the same suite: revision {batch.revision}, validation {verdict.number}"
+        )
     return StepResult(
         step="validate",
         batch=str(batch.id),
         revision=batch.revision,
         state=batch.state,
         changed=changed,
-        message=f"{outcome}: {verdict.reason}"
-        if changed and verdict
-        else f"already {batch.state}, revision {batch.revision}",
+        message=f"{outcome}: {verdict.reason}" if changed and verdict else already,
         details={
             "verdict": str(outcome),
             "expectations": verdict.expectations if verdict else 0,

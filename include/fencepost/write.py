@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import re
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,25 +17,27 @@ from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost import errors
+from fencepost.decisive import software
 from fencepost.errors import (
     FencepostError,
     MalformedRecords,
     SettingsError,
     SourceDataExpired,
-    TopicRecreated,
+    TransformFailed,
     WriteFailed,
 )
 from fencepost.failpoints import reached
-from fencepost.failures import HOW_TO_SEE, told
+from fencepost.failures import HOW_TO_SEE, carried_in, how_the_jvm_ended, is_the_transforms, jvm_watched, told
 from fencepost.kafka import Topic
 from fencepost.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Layout, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, Layout, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.placing import place_by_key
-from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, without_expired
+from fencepost.plan import check_same_topic, expired_error, marks_kept_for, revise, same_topics, without_expired
+from fencepost.preflight import check_pipeline
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
-from fencepost.spark import read_ranges, task_ranges, transform, value_schema
+from fencepost.spark import analysed, read_ranges, task_ranges, transform, value_schema
 from fencepost.transaction import Transaction
 from fencepost.transitions import Circumstances, View, check_receipts, may_be_revised, revising, written
 from fencepost.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
@@ -45,23 +47,28 @@ log = logging.getLogger("fencepost.write")
 SHOWN = 20  # malformed records named by their coordinates
 
 
-def write_without_spark(pipeline: Pipeline, interval: Interval) -> StepResult | None:
+def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
     """The step's result when there is nothing for Spark to do, or None.
 
     A batch that is written already stays as it is; one without offsets to read is recorded as written, with no rows:
     its transform is not run.
     """
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     batch = _to_write(ledger, interval)
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     if not batch.plan.is_empty:
         return None
-    receipts = [Receipt(task=t, lease=batch.known_lease, rows=0, fingerprint=0) for t in range(batch.plan.writers)]
+    plan, lease = batch.plan, batch.known_lease
+    receipts = [
+        Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, rows=0, fingerprint=0) for t in range(plan.writers)
+    ]
     return _record(ledger, batch, receipts, _Input(), "", time.monotonic())
 
 
-def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+def write_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
     """Write the interval's batch exactly once and record it in the ledger.
 
     1. read the ledger; revise the batch when what decides its output has changed since it was planned;
@@ -72,14 +79,15 @@ def write_batch(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> 
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
-    ledger = Ledger(pipeline)
+    ledger = ledger or Ledger(pipeline)
     batch = _to_write(ledger, interval)  # 1
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     check_topics(ledger, batch)  # 2
     for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
         Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
-    receipts, source, schema = _run(spark, ledger, batch)  # 4
+    with jvm_watched(f"batch {batch.id}, write"):
+        receipts, source, schema = _run(spark, ledger, batch)  # 4
     reached("write.answered")
     return _record(ledger, batch, receipts, source, schema, began)  # 5
 
@@ -89,7 +97,8 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     batch = ledger.read().latest(interval)
     if batch is None:
         raise errors.TransitionRefused(
-            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. Run its plan step first."
+            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
+            f"{interval.command('run', ledger.pipeline.name)} begins with that (in Airflow: the task plan)."
         )
 
     def reason(batch: Batch) -> str | None:
@@ -98,6 +107,7 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     why = reason(batch)
     if why is None:
         return batch
+    check_pipeline(ledger.pipeline)
     log.info("batch %s is written anew: %s", batch.id, why)
     return revise(ledger, batch, reason)
 
@@ -108,10 +118,12 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     source = cluster.describe(pipeline.source.topic)
     check_same_topic(batch, source)
     return Circumstances(
-        write_digest=pipeline.write_digest,
+        digests=pipeline.write_digests(),
+        software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
         output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,
+        ledger_topic_id=ledger.topic_id,
         expired=without_expired(batch.plan.ranges, cluster.earliest(source))[1],
         accept_loss=pipeline.source.on_expired == "skip",
     )
@@ -119,18 +131,10 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
 
 def check_topics(ledger: Ledger, batch: Batch) -> Topic:
     """The batch's topics are those it was planned on, and its range is still whole. Returns the output topic."""
-    pipeline, plan = ledger.pipeline, batch.plan
-    source = ledger.cluster.describe(plan.source_topic)
-    check_same_topic(batch, source)
-    _, expired = without_expired(plan.ranges, ledger.cluster.earliest(source))
+    source, output = same_topics(ledger, batch)
+    _, expired = without_expired(batch.plan.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:
-        raise expired_error(pipeline, batch.interval, expired)
-    output = ledger.cluster.describe(plan.output_topic)
-    if output.id != plan.output_topic_id:
-        raise TopicRecreated(
-            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
-        )
+        raise expired_error(ledger.pipeline, batch.interval, expired)
     return output
 
 
@@ -159,6 +163,7 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
     pipeline, plan = ledger.pipeline, batch.plan
     task = _writer_task(ledger, batch)
+    set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
         raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
@@ -177,22 +182,39 @@ def _run(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receip
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of it", batch.id)
         return committed, _counted_again(raw, pipeline), schema
-    records = to_records(result, pipeline)
-    if plan.layout is Layout.OUTPUT:
-        placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
-    else:
-        placed = records.drop("_partition", "_offset")
+    with analysed(pipeline):
+        records = to_records(result, pipeline)
+        if plan.layout is Layout.OUTPUT:
+            placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
+        else:
+            placed = records.drop("_partition", "_offset")
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
     try:
         answers = answered.collect()
     except Exception as error:
-        raise _cause(error, ledger, batch, raw) from error
+        raise _cause(error, ledger, batch, raw, task.nonce) from error
     finally:
         with suppress(Exception):  # a JVM that died has none
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
     return receipts, _source_counts(answers, seen, raw, batch, pipeline), schema
+
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SPARKS_DEFAULT = 200
+ROWS_A_PARTITION = 50_000  # of a shuffle's; a partition costs some ten milliseconds however few it holds
+
+
+def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
+    """As many partitions for the transform's own shuffles as the batch has rows for, unless somebody has set a number.
+
+    The number follows from the frozen plan, so a retry has the same: sums of doubles depend on it.
+    """
+    if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        return
+    filled = sum(r.length for r in plan.ranges) // ROWS_A_PARTITION
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))
 
 
 def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
@@ -224,14 +246,15 @@ def _writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
+        ledger=plan.ledger_topic_id,
         lease=batch.known_lease,
         topic=plan.output_topic,
         group=pipeline.lane_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
-        batch_header=plan.batch_header,
         commit_every=pipeline.output.commit_every,
+        nonce=secrets.token_hex(16),
     )
 
 
@@ -287,13 +310,17 @@ def _count_source(raw: DataFrame, pipeline: Pipeline) -> _Input:
 
 
 MALFORMED = "fencepost: malformed source record"
-# The last line of a Python worker's traceback. Elsewhere such words could be a record's.
-RAISED = re.compile(r"^fencepost\.errors\.(\w+): (.+)", re.MULTILINE)
 
 
-def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError:
-    """What really failed: Spark wraps a task's error in its own, text only."""
+def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
+    """What really failed: Spark wraps a task's error in its own, text only.
+
+    What failed in the transform itself ends the step for good: Spark has tried it as often as `spark.task.maxFailures` says,
+    and a transform gives the same for the same records.
+    """
     pipeline, text = ledger.pipeline, str(error)
+    if how_the_jvm_ended(error):
+        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` says it
     if MALFORMED in text and (found := _count_source(raw, pipeline)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
@@ -301,10 +328,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fe
             f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
             "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
         )
-    for name, message in reversed(RAISED.findall(text) if "Traceback (most recent call last)" in text else []):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, FencepostError):
-            return kind(message if str(batch.id) in message else f"batch {batch.id}: {message}")
+    ours = carried_in(text, nonce)
+    if ours is not None:
+        return ours if str(batch.id) in str(ours) else type(ours)(f"batch {batch.id}: {ours}")
     try:
         check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
     except SourceDataExpired as expired:
@@ -315,6 +341,12 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fe
         )
     except FencepostError as found_error:
         return found_error
+    if is_the_transforms(error, pipeline.folder):
+        return TransformFailed(
+            f"batch {batch.id}: {pipeline.transform_file} failed on a record: {told(error, pipeline.folder)}. No offset moved. "
+            "The same record fails again: mend the transform, then run again, which writes a new revision. "
+            f"{HOW_TO_SEE}."
+        )
     return WriteFailed(
         f"batch {batch.id}: the Spark job failed: {told(error, pipeline.folder)}. What had not committed is aborted, and no "
         f"offset moved; run again. {HOW_TO_SEE}."
@@ -340,6 +372,7 @@ def _record(
     check_receipts(batch, result)
 
     def decide(view: View) -> Change:
+        same_topics(ledger, batch)  # again: one made anew while executors started had other records under these offsets
         return Change(written(view, batch.interval, batch.revision, result))
 
     after = ledger.transact(decide).latest(batch.interval)

@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import Superseded, TransformNotDeterministic
+from fencepost.errors import FencepostError, Superseded, TransformNotDeterministic
 from fencepost.failpoints import reached
-from fencepost.kafka import Settings, committed_offsets, translated
+from fencepost.failures import carried
+from fencepost.kafka import Settings, committed_offsets
+from fencepost.kafka_errors import translated
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import BATCH_HEADER, Receipt
 from fencepost.settings import CommitEvery
@@ -34,20 +36,23 @@ log = logging.getLogger("fencepost.writer")
 class WriterTask:
     """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
 
-    `marks[t]` is the mark's (topic, partition, offset) of task-partition t. `to_own_partition` is set under layout
-    `output`, where the shuffle has placed the rows already: task-partition t writes output partition t.
+    `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
+    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
+    task-partition t writes output partition t.
     """
 
     settings: Settings
     batch: str
+    ledger: str
     lease: int
     topic: str
     group: str
     transactional_ids: tuple[str, ...]
     marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
-    batch_header: bool
+    batch_header: bool = True  # False in benchmarks alone, to learn what it costs
     commit_every: CommitEvery | None = None
+    nonce: str = ""  # of the job: by it the driver knows an error that was raised here on purpose
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
@@ -64,10 +69,10 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
     """
     transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
     transaction.init()  # 1
-    begun = Receipt(task=task, lease=job.lease, rows=0, fingerprint=0, complete=False)
+    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0, complete=False)
     mark = _mark(job, task)
     reached("write.mark-read", task)
-    match standing(mark, job.lease):  # 2
+    match standing(mark, job.lease, job.ledger):  # 2
         case Standing.DONE:
             assert mark is not None
             return mark, True
@@ -96,7 +101,7 @@ def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     """
     doing = f"batch {job.batch}: reading its marks in group {job.group}"
     marks = _marks(job, range(len(job.marks)), doing, settled=False)
-    done = [mark for mark in marks if mark is not None and standing(mark, job.lease) is Standing.DONE]
+    done = [mark for mark in marks if mark is not None and standing(mark, job.lease, job.ledger) is Standing.DONE]
     return done if len(done) == len(job.marks) else None
 
 
@@ -232,7 +237,10 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     context = TaskContext.get()
     assert context is not None
     task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
-    receipt, skipped = write_partition(job, task, batches)
+    try:
+        receipt, skipped = write_partition(job, task, batches)
+    except FencepostError as error:
+        raise carried(error, job.nonce) from error
     reached("write.receipt", receipt.task)
     yield answer_of(receipt, skipped=skipped)
 

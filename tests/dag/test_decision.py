@@ -44,14 +44,14 @@ def asking(make_pipeline: Callable[..., Pipeline]) -> Pipeline:
 
 
 @pytest.fixture
-def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch) -> Callable[[Batch | None], Any]:
+def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The task's first half, on a ledger with that batch."""
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **k: asked.append(k))
 
-    def run(batch: Batch | None) -> Any:
+    def run(batch: Batch | None, *older: Batch) -> Any:
         monkeypatch.setattr("fencepost.ledger.Ledger.__init__", lambda self, pipeline: None)
-        view = View({batch.interval: (batch,)} if batch else {})
+        view = View({batch.interval: (*older, batch)} if batch else {})
         monkeypatch.setattr("fencepost.ledger.Ledger.read", lambda self: view)
         context = context_of()
         if batch is not None:
@@ -88,20 +88,18 @@ def test_with_the_setting_the_run_goes_on_through_the_decision(asking: Pipeline)
     dag.get_task("decide").params.validate()  # as Airflow does before it runs a task
 
 
-def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: Callable[[Batch | None], Any]) -> None:
+def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: Callable[..., Any]) -> None:
     waiting, asked = ask(judged(State.REJECTED, Outcome.REJECTED))
     assert waiting.timeout.total_seconds() == 90 * 60
     assert asked["options"] == ["publish anyway", "write again", "skip this interval"]
-    assert "\n    # 1 of 4\n    <script>\n" in asked["body"], "a text from data is a block, not Markdown"
+    assert "\n`# 1 of 4⏎<script>`\n" in asked["body"], "a text from data is code, not Markdown"
     assert asked["params"]["reason"]["schema"]["minLength"] == 1
 
 
 @pytest.mark.parametrize(
     ("state", "outcome"), [(State.PUBLISHED, Outcome.PASSED), (State.SKIPPED, None), (State.WRITTEN, Outcome.PASSED)]
 )
-def test_a_batch_that_needs_nobody_asks_nobody(
-    ask: Callable[[Batch | None], Any], state: State, outcome: Outcome | None
-) -> None:
+def test_a_batch_that_needs_nobody_asks_nobody(ask: Callable[..., Any], state: State, outcome: Outcome | None) -> None:
     assert ask(judged(state, outcome)) == {"choice": None}
 
 
@@ -109,9 +107,7 @@ def test_a_batch_that_needs_nobody_asks_nobody(
     "batch",
     [None, judged(State.PLANNED, None), judged(State.WRITTEN, None), judged(State.WRITTEN, Outcome.UNDETERMINED)],
 )
-def test_after_any_other_failure_the_run_fails_instead_of_asking(
-    ask: Callable[[Batch | None], Any], batch: Batch | None
-) -> None:
+def test_after_any_other_failure_the_run_fails_instead_of_asking(ask: Callable[..., Any], batch: Batch | None) -> None:
     with pytest.raises(AirflowFailException, match="nothing to decide"):
         ask(batch)
 

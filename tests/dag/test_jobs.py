@@ -89,7 +89,7 @@ def test_an_error_of_ours_ends_with_its_exit_code_and_message(
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
-def test_an_unforeseen_error_is_retriable_and_shows_data_only_to_who_asks(
+def test_a_defect_is_terminal_and_shows_data_only_to_who_asks(
     level: str,
     session: FakeSession,
     arguments: list[str],
@@ -102,10 +102,10 @@ def test_an_unforeseen_error_is_retriable_and_shows_data_only_to_who_asks(
 
     monkeypatch.setattr("fencepost.write.write_batch", fail)
     monkeypatch.setenv("FENCEPOST_LOG", level)
-    assert main("write", arguments) == 3
+    assert main("write", arguments) == 4
     outcome = JobOutcome.read(outcome_file)
     assert outcome is not None
-    assert outcome.retriable
+    assert not outcome.retriable
     assert "passenger" not in outcome.message
     assert ("passenger" in caplog.text) == (level == "DEBUG")
 

@@ -25,7 +25,9 @@ from fencepost.local.broker import Broker
 from kafka_tools import create_topic, produce, read_all
 
 MARKER = "MARKER-of-a-record"
-SECRET = 'hunter2-"SECRET'  # a quote, which has to be escaped for Java
+LEAK = "hunter2-of-the-leak-tests"  # begins every secret, and stands in no other test
+SECRET = LEAK + '-"SECRET'  # a quote, which has to be escaped for Java
+SIDE_SECRET = LEAK + "-side"
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "etl"}
 
 CAST = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "CAST(name AS INT) AS name")\n'
@@ -40,6 +42,45 @@ def transform(frame):
 COLLECTS = 'def transform(frame):\n    return frame.where(str(frame.selectExpr("int(name)").first()) == "")\n'
 RAISES = 'def transform(frame):\n    raise ValueError(frame.first()["name"])\n'
 SPOOFS = CAST.replace("name AS INT", "concat('\\n', name, '\\nfencepost.errors.BatchRejected: ', name) AS INT")
+PY_SPOOFS = UDF.replace("return int(text)", "raise ValueError('\\nfencepost.errors.BatchRejected: ' + text)")
+UDF_EXITS = UDF.replace("return int(text)", "raise SystemExit(text)")
+EXITS = 'import sys\ndef transform(frame):\n    sys.exit(frame.first()["name"])\n'
+UNKNOWN = 'def transform(frame):\n    return frame.select("_key", "nn", "name")\n'
+KILLS = UDF.replace(
+    "return int(text)", "[p.kill() for p in __import__('psutil').Process().parents() if p.name() == 'java']"
+)
+# A table that asks for a login, in Derby, which Spark brings. What every process was started with is noted meanwhile.
+SIDE = """
+import os
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+
+def transform(frame):
+    password = os.environ["SIDE_PASSWORD"]
+    properties = frame.sparkSession._jvm.java.lang.System
+    properties.setProperty("derby.connection.requireAuthentication", "true")
+    properties.setProperty("derby.user.etl", password)
+    note_arguments(Path(os.environ["ARGUMENTS"]))
+    sizes = frame.sparkSession.read.format("jdbc").options(
+        url="jdbc:derby:memory:side;create=true",
+        driver="org.apache.derby.jdbc.EmbeddedDriver",
+        dbtable='(VALUES (1, 42)) AS sizes("n", "size")',
+        user="etl",
+        password=password + "WRONG",
+    )
+    return frame.join(F.broadcast(sizes.load()), "n").select("_key", "n", "size")
+
+
+def note_arguments(file):
+    with file.open("ab") as noted:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                noted.write(process.read_bytes().replace(b"\\0", b" ") + b"\\n")
+            except OSError:  # it has ended
+                pass
+"""
 SAME = 'def transform(frame):\n    return frame.select("_key", "n", "name")\n'
 REJECTS = """
 expectations:
@@ -49,24 +90,36 @@ expectations:
 
 FAILURES: dict[str, tuple[dict[str, Any], int, str]] = {
     "a malformed record": ({"source": {"schema": {"n": "int not null", "name": "int"}}}, 4, "MalformedRecords"),
-    "a cast": ({"transform": CAST}, 3, "CAST_INVALID_INPUT"),
-    "a Python function": ({"transform": UDF}, 3, "ValueError in transform.py, line 5"),
+    "a cast": ({"transform": CAST}, 4, "TransformFailed: "),
+    "a Python function": ({"transform": UDF}, 4, "ValueError in transform.py, line 5"),
     "a job inside the transform": ({"transform": COLLECTS}, 2, "CAST_INVALID_INPUT"),
     "an error of the transform's own": ({"transform": RAISES}, 2, "ValueError in transform.py, line 2"),
-    "an error that looks like ours": ({"transform": SPOOFS}, 3, "CAST_INVALID_INPUT"),
+    "an error that looks like ours": ({"transform": SPOOFS}, 4, "CAST_INVALID_INPUT"),
+    "a Python error that looks like ours": ({"transform": PY_SPOOFS}, 4, "ValueError in transform.py, line 5"),
+    "a Python function that exits": ({"transform": UDF_EXITS}, 4, "SystemExit in transform.py, line 5"),
+    "a transform that exits": ({"transform": EXITS}, 2, "SystemExit in transform.py, line 3"),
+    "an unknown column": ({"transform": UNKNOWN}, 2, "`nn` cannot be resolved. Did you mean one of the following?"),
+    "headers of a wrong type": (
+        {"transform": SAME, "output": {"headers": "name"}}, 2, "is of type string; a record's headers come from a column of"
+    ),
+    "a side table's login": ({"transform": SIDE.replace("WRONG", "x")}, 2, "SettingsError: "),
     "a rejected batch": ({"transform": SAME, "expectations": REJECTS}, 1, "BatchRejected"),
+    "a JVM that is killed": ({"transform": KILLS}, 3, "DriverDied: batch"),  # the last one: the session ends with it
 }  # fmt: skip
+SIDE_TABLE = "a side table"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left behind, the reports apart."""
+    """What a run left behind, the reports apart. Spark's event log and every process's arguments are of all runs together."""
 
     exit_code: int
     stdout: str
     stderr: str
     ledger: str
     files: str
+    events: str
+    arguments: str
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +128,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
     folder = tmp_path_factory.mktemp("leaks")
     escaped = SECRET.replace('"', '\\\\"')
     with Broker(folder / "kafka", sasl_users={"etl": escaped}) as broker:
-        names = {f"p{number}": failure for number, failure in enumerate(FAILURES)}
-        for name, failure in names.items():
-            make_pipeline(folder / "pipelines" / name, broker, **FAILURES[failure][0])
+        cases = {name: changes for name, (changes, _, _) in FAILURES.items()}
+        kills = cases.popitem()  # the last one, since the session ends with it
+        cases |= {SIDE_TABLE: {"transform": SIDE.replace("WRONG", "")}, kills[0]: kills[1]}
+        names = {f"p{number}": case for number, case in enumerate(cases)}
+        for name, case in names.items():
+            make_pipeline(folder / "pipelines" / name, broker, **cases[case])
             create_topic(broker.bootstrap, f"{name}-in", 1)
             produce(broker.bootstrap, f"{name}-in", [(MARKER.encode(), {"n": 1, "name": MARKER}, 0, at(1))])
         yield {names[name]: run for name, run in run_all(folder, list(names), broker)}
@@ -92,6 +148,7 @@ def make_pipeline(
         "output": {"topic": f"{folder.name}-out", "key": "_key", "partitions": 1},
         "schedule": {"start": "2026-01-01"},
         "kafka": {**LOGIN, "bootstrap.servers": broker.sasl_bootstrap, "sasl.password": "${KAFKA_PASSWORD}"},
+        "spark": {"spark.eventLog.enabled": True, "spark.eventLog.compress": False, "spark.eventLog.dir": "${EVENTS}"},
     }
     for section, values in changes.items():
         settings[section] |= values
@@ -109,9 +166,13 @@ def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[st
         "FENCEPOST_SPARK_MASTER": "local[1]",
         "KAFKA_BOOTSTRAP": "127.0.0.1:1",
         "KAFKA_PASSWORD": SECRET,
+        "SIDE_PASSWORD": SIDE_SECRET,
+        "ARGUMENTS": str(folder / "arguments"),
+        "EVENTS": str(folder / "events"),
     }
     work = folder / "work"
-    work.mkdir()
+    for made in (work, folder / "events"):
+        made.mkdir()
     script = Path(__file__).with_name("run_in_one_session.py")
     done = subprocess.run(
         [sys.executable, str(script), day(1).start.isoformat(), day(1).end.isoformat(), *names],
@@ -124,12 +185,16 @@ def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[st
     )
     assert done.returncode == 0, done.stderr
     errors = dict(part.split("\n", 1) for part in done.stderr.split("==== ")[1:])
-    files = "".join(f.read_text(errors="replace") for f in work.rglob("*") if f.is_file())
+    files, events = (
+        "".join(f.read_text(errors="replace") for f in place.rglob("*") if f.is_file())
+        for place in (work, folder / "events")
+    )
+    arguments = (folder / "arguments").read_text(errors="replace")
     for line in done.stdout.splitlines():
         run = json.loads(line)
         name = run["name"]
         ledger = "".join(str(r.value) for r in read_all(broker.bootstrap, f"fencepost.{name}.ledger"))
-        yield name, Run(run["exit_code"], run["stdout"], errors[name], ledger, files)
+        yield name, Run(run["exit_code"], run["stdout"], errors[name], ledger, files, events, arguments)
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -139,9 +204,30 @@ def test_a_failing_run_shows_no_record_and_no_secret(failure: str, runs: dict[st
     assert run.exit_code == exit_code, run.stdout + run.stderr
     answer = json.loads(run.stdout)
     assert word in f"{answer['error']['type']}: {answer['error']['message']}"
+    assert "Traceback" not in run.stderr
+    assert "Project [" not in run.stdout, "Spark's plan"
     for place, text in vars(run).items():
-        assert MARKER not in str(text), place
-        assert "hunter2" not in str(text), place
+        assert MARKER not in str(text) or place == "events", (
+            "Spark's event log, which is off unless asked for, holds them"
+        )
+        assert LEAK not in str(text), place
+
+
+def test_a_transforms_secret_from_the_environment_shows_nowhere(runs: dict[str, Run]) -> None:
+    """The way README names for a side table's password: it is no setting, so Spark and the arguments never have it."""
+    run = runs[SIDE_TABLE]
+    assert run.exit_code == 0, run.stdout + run.stderr
+    assert json.loads(run.stdout)["steps"][-1]["state"] == "published", "the login was asked for, and right"
+    assert "spark.eventLog.enabled=true" in run.arguments, "arguments of the JVM were looked at"
+    assert "JDBCRelation" in run.events, "the plan was looked at"
+    for place, text in vars(run).items():
+        assert LEAK not in str(text), place
+
+
+def test_spark_says_nothing_of_its_own_when_it_starts(runs: dict[str, Run]) -> None:
+    """The first run starts the JVM: what it shows are the step that went well, and no more, under `--json`."""
+    lines = runs[next(iter(FAILURES))].stderr.splitlines()
+    assert [line for line in lines if not line.startswith("plan ")] == []
 
 
 def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_words() -> None:
@@ -165,7 +251,7 @@ def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_word
         (
             f'Traceback (most recent call last):\n  File "/x/p/transform.py", line 3, in f\n  File "/lib/a.py", line 9, in g\n'
             f"decimal.InvalidOperation: {MARKER}\nValueError: {MARKER}",
-            "ValueError in transform.py, line 3",
+            "InvalidOperation in transform.py, line 3",
         ),
         (MARKER, "RuntimeError"),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,13 +18,17 @@ from hypothesis import strategies as st
 from conftest import at, day
 from fencepost.advance import advance_batch, skip_batch
 from fencepost.errors import LedgerLost, LedgerUnreadable, NeedsOperator
-from fencepost.ledger import Ledger, in_order, parse
+from fencepost.follow import Record, Records, parse
+from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Batch, Decision, State, utc_now
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from fencepost.write import _writer_task
+from fencepost.writer import write_partition
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, run
+from waiting import await_true
 
 Make = Callable[..., Pipeline]
 MARKER = "MARKER-of-a-record"
@@ -37,6 +42,14 @@ def planned(broker: Broker, make_pipeline: Make) -> Pipeline:
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     plan_batch(pipeline, day(1))
     return pipeline
+
+
+def taken(pipeline: Pipeline, *reads: list[Record]) -> list[Batch]:
+    """What a reader knows after one or several reads."""
+    records = Records(pipeline)
+    for read in reads:
+        records.take(read)
+    return list(records.batches.values())
 
 
 def stored(broker: Broker, pipeline: Pipeline) -> list[Raw]:
@@ -78,11 +91,22 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
 
 def test_no_record_that_is_not_ours_is_taken_for_a_batch(broker: Broker, planned: Pipeline) -> None:
     (key, value), *_ = stored(broker, planned)
-    assert in_order([(0, key, value)], planned)[0].state is State.PLANNED
+    first = (0, key, value)
+    assert taken(planned, [first])[0].state is State.PLANNED
     for name, (make, words) in CORPUS.items():
-        with pytest.raises(LedgerUnreadable, match=rf"offset 1: .*{words}") as raised:
-            in_order([(0, key, value), (1, *make(key, value))], planned)
-        assert MARKER not in str(raised.value), name
+        added = (1, *make(key, value))
+        for reads in ([[first, added]], [[first], [added]]):
+            with pytest.raises(LedgerUnreadable, match=rf"offset 1: .*{words}") as raised:
+                taken(planned, *reads)
+            assert MARKER not in str(raised.value), name
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_an_early_plan_that_speaks_of_the_header_is_read(header: bool, broker: Broker, planned: Pipeline) -> None:
+    (key, value), *_ = stored(broker, planned)
+    early = json.loads(value)
+    early["plan"]["batch_header"] = header
+    assert taken(planned, [(0, key, json.dumps(early).encode())]) == taken(planned, [(0, key, value)])
 
 
 def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned: Pipeline) -> None:
@@ -103,7 +127,7 @@ def test_an_older_record_copied_behind_a_newer_one_does_not_turn_a_batch_back(
     skip(planned)
     first = stored(broker, planned)[0]
     produce(broker.bootstrap, planned.ledger_topic, [(*first, 0, at(1))])
-    with pytest.raises(LedgerUnreadable, match=r"an older record of .* stands behind a newer one"):
+    with pytest.raises(LedgerUnreadable, match=r"offset \d+: an older record stands behind a newer one"):
         plan_batch(planned, day(2))
 
 
@@ -119,19 +143,126 @@ def test_a_foreign_record_is_withdrawn_by_one_without_a_value(broker: Broker, pl
         Ledger(planned).read()
 
 
-def test_a_ledger_that_was_deleted_does_not_begin_anew(broker: Broker, make_pipeline: Make) -> None:
-    """What is published would be written a second time. The group that only a publication moves knows better."""
+def test_an_older_record_is_seen_behind_a_newer_one_in_whichever_read_it_comes(
+    broker: Broker, planned: Pipeline
+) -> None:
+    skip(planned)
+    (key, first), (_, second) = stored(broker, planned)
+    older, newer, copied = (0, key, first), (1, key, second), (2, key, first)
+    assert [b.state for b in taken(planned, [older, newer])] == [State.SKIPPED]
+    for reads in (
+        [[older, newer, copied]],
+        [[older, newer], [copied]],
+        [[newer], [copied]],
+        [[older], [newer, copied]],
+    ):
+        with pytest.raises(LedgerUnreadable, match="offset 2: an older record stands behind a newer one"):
+            taken(planned, *reads)
+    again = (3, key, second)
+    with pytest.raises(LedgerUnreadable, match="offset 2: an older record"):
+        taken(planned, [older, newer], [copied, again])
+
+
+def fill(broker: Broker, pipeline: Pipeline) -> None:
+    """Four records a day, on two days."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records = [(b"k", {"n": 10 * d + n, "name": "x"}, n % 2, at(d)) for d in (1, 2) for n in range(4)]
+    produce(broker.bootstrap, pipeline.source.topic, records)
+
+
+def numbers(broker: Broker, pipeline: Pipeline) -> list[int]:
+    """The field n of every record of the output, sorted."""
+    return sorted(json.loads(r.value or b"")["n"] for r in read_all(broker.bootstrap, pipeline.output.topic))
+
+
+def delete(broker: Broker, *topics: str, group: str = "") -> None:
+    """Topics, which are gone when this returns; and a group, as if its offsets had expired."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    for future in admin.delete_topics(list(topics)).values() if topics else ():
+        future.result(20)
+    await_true(lambda: not set(topics) & set(admin.list_topics(timeout=10).topics), "the topics to be deleted")
+    if group:
+        admin.delete_consumer_groups([group])[group].result(20)
+
+
+DAY_1, DAY_2 = [10, 11, 12, 13], [20, 21, 22, 23]
+
+
+def test_a_ledger_that_was_deleted_does_not_begin_anew_and_what_the_error_says_works(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """What is published would be written a second time. Its group knows better, and when that has expired the output does."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    published = str(latest(pipeline, day(1)).id)
+    delete(broker, pipeline.ledger_topic)
+    with pytest.raises(LedgerLost, match=rf"group {pipeline.group} has offsets.*would write again what is published"):
+        plan_batch(pipeline, day(1))
+    delete(broker, group=pipeline.group)
+    with pytest.raises(LedgerLost, match=rf"records of its batch {published}\..*give the pipeline a new name"):
+        plan_batch(pipeline, day(2))
+    assert stored(broker, pipeline) == []
+    assert numbers(broker, pipeline) == DAY_1
+
+    # "Set schedule.start to where this one ended, to go on"
+    topics = {"source": {"topic": pipeline.source.topic}, "output": {"topic": pipeline.output.topic}}
+    going_on = make_pipeline(name=f"{pipeline.name}_2", schedule={"start": "2026-01-02"}, **topics)
+    assert run(spark, going_on, day(2)).state is State.PUBLISHED
+    assert numbers(broker, pipeline) == DAY_1 + DAY_2
+    # "or leave it and name another output.topic, to begin anew"
+    topics["output"] = {"topic": f"{pipeline.output.topic}-anew"}
+    anew = make_pipeline(name=f"{pipeline.name}_3", **topics)
+    for number in (1, 2):
+        assert run(spark, anew, day(number)).state is State.PUBLISHED
+    assert numbers(broker, anew) == DAY_1 + DAY_2
+
+
+def test_marks_that_a_lost_ledger_left_prove_nothing_to_the_next_one(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Group and output are gone too, so nothing says that there was a ledger; its marks carry the lease of the new plan."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    before = latest(pipeline, day(1))
+    delete(broker, pipeline.ledger_topic, pipeline.output.topic, group=pipeline.group)
+    assert set(group_offsets(broker.bootstrap, pipeline.lane_group(0), pipeline.source.topic, [0, 1])) == {0, 1}
+    assert run(spark, pipeline, day(1)).state is State.PUBLISHED
+    assert latest(pipeline, day(1)).known_lease == before.known_lease
+    assert numbers(broker, pipeline) == DAY_1
+
+
+def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_revision(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Its leases were offsets of the topic that is gone; one task-partition had committed under them."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    write_partition(_writer_task(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
+    copy = stored(broker, pipeline)
+    delete(broker, pipeline.ledger_topic)
+    Ledger(pipeline).create()
+    produce(broker.bootstrap, pipeline.ledger_topic, [(key, value, 0, at(1)) for key, value in copy])
+    assert run(spark, pipeline, day(1)).state is State.PUBLISHED
+    assert latest(pipeline, day(1)).revision == 2
+    assert numbers(broker, pipeline) == DAY_1
+
+
+def test_records_of_other_pipelines_in_the_output_do_not_make_a_new_one_lost(
+    broker: Broker, make_pipeline: Make
+) -> None:
     pipeline = make_pipeline()
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
-    run(None, pipeline, day(1))
-    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {0: 0}
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    admin.delete_topics([pipeline.ledger_topic])[pipeline.ledger_topic].result(20)
-    with pytest.raises(LedgerLost, match="would write again what is published"):
-        plan_batch(pipeline, day(1))
-    assert stored(broker, pipeline) == []
-    admin.delete_consumer_groups([pipeline.group])[pipeline.group].result(20)
-    assert run(None, pipeline, day(1)).state is State.PUBLISHED, "the way out that the error names, on purpose"
+    create_topic(broker.bootstrap, pipeline.output.topic, 2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    for name in (f"{pipeline.name}0/x/1", f"other/{pipeline.name}/1", None):
+        headers = [("fencepost-batch", name and name.encode()), ("other", f"{pipeline.name}/x/1".encode())]
+        producer.produce(pipeline.output.topic, b"v", headers=headers)
+    producer.produce(pipeline.output.topic, b"v")
+    assert producer.flush(20) == 0
+    assert plan_batch(pipeline, day(1)).state is State.PLANNED
 
 
 @pytest.mark.parametrize("config", [{"cleanup.policy": "delete"}, {"cleanup.policy": "compact,delete"}])
@@ -173,7 +304,7 @@ def test_any_damage_to_a_batch_is_a_batch_or_refused(broker: Broker, planned: Pi
             inner = inner[part]
         inner[place[-1]] = damage
         try:
-            found = in_order([(0, key, json.dumps(raw).encode())], planned)
+            found = taken(planned, [(0, key, json.dumps(raw).encode())])
         except LedgerUnreadable:
             return
         assert all(isinstance(b, Batch) for b in found)

@@ -61,8 +61,8 @@ def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
 @given(receipt=RECEIPTS, lease=st.integers(0, 2**62))
 def test_a_writer_writes_unless_its_lease_or_a_later_one_has(receipt: Receipt, lease: int) -> None:
     expected = (Standing.WRITE, Standing.DONE, Standing.SUPERSEDED)[(receipt.lease >= lease) + (receipt.lease > lease)]
-    assert standing(receipt, lease) is expected
-    assert standing(None, lease) is Standing.WRITE
+    assert standing(receipt, lease, receipt.ledger) is expected
+    assert standing(None, lease, receipt.ledger) is Standing.WRITE
 
 
 @pytest.fixture
@@ -85,8 +85,9 @@ def commit(broker: Broker, pipeline: Pipeline, metadata: str) -> None:
 
 
 def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
-    ours = latest(pipeline, day(1)).known_lease
-    return to_metadata(Receipt(task=task, lease=ours + lease, rows=2, fingerprint=0))
+    ours = latest(pipeline, day(1))
+    ledger = ours.plan.ledger_topic_id
+    return to_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, rows=2, fingerprint=0))
 
 
 @pytest.mark.parametrize(

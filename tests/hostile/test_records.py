@@ -1,8 +1,7 @@
 """Hostile records, through all four steps on a real broker: each is malformed or comes out exactly, and which is stated.
 
-Under `fail` nothing advances and the error counts the malformed ones; under `drop` they are counted and all others come out. What
-Spark would read in its own way and change in silence is malformed here: what follows the first object, half a character, a
-time without a day.
+Under `fail` nothing advances and the error counts the malformed ones; under `drop` they are counted and all others come out.
+`unit/test_json_records.py` has the decoder's other cases, without Spark.
 """
 
 from __future__ import annotations
@@ -10,19 +9,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from conftest import at, day
 from fencepost.advance import advance_batch
-from fencepost.errors import MalformedRecords, RecordRefused, TransitionRefused
+from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.local.broker import Broker
 from fencepost.model import State
+from fencepost.records import read_source, to_records
 from fencepost.settings import Pipeline
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, read_all
+from oracle.json_reader import NotSo, read_record
+from oracle.json_writer import SCHEMA as GENERATED
+from oracle.json_writer import generate
 from steps import latest, plan_and_write, run
 
 Make = Callable[..., Pipeline]
@@ -40,6 +46,11 @@ SCHEMA = {
     "map": "map<string,int>",
     "st": "struct<a: struct<b: int>>",
     "ok": "boolean",
+    "i8": "tinyint",
+    "f": "float",
+    "days": "array<date>",
+    "times": "map<string,array<struct<t: timestamp>>>",
+    "ntz": "timestamp_ntz",
 }
 SAME = "def transform(frame):\n    return frame.select('_key', '_partition', '_offset', '_headers', {columns})\n"
 SAME = SAME.format(columns=", ".join(map(repr, SCHEMA)))
@@ -52,13 +63,21 @@ GOOD: dict[bytes, dict[str, Any]] = {
     b' \t\r\n{"n": 1}\n ': {"n": 1},
     b'{"n": null, "unknown": {"a": [1]}}': {},
     b'{"N": 1}': {},
-    b'{"n": 1, "n": 2}': {"n": 2},
+    b'{"n": -0}': {"n": 0},
+    b'{"' + b"k" * 100_000 + b'": 1}': {},
+    b'{"unknown": 1e400, "more": ' + b"9" * 5000 + b"}": {},
+    b'{"i8": -128}': {"i8": -128},
     b'{"n": -2147483648, "big": 9223372036854775807}': {"n": -2147483648, "big": 9223372036854775807},
     b'{"d": 1e-400}': {"d": 0.0},
     b'{"d": -0.0}': {"d": -0.0},
     b'{"s": ""}': {"s": ""},
     b'{"s": 5}': {"s": "5"},
-    b'{"s": {"a": [1, null]}}': {"s": '{"a":[1,null]}'},
+    b'{"s": 1.10}': {"s": "1.10"},
+    b'{"s": 12345678901234567890123456}': {"s": "12345678901234567890123456"},
+    b'{"s": 1e400}': {"s": "1e400"},
+    b'{"s": true}': {"s": "true"},
+    b'{"s" : {"a": [1.10, null], "b": "\\u00e9"} }': {"s": '{"a": [1.10, null], "b": "\\u00e9"}'},
+    b'{"s": [] }': {"s": "[]"},
     b'{"s": "a\\u0000b\\n\\"\\\\ud800"}': {"s": 'a\0b\n"\\ud800'},
     b'{"s": "\\ud83d\\ude00\xf0\x9f\x98\x80"}': {"s": "\U0001f600\U0001f600"},
     b'{"s": "12:00"}': {"s": "12:00"},
@@ -71,6 +90,16 @@ GOOD: dict[bytes, dict[str, Any]] = {
     b'{"day": "2024-02-29"}': {"day": "2024-02-29"},
     b'{"b": "AP8="}': {"b": "AP8="},
     b'{"dec": 1.5}': {"dec": 1.5},
+    b'{"dec": 1e2}': {"dec": 100.0},
+    b'{"dec": 1.1000}': {"dec": 1.1},
+    b'{"f": 16777217}': {"f": 16777216.0},
+    b'{"t": "2026-01-01 01:02"}': {"t": "2026-01-01T01:02:00.000000Z"},
+    b'{"t": "2026-01-01T01:02:03.1234560+0130"}': {"t": "2025-12-31T23:32:03.123456Z"},
+    b'{"ntz": "2026-01-01T01:02:03.5"}': {"ntz": "2026-01-01T01:02:03.500000"},
+    b'{"days": ["2024-02-29", null]}': {"days": ["2024-02-29", None]},
+    b'{"times": {"a": [{"t": "2026-01-01"}, {}]}}': {
+        "times": {"a": [{"t": "2026-01-01T00:00:00.000000Z"}, {"t": None}]}
+    },
     b'{"list": [], "map": {}}': {"list": [], "map": {}},
     b'{"list": [1, null], "map": {"a": null, "": 1}}': {"list": [1, None], "map": {"a": None, "": 1}},
     b'{"st": null}': {},
@@ -83,12 +112,22 @@ BAD = [
     *(b"{n: 1}", b'{"n": 01}', b'{"n": +1}', b'{"n": 0x1}', b'{"n": NaN}', b'{"d": Infinity}', b'/**/{"n": 1}', b'{"n": 1}//'),
     *(b'{"n": 1} trailing', b'{"n": 1} {"n": 2}', b'{"n": 1},{"n": 2}', b'{"n": 1}]', b'{"n": 1}]{}', b'\xc2\xa0{"n": 1}'),
     *(b'{"n": "5"}', b'{"n": true}', b'{"n": 1.5}', b'{"n": 2147483648}', b'{"big": 9223372036854775808}', b'{"n": {}}'),
-    *(b'{"big": ' + b"9" * 5000 + b"}", b'{"' + b"k" * 100_000 + b'": 1}', b'{"ok": "true"}', b'{"d": "1.5"}'),
+    *(b'{"big": ' + b"9" * 5000 + b"}", b'{"ok": "true"}', b'{"d": "1.5"}'),
     *(b'{"dec": 99999.5}', b'{"b": "!"}', b'{"list": ["x"]}', b'{"list": 1}', b'{"map": {"a": "x"}}', b'{"st": [{}]}'),
     *(b'{"t": "2026-02-30T00:00:00Z"}', b'{"t": "now"}', b'{"t": "12:00"}', b'{"t": "T12"}', b'{"t": "\\u0031:00"}'),
     *(b'{"day": "2026-02-30"}', b'{"day": 3}', b'{"s": "a\nb"}', b'{"s": "a\x01b"}', b'{"s": "\\q"}'),
     *(b'{"s": "\\ud800"}', b'{"s": "\\udc00"}', b'{"s": "\\ude00\\ud83d"}', b'{"s": "\\\\\\ud800"}'),
     *(b'{"s": "\xff"}', b'{"s": "\xc0\xaf"}', b'{"s": "\xed\xa0\x80"}', b'\xef\xbb\xbf{"n": 1}', '{"n": 1}'.encode("utf-16")),
+    *(b'{"n": 1, "n": 2}', b'{"n": 1, "\\u006e": 1}', b'{"unknown": [{"a": 1, "a": 1}]}', b'{"map": {"a": 1, "a": 2}}'),
+    *(b'{"n": 1.0}', b'{"n": 1e2}', b'{"i8": 200}', b'{"i8": -129}', b'{"list": [2147483648]}'),
+    *(b'{"st": {"a": {"b": 2147483648}}}', b'{"dec": 1.005}', b'{"dec": "1,234.5"}'),
+    *(b'{"d": 1e400}', b'{"f": 1e39}', b'{"d": "Infinity"}', b'{"d": "NaN"}', b'{"s": NaN}'),
+    *(b'{"dec": "1.5"}', b'{"day": "2024-02-29 junk"}', b'{"day": "2024"}', b'{"day": "2024-2-29"}', b'{"days": ["2023-02-29"]}'),
+    *(b'{"t": "2026"}', b'{"t": "2026-01-01T12"}', b'{"t": "2026-01-01T24:00"}', b'{"t": 0}', b'{"s": 01}'),
+    *(b'{"t": "2026-01-01T00:00:00.1234567Z"}', b'{"s": [1.10,]}', b'{"s": {"a": 1, "a": 1}}'),
+    *(b'{"t": "2026-01-01T00:00:00CET"}', b'{"t": "2026-01-01T00:00:00+19:00"}', b'{"t": "9999-12-31T23:59:59-01:00"}'),
+    *(b'{"ntz": "2026-01-01T00:00:00Z"}', b'{"times": {"a": [{"t": "12:00"}]}}', b'{"t": "12:00", "t": "2026-01-01"}'),
+    *(b'{"t": "\\u0001 12:00"}', b'{"b": "AP8"}', b'{"b": "QR=="}', b'{"\\ud800": 1}', b'{"unknown": ["\\udc00"]}'),
     *(b"[" * 100_000, b'{"a":' * 3000, b'{"unknown": ' + b"[" * 3000 + b"]" * 3000 + b"}"),
 ]  # fmt: skip
 KEYS = [None, b"", b"k", b"\xff\xfe", b"k" * 10_000]
@@ -144,6 +183,65 @@ def test_each_record_is_malformed_or_comes_out_exactly(
     assert {r.headers for r in own} == {(*HEADERS[:-1], ("fencepost-batch", str(batch.id).encode()))}
     ends = {r.partition: r.end for r in batch.plan.ranges}
     assert group_offsets(broker.bootstrap, dropping.group, dropping.source.topic, [0, 1]) == ends
+
+
+SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED, prefer_timestamp_ntz=True).fields}
+
+
+def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, make_pipeline: Make) -> None:
+    """Each that is not malformed, written as JSON and read by a parser that keeps number texts, says the same again."""
+    pipeline = make_pipeline("def transform(frame):\n    return frame\n", source={"schema": SQL})
+    random = Random(7)
+    values = [generate(random) for _ in range(400)]
+    rows = [(None, bytearray(v), "t", 0, n, datetime.now(UTC)) for n, v in enumerate(values)]
+    raw = spark.createDataFrame(
+        rows, "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
+    )
+    frame, malformed = read_source(raw.coalesce(1), pipeline.source)
+    counts = frame.groupBy(malformed).count().collect()
+    assert min(c["count"] for c in counts) > 100
+    written = to_records(frame.where(~malformed), pipeline).collect()
+    out = {row["_offset"]: bytes(row["value"]) for row in written}
+    for offset, value in enumerate(values):
+        try:
+            said = read_record(GENERATED, [], value)
+        except NotSo:
+            assert offset not in out, value
+        else:
+            assert read_record(GENERATED, [], out[offset]) == said, value
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "map(X'00', 1)",
+        "map(date'2026-01-01', 1)",
+        "array(map(timestamp'2026-01-01 00:00:00', 1))",
+        "named_struct('a', map('k', map(array(1), 1)))",
+        "named_struct('a', 1, 'a', 2)",
+    ],
+)
+def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
+    frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
+    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot say"):
+        to_records(frame, make_pipeline())
+
+
+def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_pipeline: Make) -> None:
+    columns = {
+        "double('NaN')": '"NaN"',
+        "-float('Infinity')": '"-Infinity"',
+        "double('-0.0')": "-0.0",
+        "map(1.10BD, X'00FF')": '{"1.10":"AP8="}',
+        "array(timestamp'2026-01-01 00:00:00.000001')": '["2026-01-01T00:00:00.000001Z"]',
+        "cast('1e37' AS decimal(38,0))": "1" + "0" * 37,
+        "named_struct('a', CAST(NULL AS int))": '{"a":null}',
+    }
+    names = [f"c{n}" for n in range(len(columns))]
+    selected = ", ".join(f"{column} AS {name}" for name, column in zip(names, columns, strict=True))
+    row = to_records(spark.sql(f"SELECT X'00' AS _key, {selected}"), make_pipeline()).head()
+    said = ",".join(f'"{name}":{text}' for name, text in zip(names, columns.values(), strict=True))
+    assert bytes(row["value"]).decode() == f"{{{said}}}"
 
 
 LONG = """

@@ -153,12 +153,16 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a doubled key": (GOOD + "lanes: 1\nlanes: 2", "line 7: not valid YAML: duplicate key 'lanes'"),
     "a key that is a number": (GOOD + "1: x", "1: unknown field; allowed here are description, source"),
     "a key that is a list": (GOOD + "? [a]\n: x", "unhashable"),
-    "a secret in a topic's name": (GOOD.replace("topic: in", "topic: '${PASSWORD} ${PASSWORD}'"), "found '*** ***'"),
-    "a long text about a secret": (GOOD.replace("topic: in", "topic: '" + "x" * 60 + " ${PASSWORD}'"), "source.topic"),
-    "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: "),
+    "a secret in a topic's name": (GOOD.replace("topic: in", "topic: '${PASSWORD} x'"), "${PASSWORD} looks like a secret"),
+    "a secret for a section": (GOOD + "quality: ${PASSWORD}", "quality: ${PASSWORD} is not allowed here"),
+    "a secret among the brokers": (GOOD.replace("127.0.0.1:9092", "${PASSWORD}"), "kafka.bootstrap.servers: ${PASSWORD} looks"),
+    "a secret for a word": (GOOD.replace("kafka: {", "kafka: {acks: '${PASSWORD}', "), "kafka.acks: ${PASSWORD} looks like"),
     "a secret for the kafka section": (GOOD[: GOOD.index("kafka")] + f"kafka: {SECRET}", "kafka: Input should be a valid"),
     "a kafka value that is a list": (GOOD.replace("kafka: {", "kafka: {sasl.password: [\"${PASSWORD}\"], "), "sasl.password"),
-    "an environment that is not there": (GOOD + "description: ${NOT_SET}", "description: ${NOT_SET} is not set"),
+    "an environment that is not there": (GOOD.replace("topic: in", "topic: '${NOT_SET}'"), "source.topic: ${NOT_SET} is not set"),
+    "half a reference": (GOOD.replace("topic: in", "topic: 'x${NOT_SET'"), "source.topic: found ${ without a name"),
+    "a reference to what is no name": (GOOD.replace("topic: in", "topic: '${NOT-SET}'"), "found ${ without a name"),
+    "a reference in a default": (GOOD.replace("topic: in", "topic: '${A:-${B}}'"), "found ${ without a name"),
     "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
     "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
@@ -169,7 +173,8 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a cron of words": (GOOD.replace("{start", "{cron: at noon, start"), "schedule.cron: not a cron expression"),
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
-    "lanes without a header": (GOOD.replace("topic: out", "topic: out, batch_header: false") + "lanes: 2", "needs lanes: 1"),
+    "no header": (GOOD.replace("topic: out", "topic: out, batch_header: false"), "batch_header is not a setting any more"),
+    "a header": (GOOD.replace("topic: out", "topic: out, batch_header: true"), "every record carries its batch's header"),
     "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
     "a chain of both": (
         GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
@@ -177,9 +182,6 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a chain of nothing": (GOOD.replace("topic: out", "topic: out, commit_every: {rows: 0}"), "output.commit_every.rows"),
     "a chain of minutes": (
         GOOD.replace("topic: out", "topic: out, commit_every: {minutes: 5}"), "allowed here are rows, seconds"
-    ),
-    "a chain without a header": (
-        GOOD.replace("topic: out", "topic: out, batch_header: false, commit_every: {rows: 5}"), "commit_every needs batch_header"
     ),
     "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
     "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),
@@ -193,6 +195,84 @@ def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
     result = outcome(folder, content)
     assert isinstance(result, SettingsError)
     assert words in str(result)
+
+
+@pytest.mark.parametrize("path", [f for f in fields() if f[0] not in {"kafka", "spark"} and f[-1:] != ("topic",)])
+def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[str, ...]) -> None:
+    """Most are shown: in Airflow's UI, on pages, in the ledger."""
+    place = (*path, "x") if path == ("source", "schema") else path
+    result = outcome(folder, changed(place, "a ${PASSWORD:-b}"))
+    assert isinstance(result, SettingsError)
+    allowed_anywhere = path[0] not in {"name", "folder"}
+    assert f"{'.'.join(place)}: {'${PASSWORD} is not allowed here' if allowed_anywhere else 'not allowed'}" in str(
+        result
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DB_PASSWORD",
+        "KAFKA_API_KEY",
+        "TOKEN",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
+        "AIRFLOW_CONN_DB",
+        "sentry_dsn",
+        "X_CONN",
+    ],
+)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "source.topic",
+        "output.topic",
+        "kafka/bootstrap.servers",
+        "kafka/security.protocol",
+        "kafka/retries",
+        "spark/spark.x",
+    ],
+)
+def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
+    folder: Path, path: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "a-topic:1")
+    place = tuple(path.split("/")) if "/" in path else tuple(path.split("."))
+    assert f"{path.replace('/', '.')}: ${{{name}}} looks like a secret" in str(
+        outcome(folder, changed(place, f"${{{name}}}"))
+    )
+
+
+def test_the_environment_is_taken_where_it_is_allowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "there")
+    tree = yaml.safe_load(GOOD)
+    tree["source"]["topic"] = "in-${WHERE}"
+    tree["output"]["topic"] = "${NOT_SET:-out}"
+    tree["kafka"] |= {
+        "bootstrap.servers": "${WHERE}:9092",
+        "sasl.username": "${WHERE}",
+        "sasl.password": "a$${b}${PASSWORD}",
+    }
+    tree["spark"] = {"spark.local.dir": "/tmp/${WHERE}", "spark.x.password": "$${WHERE}"}
+    tree["description"] = "costs $${WHERE}, $$ and $5"
+    pipeline = outcome(folder, yaml.safe_dump(tree))
+    assert isinstance(pipeline, Pipeline)
+    assert (pipeline.source.topic, pipeline.output.topic) == ("in-there", "out")
+    assert {name: value.get_secret_value() for name, value in pipeline.kafka.items()} == {
+        "bootstrap.servers": "there:9092",
+        "sasl.username": "there",
+        "sasl.password": "a${b}" + SECRET,
+    }
+    assert pipeline.spark == {"spark.local.dir": "/tmp/there", "spark.x.password": "${WHERE}"}
+    assert pipeline.description == "costs ${WHERE}, $$ and $5"
+
+
+def test_a_secret_for_a_spark_setting_is_refused_with_another_way(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INNOCENT", SECRET)
+    result = outcome(folder, changed(("spark", "spark.hadoop.fs.s3a.secret.key"), "${INNOCENT}"))
+    assert "arguments of spark-submit" in str(result)
+    assert "os.environ in transform.py" in str(result)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fencepost.model import State
 from fencepost.plan import plan_batch
 from fencepost.quality.report import Report
 from fencepost.settings import Pipeline
+from fencepost.spark import select
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import partition_of
 from steps import latest, plan_and_write, run
@@ -143,6 +144,29 @@ def test_an_aggregate_is_written_by_output_partition(spark: Any, broker: Broker,
     for key, value, _, _ in records:
         wanted[key] += value["n"]
     assert {r.key: r.json["n"] for r in read_all(broker.bootstrap, pipeline.output.topic)} == dict(wanted)
+
+
+BRACES = r"""
+-- It isn't {source}: a comment's quote opens no text.
+WITH source AS (SELECT *, regexp_extract(name, '(x{2,3})', 1) AS xs /* {0} "{ */ FROM {source})
+SELECT _key, n, xs, get_json_object('{"a": {"b": "{source}"}}', '$.a.b') AS b, r'\d{1}' AS raw, "{}'" AS `c{n}` FROM source
+"""
+
+
+def test_braces_in_a_sql_transform_are_data(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline()
+    pipeline.transform_file.unlink()
+    (pipeline.folder / "transform.sql").write_text(BRACES)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "axxb"}, 0, at(1))])
+    run(spark, pipeline, day(1))
+    wanted = {"n": 1, "xs": "xx", "b": "{source}", "raw": r"\d{1}", "c{n}": "{}'"}
+    assert [r.json for r in read_all(broker.bootstrap, pipeline.output.topic)] == [wanted]
+    assert not spark.catalog.tableExists("source"), "the view is gone again"
+
+
+def test_plain_source_is_the_source_too(spark: Any) -> None:
+    assert [tuple(r) for r in select("SELECT id + 1 FROM source", spark.range(2)).collect()] == [(1,), (2,)]
 
 
 def test_a_transform_that_shuffles_is_refused_under_layout_source(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -11,86 +12,209 @@ from confluent_kafka.admin import AdminClient
 from conftest import day
 from fencepost import follow
 from fencepost.advance import advance_batch
-from fencepost.errors import FencepostError, KafkaUnavailable, LedgerUnreadable
-from fencepost.follow import LedgerFollower
-from fencepost.kafka import Cluster, settings_of
-from fencepost.ledger import Ledger
+from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, LedgerUnreadable, WriterFenced
+from fencepost.follow import LedgerReader, Record, Records
+from fencepost.kafka import Cluster, Settings, settings_of
+from fencepost.ledger import Change, Ledger, coordinator_settings
 from fencepost.local.ports import any_free_port
 from fencepost.model import Batch, Interval, State
 from fencepost.pages.ledgers import Ledgers
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
+from fencepost.transaction import Transaction
 from fencepost.transitions import View
 from fencepost.validate import validate_without_spark
 from fencepost.write import write_without_spark
-from kafka_tools import QUIET_LOG, create_topic, produce
+from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 
 Make = Callable[..., Pipeline]
 
 
 @pytest.fixture
 def pipeline(make_pipeline: Make) -> Pipeline:
-    made = make_pipeline()
+    made = make_pipeline(lanes=4)
     create_topic(settings_of(made).bootstrap, made.source.topic, 2)
     return made
 
 
-def run_empty(pipeline: Pipeline, interval: Interval) -> None:
+def run_empty(pipeline: Pipeline, interval: Interval, ledger: Ledger | None = None) -> None:
     """An interval without records, all the way."""
-    plan_batch(pipeline, interval)
-    write_without_spark(pipeline, interval)
-    validate_without_spark(pipeline, interval)
-    advance_batch(pipeline, interval)
+    plan_batch(pipeline, interval, ledger=ledger)
+    write_without_spark(pipeline, interval, ledger=ledger)
+    validate_without_spark(pipeline, interval, ledger=ledger)
+    advance_batch(pipeline, interval, ledger=ledger)
 
 
-def looked(follower: LedgerFollower, pipeline: Pipeline) -> View:
-    return View.of(follower.look(Cluster(settings_of(pipeline)))[1])
-
-
-def test_a_ledger_that_is_not_there_yet_is_empty_and_then_it_is_followed(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    follower = LedgerFollower(pipeline, settings_of(pipeline), 10.0)
-    assert looked(follower, pipeline) == View()
-    run_empty(pipeline, day(1))
-    assert looked(follower, pipeline) == Ledger(pipeline).read()
-    parsed, real = [], follow.own_batch
-
-    def parse(key: bytes | None, value: bytes | None, offset: int, of: Pipeline) -> Batch:
-        parsed.append(key)
-        return real(key, value, offset, of)
-
-    monkeypatch.setattr(follow, "own_batch", parse)
-    assert looked(follower, pipeline) == Ledger(pipeline).read()
-    assert parsed == [], "nothing is new, so nothing is read"
-    run_empty(pipeline, day(2))
-    view = looked(follower, pipeline)
-    assert view == Ledger(pipeline).read()
-    assert len(parsed) == 1, "of several new records of one revision the newest alone is parsed"
-    assert [b.state for b in view.all()] == [State.PUBLISHED] * 2
-
-
-def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(pipeline: Pipeline) -> None:
-    follower = LedgerFollower(pipeline, settings_of(pipeline), 10.0)
-    run_empty(pipeline, day(1))
-    assert len(looked(follower, pipeline).all()) == 1
+def delete_ledger(pipeline: Pipeline) -> AdminClient:
+    """The topic is gone when this returns."""
     admin = AdminClient({"bootstrap.servers": settings_of(pipeline).bootstrap}, logger=QUIET_LOG)
     admin.delete_topics([pipeline.ledger_topic])[pipeline.ledger_topic].result()
     while pipeline.ledger_topic in admin.list_topics(timeout=10).topics:
         time.sleep(0.05)
+    return admin
+
+
+def looked(reader: LedgerReader, pipeline: Pipeline) -> View:
+    return View.of(reader.look(Cluster(settings_of(pipeline)))[1])
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Offsets of the ledger's records, as readers take them."""
+    offsets: list[int] = []
+    take = Records.take
+
+    def spy(self: Records, records: Iterable[Record]) -> None:
+        these = list(records)
+        offsets.extend(offset for offset, _, _ in these)
+        take(self, these)
+
+    monkeypatch.setattr(Records, "take", spy)
+    return offsets
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """Keys of the ledger's records, as they are parsed in full."""
+    keys: list[bytes | None] = []
+    real = follow.own_batch
+
+    def parse(key: bytes | None, value: bytes | None, offset: int, of: Pipeline) -> Batch:
+        keys.append(key)
+        return real(key, value, offset, of)
+
+    monkeypatch.setattr(follow, "own_batch", parse)
+    return keys
+
+
+def test_a_ledger_that_is_not_there_yet_is_empty_and_then_it_is_followed(
+    pipeline: Pipeline, parsed: list[bytes | None]
+) -> None:
+    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
+    assert looked(reader, pipeline) == View()
+    run_empty(pipeline, day(1))
+    assert looked(reader, pipeline) == Ledger(pipeline).read()
+    parsed.clear()
+    looked(reader, pipeline)
+    assert parsed == [], "nothing is new, so nothing is read"
+    run_empty(pipeline, day(2))
+    parsed.clear()
+    view = looked(reader, pipeline)
+    assert len(parsed) == 1, "of several new records of one revision the newest alone is parsed"
+    assert view == Ledger(pipeline).read()
+    assert [b.state for b in view.all()] == [State.PUBLISHED] * 2
+
+
+def test_a_run_reads_each_record_of_the_ledger_once(
+    pipeline: Pipeline, taken: list[int], parsed: list[bytes | None]
+) -> None:
+    for number in (1, 2, 3):
+        run_empty(pipeline, day(number))
+    taken.clear()
+    parsed.clear()
+    ledger = Ledger(pipeline)
+    run_empty(pipeline, day(4), ledger)
+    stored = [r.offset for r in read_all(ledger.settings.bootstrap, pipeline.ledger_topic)]
+    assert len(stored) == 16, "four transitions of each day"
+    assert taken == stored[:-1], "all but the last transition, after which nobody asks"
+    assert len(parsed) == 3 + 3, "one of each day before, and the day's own as they are read back"
+    assert ledger.read() == Ledger(pipeline).read()
+
+
+@pytest.mark.parametrize("step", [plan_batch, write_without_spark, validate_without_spark, advance_batch])
+def test_a_step_reads_each_record_of_the_ledger_once(
+    pipeline: Pipeline, taken: list[int], step: Callable[..., object]
+) -> None:
+    run_empty(pipeline, day(1))
+    for before in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
+        taken.clear()
+        before(pipeline, day(2))
+        if before is step:
+            break
+    assert taken == sorted(set(taken))
+
+
+def test_a_view_with_a_change_applied_is_the_ledger_read_again(pipeline: Pipeline) -> None:
+    plan_batch(pipeline, day(1))
+    ledger = Ledger(pipeline)
+    for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
+        views: list[View] = []
+        transact = ledger.transact
+        ledger.transact = lambda decide, transact=transact, views=views: views.append(transact(decide)) or views[-1]  # type: ignore[method-assign,misc,func-returns-value]
+        step(pipeline, day(2), ledger=ledger)
+        ledger.transact = transact  # type: ignore[method-assign]
+        assert views == [Ledger(pipeline).read()]
+
+
+def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, other = Ledger(pipeline), Ledger(pipeline)
+    plan_batch(pipeline, day(1), ledger=mine)
+    plan_batch(pipeline, day(2), ledger=other)
+    with caplog.at_level("INFO", "fencepost.ledger"):
+        plan_batch(pipeline, day(3), ledger=mine)
+    assert "deciding again" in caplog.text
+    assert mine.read().intervals == [day(1), day(2), day(3)]
+
+
+def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced does not mean that nothing was committed; whoever decides again finds it, and records nothing twice."""
+    commit, unheard = Ledger._commit, []
+
+    def taken_and_not_heard(self: Ledger, coordinator: Transaction, change: Change) -> None:
+        commit(self, coordinator, change)
+        if not unheard:
+            unheard.append(change)
+            raise WriterFenced("a newer producer took over")
+
+    monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
+    for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
+        unheard.clear()
+        step(pipeline, day(1))
+        assert unheard, "it was asked twice"
+    records = read_all(settings_of(pipeline).bootstrap, pipeline.ledger_topic)
+    assert [json.loads(r.value or b"")["state"] for r in records] == ["planned", "written", "written", "published"]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({}, 15_000), ({"transaction.timeout.ms": "9000"}, 9000)])
+def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
+    asked: dict[str, str], expected: int
+) -> None:
+    found = coordinator_settings(Settings({"bootstrap.servers": "b", **asked}))
+    assert found.values == {"bootstrap.servers": "b", "transaction.timeout.ms": str(expected)}
+
+
+def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) -> None:
+    ledger = Ledger(pipeline)
+    plan_batch(pipeline, day(1), ledger=ledger)
+    delete_ledger(pipeline)
+    Ledger(pipeline).create()
+    with pytest.raises(LedgerLost, match="deleted and created again"):
+        write_without_spark(pipeline, day(1), ledger=ledger)
+    assert read_all(ledger.settings.bootstrap, pipeline.ledger_topic) == []
+
+
+def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(pipeline: Pipeline) -> None:
+    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
+    run_empty(pipeline, day(1))
+    assert len(looked(reader, pipeline).all()) == 1
+    admin = delete_ledger(pipeline)
     admin.delete_consumer_groups([pipeline.group])[pipeline.group].result()  # or the ledger would count as lost
     for number in (5, 6):
         run_empty(pipeline, day(number))
-    assert looked(follower, pipeline).intervals == [day(5), day(6)]
+    assert looked(reader, pipeline).intervals == [day(5), day(6)]
 
 
 def test_a_foreign_record_is_named_and_not_passed_over_by_the_next_look(pipeline: Pipeline) -> None:
-    follower = LedgerFollower(pipeline, settings_of(pipeline), 10.0)
+    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
     run_empty(pipeline, day(1))
     produce(settings_of(pipeline).bootstrap, pipeline.ledger_topic, [(b"k", b"{}", 0, 1)])
     for _ in range(2):
         with pytest.raises(LedgerUnreadable, match="damaged in"):
-            looked(follower, pipeline)
+            looked(reader, pipeline)
 
 
 def test_an_absent_kafka_costs_a_page_its_time_limit_once_and_then_nothing_for_a_moment(make_pipeline: Make) -> None:

@@ -11,11 +11,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from conftest import at, day
+from fencepost import write
+from fencepost.advance import advance_batch
 from fencepost.errors import (
     AccessDenied,
     KafkaUnavailable,
     LedgerUnreadable,
     NeedsOperator,
+    ReceiptsDisagree,
     RecordRefused,
     SettingsError,
     SourceDataExpired,
@@ -25,7 +28,7 @@ from fencepost.errors import (
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.local.ports import any_free_port
-from fencepost.model import Interval, State
+from fencepost.model import Interval, Outcome, State
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
 from fencepost.validate import validate_batch
@@ -107,6 +110,88 @@ def test_a_source_topic_made_anew_is_refused(spark: Any, broker: Broker, make_pi
     assert nothing_moved(broker, pipeline)
 
 
+@pytest.mark.parametrize("which", ["source", "output"])
+def test_a_topic_made_anew_while_executors_start_is_refused_before_anything_is_recorded(
+    which: str, spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets are as good as the old ones, and the records below them are others."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    run_job = write._run
+
+    def anew_first(*args: Any) -> Any:
+        make_anew(broker, getattr(pipeline, which).topic, 2 if which == "source" else 3)
+        if which == "source":
+            records = [(b"other", {"n": 100 + i, "name": "y"}, i % 2, at(1)) for i in range(20)]
+            produce(broker.bootstrap, pipeline.source.topic, records)
+        return run_job(*args)
+
+    monkeypatch.setattr(write, "_run", anew_first)
+    with pytest.raises(TopicRecreated, match=f"{which} topic .* was deleted and created again"):
+        plan_and_write(spark, pipeline, day(1))
+    assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 10, "the job itself noticed nothing"
+    batch = latest(pipeline, day(1))
+    assert (batch.state, batch.written) == (State.PLANNED, None)
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {}
+
+
+@pytest.mark.parametrize("which", ["source", "output"])
+def test_a_topic_made_anew_after_the_verdict_is_not_published(
+    which: str, spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    validate_batch(spark, pipeline, day(1))
+    make_anew(broker, getattr(pipeline, which).topic, 3)
+    with pytest.raises(TopicRecreated, match=f"{which} topic .* was deleted and created again"):
+        advance_batch(pipeline, day(1))
+    assert latest(pipeline, day(1)).state is State.WRITTEN
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {}
+    assert group_offsets(broker.bootstrap, pipeline.validated_group, pipeline.output.topic, [0, 1, 2]) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "output", "says"),
+    [
+        ({"cleanup.policy": "compact"}, {}, r"is compacted \(cleanup.policy=compact\) after min.compaction.lag.ms=0"),
+        ({"retention.ms": "3600000"}, {"timestamp": "_timestamp"}, r"retention.ms=3600000 by their timestamps"),
+        ({"message.timestamp.before.max.ms": "1"}, {"timestamp": "_timestamp"}, "refuses records older than"),
+    ],
+)
+def test_an_output_topic_that_would_lose_the_batch_is_refused_before_it_is_planned(
+    config: dict[str, str], output: dict[str, str], says: str, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(output=output)
+    fill(broker, pipeline)
+    create_topic(broker.bootstrap, pipeline.output.topic, 3, **config)
+    with pytest.raises(NeedsOperator, match=says):
+        plan_batch(pipeline, day(1))
+    assert Ledger(pipeline).read().latest(day(1)) is None
+    assert plan_batch(pipeline, day(-300)).changed, "without offsets to read there is nothing to lose"
+
+
+def test_output_that_was_deleted_before_it_was_judged_is_named_by_its_offsets(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    written = latest(pipeline, day(1)).written
+    assert written is not None
+    partition = max(range(3), key=lambda p: written.output_ends[p])  # every record has one key
+    delete_records(broker, pipeline.output.topic, partition, 4)
+    with pytest.raises(ReceiptsDisagree, match=rf"no longer has partition {partition}: offsets 0 to 3.*retention\.ms"):
+        validate_batch(spark, pipeline, day(1))
+    verdict = latest(pipeline, day(1)).verdict
+    assert verdict is not None
+    assert verdict.outcome is Outcome.UNDETERMINED
+    assert "Find who else writes" not in Path(verdict.report).read_text()
+    with pytest.raises(TransitionRefused, match="verdict is undetermined"):
+        advance_batch(pipeline, day(1))
+
+
 def test_a_new_name_goes_on_with_a_source_topic_made_anew(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline()
     fill(broker, pipeline)
@@ -170,7 +255,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_at_plan(broker: Brok
 
 
 def test_a_broker_that_is_down_is_named(make_pipeline: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.kafka.REQUEST_TIMEOUT", 2.0)
+    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
     where = f"127.0.0.1:{any_free_port()}"
     with pytest.raises(KafkaUnavailable, match=where):
         plan_batch(make_pipeline(kafka={"bootstrap.servers": where}), day(1))

@@ -19,7 +19,7 @@ from fencepost.model import Decision, State, utc_now
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
 from fencepost.transitions import holding_back
-from fencepost.validate import validate_batch
+from fencepost.validate import validate_batch, validate_without_spark
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -166,3 +166,77 @@ def test_a_batch_unlike_those_published_before_is_rejected_or_warned_of(
         {"rows": 3, "usual": "20 ± 2"},
         {"age of the newest record": "0:30:00", "usual": "0:30:00", "at most": "0:35:00"},
     ]
+
+
+AT_LEAST_ONE = """
+expectations:
+  - {type: expect_table_row_count_to_be_between, kwargs: {min_value: 1}}
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}
+"""
+NONE_LEFT = 'def transform(frame):\n    return frame.where("n < 0")\n'
+
+
+def test_an_empty_batch_is_rejected_where_a_check_asks_for_records(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """With offsets whose records the transform left out, and without any: there is no Spark then."""
+    pipeline = make_pipeline(NONE_LEFT, AT_LEAST_ONE)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, at(1))])
+    for session, number in ((spark, 1), (None, 2)):
+        with pytest.raises(BatchRejected, match=r"no records\. 1 of 2 expectations failed: expect_table_row_count"):
+            run(session, pipeline, day(number))
+        batch = latest(pipeline, day(number))
+        assert batch.state is State.REJECTED
+        assert batch.plan.is_empty is (session is None)
+        assert batch.verdict is not None
+        assert batch.verdict.expectations == 2
+    assert frontier(broker, pipeline) == {}
+    allowing = make_pipeline(NONE_LEFT, AT_LEAST_ONE.replace("min_value: 1", "max_value: 9"), name=pipeline.name)
+    validate_batch(spark, allowing, day(1))
+    rejecting = make_pipeline(
+        NONE_LEFT, AT_LEAST_ONE.replace("min_value: 1", "max_value: 9"), name=pipeline.name, quality={"empty": "reject"}
+    )
+    assert validate_without_spark(rejecting, day(1)) is None, "the rule changed since it passed"
+    for number in (1, 2):
+        assert run(None, allowing, day(number)).state is State.PUBLISHED
+
+
+def test_history_rejects_a_batch_that_had_nothing_to_read(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(expectations=LIKE_HISTORY)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    for number in (1, 2):
+        produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n}, 0, at(number, 23)) for n in range(20)])
+        run(spark, pipeline, day(number))
+    with pytest.raises(BatchRejected, match="expect_batch_volume_like_history"):
+        run(None, pipeline, day(3))
+    verdict = latest(pipeline, day(3)).verdict
+    assert verdict is not None
+    assert verdict.failed_warning == ("expect_batch_freshness_like_history",), "its newest record is over a day old"
+
+
+def test_a_batch_that_passed_is_not_judged_again_under_the_same_suite(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """A run that died at advance goes on there, without Spark."""
+    pipeline = make_pipeline(expectations=SMALL_ONLY)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 8}, 0, at(1))])
+    plan_and_write(spark, pipeline, day(1))
+    assert validate_without_spark(pipeline, day(1)) is None
+    validate_batch(spark, pipeline, day(1))
+    judged = latest(pipeline, day(1))
+
+    again = validate_without_spark(pipeline, day(1))
+    assert again is not None
+    assert (again.changed, again.details["verdict"]) == (False, "passed")
+    assert again.message == "already judged, passed under the same suite: revision 1, validation 1"
+    assert latest(pipeline, day(1)) == judged
+
+    stricter = make_pipeline(expectations=SMALL_ONLY.replace("16", "15"), name=pipeline.name)
+    assert validate_without_spark(stricter, day(1)) is None
+    with pytest.raises(BatchRejected):
+        validate_batch(spark, stricter, day(1))
+    assert validate_without_spark(pipeline, day(1)) is None, "a rejected batch is judged whenever that is asked for"
+    validate_batch(spark, pipeline, day(1))
+    assert run(None, pipeline, day(1)).state is State.PUBLISHED

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 from conftest import at, day
 from fencepost import write
 from fencepost.advance import advance_batch
+from fencepost.errors import WriteFailed
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.marks import to_metadata
@@ -156,8 +157,57 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     dead.init()
     dead.__enter__()
     topic, partition, offset = job.marks[0]
-    metadata = to_metadata(Receipt(task=0, lease=job.lease, rows=0, fingerprint=0))
+    metadata = to_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0))
     dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
     assert committed_receipts(job) is None
     receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]
     assert committed_receipts(job) == receipts
+
+
+CAST = """
+def transform(frame):
+    return frame.selectExpr("_key", "n", "CAST(name AS int) AS code")
+"""
+
+
+def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Casts were strict when three task-partitions of four committed, and are not when the fourth is written."""
+    strict = make_pipeline(CAST, spark={"spark.sql.ansi.enabled": "true"})
+    create_topic(broker.bootstrap, strict.source.topic, 4)
+    names = [(n, "x" if n == 3 else str(n)) for n in range(4)]
+    produce(broker.bootstrap, strict.source.topic, [(b"k%d" % n, {"n": n, "name": t}, n, at(1)) for n, t in names])
+    plan_batch(strict, day(1))
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    with pytest.raises(WriteFailed, match="CAST_INVALID_INPUT"):
+        write_batch(spark, strict, day(1))
+    assert read_all(broker.bootstrap, strict.output.topic), "some task-partitions committed"
+
+    lenient = make_pipeline(CAST, name=strict.name, spark={"spark.sql.ansi.enabled": "false"})
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        write_batch(spark, lenient, day(1))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    batch = latest(lenient, day(1))
+    assert batch.revision == 2
+    assert batch.history[0].note == "what decides its output changed since it was planned: Spark settings"
+    own = [r.json for r in read_all(broker.bootstrap, lenient.output.topic) if r.batch == str(batch.id)]
+    assert sorted((r["n"], r["code"]) for r in own if r["n"] < 3) == [(0, 0), (1, 1), (2, 2)]
+    assert [r["code"] for r in own if r["n"] == 3] == [None]
+
+
+def test_what_other_software_wrote_in_part_is_a_new_revision(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    with monkeypatch.context() as before:
+        before.setattr("fencepost.plan.software", lambda: "fencepost 0.0.1")
+        plan_batch(pipeline, day(1))
+    write_batch(spark, pipeline, day(1))
+    assert latest(pipeline, day(1)).revision == 2
+    assert "planned under fencepost 0.0.1" in latest(pipeline, day(1)).history[0].note
+    write_batch(spark, pipeline, day(1))
+    assert latest(pipeline, day(1)).revision == 2, "written in full, it has one meaning"

@@ -1,12 +1,27 @@
-"""Jars are there whole, or are resolved again; what cannot be had is named."""
+"""Jars are there as pinned, byte for byte, or are resolved again; what cannot be had, or is another one, is named."""
 
+import hashlib
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fencepost.local import jars
 from fencepost.local.errors import JarsError
-from fencepost.local.jars import BROKER, CONNECTOR, artifact_name, class_path, is_resolved, pyspark_jars, resolve
+from fencepost.local.jars import (
+    BROKER,
+    CONNECTOR,
+    Dependency,
+    JarSet,
+    artifact_name,
+    class_path,
+    is_resolved,
+    pins,
+    pyspark_jars,
+    resolve,
+)
 from fencepost.local.state import State
 
 JARS = State.default().jars
@@ -28,15 +43,114 @@ def test_the_connector_brings_nothing_that_pyspark_has() -> None:
     assert not ours & {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
 
 
-def test_a_truncated_or_missing_jar_is_noticed(tmp_path: Path) -> None:
+def _flip_a_byte(jar: Path) -> None:
+    content = bytearray(jar.read_bytes())
+    content[len(content) // 2] ^= 1
+    jar.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _flip_a_byte,
+        lambda jar: jar.write_bytes(jar.read_bytes()[:-1]),
+        lambda jar: jar.unlink(),
+        lambda jar: jar.rename(jar.with_name("other.jar")),
+        lambda jar: shutil.copy(jar, jar.with_name("one-more-1.0.jar")),
+    ],
+    ids=["changed", "truncated", "missing", "renamed", "one more"],
+)
+def test_a_folder_that_is_not_what_is_pinned_is_noticed(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     folder = tmp_path / "spark"
     shutil.copytree(JARS / "spark", folder)
     assert is_resolved(CONNECTOR, folder)
-    jar = next(folder.glob("kafka-clients-*.jar"))
-    jar.write_bytes(jar.read_bytes()[:-1])
+    spoil(next(folder.glob("commons-pool2-*.jar")))
     assert not is_resolved(CONNECTOR, folder)
-    jar.unlink()
-    assert not is_resolved(CONNECTOR, folder)
+
+
+@pytest.mark.parametrize("jar_set", [BROKER, CONNECTOR], ids=lambda jar_set: jar_set.name)
+def test_a_version_without_a_pin_says_how_to_pin_it(jar_set: JarSet) -> None:
+    newer = replace(jar_set, dependencies=(replace(jar_set.dependencies[0], revision="99.0"),))
+    with pytest.raises(JarsError, match=rf"no digest for {jar_set.dependencies[0].name}-99\.0\.jar.*make pins"):
+        pins(newer)
+
+
+TOY = JarSet("toy", (Dependency("org.example", "thing", "1.0"),))
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven registry in a folder: `thing` 1.0, which needs `brought` 2.0."""
+    root = tmp_path / "registry"
+    _serve(root, "brought", "2.0")
+    _serve(root, "thing", "1.0", needs=[("brought", "2.0")])
+    monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", f"{root.as_uri()}/")
+    return root
+
+
+def _serve(root: Path, name: str, version: str, needs: list[tuple[str, str]] | None = None, content: str = "") -> Path:
+    folder = root / "org/example" / name / version
+    folder.mkdir(parents=True, exist_ok=True)
+    dependencies = "".join(
+        f"<dependency><groupId>org.example</groupId><artifactId>{n}</artifactId><version>{v}</version></dependency>"
+        for n, v in needs or []
+    )
+    (folder / f"{name}-{version}.pom").write_text(
+        f"<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version><dependencies>{dependencies}</dependencies></project>"
+    )
+    jar = folder / f"{name}-{version}.jar"
+    jar.write_text(content or f"{name} {version}")
+    return jar
+
+
+def _sha256(jar: Path) -> str:
+    return hashlib.sha256(jar.read_bytes()).hexdigest()
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused_and_never_reaches_its_folder(
+    tmp_path: Path, registry: Path
+) -> None:
+    pinned = {jar.name: _sha256(jar) for jar in registry.rglob("*.jar")}
+    folder, cache = tmp_path / "jars" / "toy", tmp_path / "jars" / "cache"
+    resolve(TOY, folder, cache, pinned=pinned)
+    before = {jar.name: jar.read_text() for jar in folder.glob("*.jar")}
+    assert before == {"thing-1.0.jar": "thing 1.0", "brought-2.0.jar": "brought 2.0"}
+
+    jar = _serve(registry, "brought", "2.0", content="something else")
+    with pytest.raises(JarsError, match=r"brought-2\.0\.jar: expected \w{64}, found \w{64}\n") as refused:
+        resolve(TOY, folder, cache, pinned=pinned)
+    assert pinned["brought-2.0.jar"] in str(refused.value)
+    assert _sha256(jar) in str(refused.value)
+    assert "thing-1.0.jar" not in str(refused.value)
+    assert {jar.name: jar.read_text() for jar in folder.glob("*.jar")} == before
+    assert not cache.exists()  # so the next run downloads it again
+
+    _serve(registry, "brought", "2.0")
+    resolve(TOY, folder, cache, pinned=pinned)
+
+
+def test_a_jar_more_or_less_than_pinned_is_refused(tmp_path: Path, registry: Path) -> None:
+    pinned = {jar.name: _sha256(jar) for jar in registry.rglob("*.jar")}
+    gone = pinned["brought-2.0.jar"]
+    more = _serve(registry, "more", "3.0")
+    _serve(registry, "thing", "1.0", needs=[("more", "3.0")])
+    with pytest.raises(JarsError) as refused:
+        resolve(TOY, tmp_path / "jars" / "toy", tmp_path / "jars" / "cache", pinned=pinned)
+    assert f"brought-2.0.jar: expected {gone}, found no such jar" in str(refused.value)
+    assert f"more-3.0.jar: expected no such jar, found {_sha256(more)}" in str(refused.value)
+
+
+def test_pins_are_renewed_from_what_the_registry_has(
+    tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "JAR_SETS", (TOY,))
+    state, file = State(tmp_path / "state"), tmp_path / "jars.sha256"
+    jars.renew_pins(state, file)
+    assert file.read_text() == "".join(
+        f"{_sha256(jar)}  toy/{jar.name}\n" for jar in sorted(registry.rglob("*.jar"), key=lambda jar: jar.name)
+    )
+    assert pins(TOY, file) == jars.digests(state.jars / "toy")
 
 
 def test_an_unreachable_registry_is_an_error_that_names_the_artifact(
@@ -44,7 +158,7 @@ def test_an_unreachable_registry_is_an_error_that_names_the_artifact(
 ) -> None:
     monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", "http://127.0.0.1:9/maven/")
     with pytest.raises(JarsError, match=r"(?s)org.apache.spark#spark-sql-kafka-0-10_2.13;4.0.0.*[Rr]un again"):
-        resolve(CONNECTOR, tmp_path / "spark", tmp_path / "cache")
+        resolve(CONNECTOR, tmp_path / "spark", tmp_path / "cache", pinned=pins(CONNECTOR))
     assert not (tmp_path / "spark").exists()
 
 

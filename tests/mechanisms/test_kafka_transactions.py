@@ -123,6 +123,30 @@ def test_fenceposts_transaction_says_that_it_was_fenced(
     assert values(broker, topic) == []
 
 
+def test_a_commit_that_was_taken_can_be_answered_with_fenced(behind_proxy: tuple[Broker, Proxy, str]) -> None:
+    """Its answer is lost, a newer producer's init settles it, and asked again the broker knows the newer epoch alone."""
+    broker, proxy, bootstrap = behind_proxy
+    create_topic(broker.bootstrap, "taken", 1)
+    first = Transaction(Settings({"bootstrap.servers": bootstrap}), "id-taken", "write", 0)
+    first.init()
+
+    def commit() -> None:
+        with first:
+            first.produce("taken", b"committed", partition=0)
+            first._deliver()
+            proxy.swallowing = True
+
+    with ThreadPoolExecutor(1) as aside:
+        committing = aside.submit(commit)
+        await_true(lambda: values(broker, "taken") == [b"committed"], "the broker to commit")
+        Transaction(Settings({"bootstrap.servers": broker.bootstrap}), "id-taken", "write", 0).init()
+        proxy.swallowing = False
+        proxy.cut()
+        with pytest.raises(WriterFenced):
+            committing.result(60)
+    assert values(broker, "taken") == [b"committed"]
+
+
 def test_producers_that_fence_each_other_end_with_errors_of_ours_alone(
     broker: Broker, settings: Settings, topic: str
 ) -> None:

@@ -43,6 +43,8 @@ from fencepost.transitions import (
     revising,
     skipped,
     validated_ends,
+    was_withdrawn,
+    withdrawn,
     written,
 )
 from model import product
@@ -83,7 +85,7 @@ IDLE: tuple[Any, ...] = ()
 
 
 class Source:
-    """A cluster whose source has one record per interval in partition 0, and in partition 1 one for the last alone."""
+    """A cluster whose source has one record for each of the first intervals in partition 0, one for the last in partition 1."""
 
     def __init__(self, intervals: int, partitions: int) -> None:
         self.intervals, self.partitions = intervals, partitions
@@ -129,6 +131,7 @@ class Coordinator:
         settings_change: bool = False,
         ageing: bool = False,
         group_expiry: bool = False,
+        records: int | None = None,
     ) -> None:
         self.rules = rules or Rules()
         self.intervals = [product.interval(n) for n in range(intervals)]
@@ -136,7 +139,7 @@ class Coordinator:
         self.operations, self.outcomes = operations, outcomes
         self.settings_change, self.ageing, self.group_expiry = settings_change, ageing, group_expiry
         self.source, self.output = Topic("in", "in-1", partitions), Topic("out", "out-1", 1)
-        self.cluster = Source(intervals, partitions)
+        self.cluster = Source(intervals if records is None else records, partitions)
         self.ledgers = Ledgers()
         self.views = self.ledgers.views
         self._decided: dict[tuple[Any, ...], tuple[Batch, ...] | None] = {}
@@ -157,11 +160,11 @@ class Coordinator:
         pipeline = SimpleNamespace(
             name="p",
             lanes=self.lanes,
-            write_digest=str(digest),
+            write_digests=lambda: {"transform": str(digest)},
             source=SimpleNamespace(on_expired="fail", topic="in"),
-            output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
+            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
-        return SimpleNamespace(pipeline=pipeline, cluster=self.cluster)
+        return SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
 
     def _reason(self, batch: Batch, digest: int, aged: int) -> str | None:
         age = 2 if batch.known_lease < aged else 0
@@ -206,6 +209,8 @@ class Coordinator:
             return published(view, when, product.NOW)
         elif word == "publish":
             return published(view, when, product.NOW, product.a_decision("publish"))
+        elif word == "withdraw":
+            return withdrawn(view, when, product.a_decision("withdraw"))
         else:
             return skipped(view, when, product.a_decision("skip"))
         return change.batches if change else ()
@@ -261,12 +266,12 @@ class Coordinator:
         view = self.views[point.ledger]
         for day, when in enumerate(self.intervals):
             latest = view.latest(when)
-            if latest is None:
-                if "plan" in self.operations:
+            if latest is None or view.is_withdrawn(when):
+                if "plan" in self.operations and (latest is None or latest.revision < self.revisions):
                     yield from self._open(point, n, ("plan", day))
                 continue
             for word in self.operations:
-                if word in ("plan", "advance", "publish", "skip", "reprocess"):
+                if word in ("plan", "advance", "publish", "skip", "reprocess", "withdraw"):
                     if word == "reprocess" and latest.revision >= self.revisions:
                         continue
                     yield from self._open(point, n, (word, day))
@@ -413,7 +418,8 @@ class Coordinator:
             return Fault("lane shared", f"planned batches hold the lanes {held}")
         ends = dict(point.frontier)
         anchor = view.anchor
-        for when in view.intervals:
+        gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.ranges]
+        for when in view.standing:
             revisions = view.batches[when]
             up = [b for b in revisions if b.state is State.PUBLISHED]
             if len(up) > 1:
@@ -429,7 +435,9 @@ class Coordinator:
             if passed or anchor is None or when.start < anchor.start:
                 continue
             for r in revisions[-1].plan.ranges:
-                if r.length and ends.get(r.partition, 0) > r.start:
+                # Where the frontier was counted from an interval that was withdrawn since, it stays.
+                kept = max((g.start for g in gone if g.partition == r.partition), default=0)
+                if r.length and ends.get(r.partition, 0) > max(r.start, kept):
                     return Fault(
                         "hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}"
                     )
@@ -478,6 +486,7 @@ class Coordinator:
             waits = latest.state is State.REJECTED or (
                 latest.verdict is not None and latest.verdict.outcome is Outcome.UNDETERMINED
             )
+            waits = waits or (view.is_withdrawn(when) and latest.revision == self.revisions)
             too_often = latest.revision == self.revisions and self._reason(latest, point.digest, point.aged) is not None
             if latest.state not in PASSED and not waits and not too_often:
                 return False
@@ -488,7 +497,8 @@ class Coordinator:
         if label.endswith("commits"):
             return True
         return not any(
-            word in label for word in ("skip", "publish", "reprocess", "crashes", "settings", "time passes", "expire")
+            word in label
+            for word in ("skip", "publish", "reprocess", "withdraw", "crashes", "settings", "time passes", "expire")
         )
 
     def show(self, point: Point) -> str:

@@ -48,11 +48,11 @@ def _key(b: Batch) -> tuple[Any, ...]:
         b.state,
         b.lease,
         b.plan.lane,
-        b.plan.settings_digest,
+        tuple(sorted(b.plan.digests.items())),
         tuple((r.partition, r.start, r.end) for r in b.plan.ranges),
         tuple((r.partition, r.start, r.end) for r in b.plan.lost),
         b.plan.output_ends,
         b.written.output_ends if b.written else None,
         b.verdict.outcome if b.verdict else None,
-        b.decision is not None,
+        b.decision and b.decision.action,
     )

@@ -51,21 +51,25 @@ def a_plan(writers: int = 1, lane: int = 0, digest: str = "0", ranges: tuple[Off
         writers=writers,
         lane=lane,
         fence_up_to=writers,
-        settings_digest=digest,
+        digests={"transform": digest},
         software="model",
         planned_at=NOW,
     )
 
 
-def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, day: int = 0, revision: int = 1) -> Batch:
+def a_batch(
+    state: State = State.PLANNED, lease: int = 0, writers: int = 1, day: int = 0, revision: int = 1, ledger: int = 0
+) -> Batch:
     """A batch of which only the named parts matter."""
-    plan = a_plan(writers)
+    plan = a_plan(writers).model_copy(update={"ledger_topic_id": f"ledger-{ledger}"})
     return Batch(pipeline="p", interval=interval(day), revision=revision, state=state, lease=lease, plan=plan)
 
 
-def a_receipt(task: int, lease: int, rows: int = 1) -> Receipt:
+def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete: bool = True) -> Receipt:
     """A receipt; its fingerprint is made of what it counts."""
-    return Receipt(task=task, lease=lease, rows=rows, fingerprint=rows * 7919)
+    return Receipt(
+        task=task, ledger=f"ledger-{ledger}", lease=lease, rows=rows, fingerprint=rows * 7919, complete=complete
+    )
 
 
 def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Written:
@@ -92,29 +96,45 @@ def a_decision(action: str) -> Decision:
     return Decision(action=action, by="operator", reason="model", decided_at=NOW)
 
 
+Lease = tuple[int, int]  # a ledger's number, and an offset in it
+Mark = tuple[Lease, bool]  # whose, and whether it is complete
+
+
 @cache
-def standing_of(mark: int | None, lease: int) -> Standing:
-    """What an attempt of `lease` may do that finds the mark of lease `mark`, as it is read back from Kafka."""
-    found = None if mark is None else from_metadata(to_metadata(a_receipt(0, mark)), "model")
-    return standing(found, lease)
+def standing_of(mark: Mark | None, lease: Lease) -> Standing:
+    """What an attempt of `lease` may do that finds `mark`, as it is read back from Kafka."""
+    found = None
+    if mark is not None:
+        (ledger, number), complete = mark
+        found = from_metadata(to_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "model")
+    return standing(found, lease[1], f"ledger-{lease[0]}")
 
 
 @cache
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
-    return revising(a_batch(), circumstances("0", age, a_batch().plan.output_topic_id)) is None
+    plan = a_batch().plan
+    return revising(a_batch(), circumstances("0", age, plan.output_topic_id, plan.ledger_topic_id)) is None
 
 
-def circumstances(digest: str, age: int, output_topic_id: str) -> Circumstances:
+def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> Circumstances:
     """What a driver finds: the settings' digest, a batch of that age (an index of AGES), the output topic."""
-    return Circumstances(write_digest=digest, now=NOW + AGES[age], marks_kept_for=KEPT, output_topic_id=output_topic_id)
+    return Circumstances(
+        digests={"transform": digest},
+        software="model",
+        now=NOW + AGES[age],
+        marks_kept_for=KEPT,
+        output_topic_id=output_topic_id,
+        ledger_topic_id=ledger_topic_id,
+    )
 
 
 @cache
-def recorded(lease: int, receipts: tuple[int, ...]) -> str | None:
-    """Why the ledger refuses `written` with these receipts (the lease each task-partition's names); None: it does not."""
-    batch = a_batch(lease=lease, writers=len(receipts))
-    result = a_written(tuple(a_receipt(t, named) for t, named in enumerate(receipts)))
+def recorded(lease: Lease, receipts: tuple[Mark, ...]) -> str | None:
+    """Why the ledger refuses `written` with these receipts (of what mark each task-partition's is); None: it does not."""
+    batch = a_batch(lease=lease[1], writers=len(receipts), ledger=lease[0])
+    made = (a_receipt(t, n, ledger=ledger, complete=whole) for t, ((ledger, n), whole) in enumerate(receipts))
+    result = a_written(tuple(made))
     try:
         assert written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
     except FencepostError as refusal:

@@ -8,6 +8,8 @@ Promises, for every order of arrivals, plans, writes and expiries:
 - whatever commits in an interval's range is in what its write read, in every revision (`lost`);
 - a new revision has the ranges of the old one, and what expired since is recorded once (`changed`).
 
+The same holds for the intervals that stand when others were withdrawn; what a published one read is never read again.
+
 What is modelled. Records of any day arrive in any order in the source's partitions, on their own or in a transaction that
 commits or aborts later; old ones expire; a partition is added. Records also arrive between the questions that one plan
 asks. Every plan is `fencepost.plan.decide_plan` on a cluster that answers as Kafka does.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -26,9 +29,9 @@ from unittest import mock
 from fencepost import plan as planning_module
 from fencepost.errors import FencepostError
 from fencepost.kafka import Topic
-from fencepost.model import Batch, Interval, Layout, OffsetRange
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
 from fencepost.plan import decide_plan, freeze, frozen_ranges, range_starts
-from fencepost.transitions import skipped
+from fencepost.transitions import View, skipped, was_withdrawn, withdrawn
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -44,6 +47,7 @@ class Rules:
 
     ranges: Callable[..., tuple[OffsetRange, ...]] = frozen_ranges
     starts: Callable[..., list[int]] = range_starts
+    withdrawn: Callable[[View, Interval, Decision], tuple[Batch, ...]] = withdrawn
     end_is_last_stable: bool = True
     frozen: bool = True
 
@@ -93,6 +97,7 @@ class Ranges:
         racing: bool = True,
         gaps: bool = False,
         writing: bool = True,
+        withdrawals: bool = False,
     ) -> None:
         self.rules = rules or Rules()
         # With gaps, every interval is a day of two, so that no two touch.
@@ -100,6 +105,7 @@ class Ranges:
         self.days = tuple(range(2 * intervals + 1)) if gaps else tuple(range(intervals + 1))
         self.records, self.partitions, self.expiry, self.revisions = records, partitions, expiry, revisions
         self.transactions, self.racing, self.writing = transactions, racing, writing
+        self.withdrawals = withdrawals
         self.ledgers = Ledgers()
         self._decided: dict[tuple[Any, ...], int | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
@@ -115,9 +121,12 @@ class Ranges:
         view = self.ledgers.views[point.ledger]
         for n, when in enumerate(self.intervals):
             latest = view.latest(when)
-            if latest is None:
-                yield from self._plans(point, n, "plan")
+            if latest is None or view.is_withdrawn(when):
+                if latest is None or latest.revision <= self.revisions:
+                    yield from self._plans(point, n, "plan")
                 continue
+            if self.withdrawals:
+                yield from self._withdraw(point, n)
             if self.writing and point.read[n] is None and self._is_whole(latest, point.logs):
                 read = self._write(point, n, latest)
                 yield f"write {n}: reads {list(read)}", point._replace(read=_with(point.read, n, read))
@@ -125,6 +134,18 @@ class Ranges:
                 # Skipped first: only a finished interval is planned again.
                 records = skipped(view, when, product.a_decision("skip"))
                 yield from self._plans(point._replace(ledger=self.ledgers.after(point.ledger, records)), n, "reprocess")
+
+    def _withdraw(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
+        """As it is, and passed by the frontier: what was read under it then stays read."""
+        when, view = self.intervals[n], self.ledgers.views[point.ledger]
+        passed = self.ledgers.after(point.ledger, skipped(view, when, product.a_decision("skip")))
+        for word, ledger, read in (
+            ("withdraw", point.ledger, _with(point.read, n, None)),
+            ("skip, then withdraw", passed, point.read),
+        ):
+            with suppress(FencepostError):
+                records = self.rules.withdrawn(self.ledgers.views[ledger], when, product.a_decision("withdraw"))
+                yield f"{word} {n}", point._replace(ledger=self.ledgers.after(ledger, records), read=read)
 
     def _source_steps(self, logs: tuple[Log, ...]) -> Iterator[tuple[str, tuple[Log, ...]]]:
         yield from self._arrivals(logs)
@@ -195,11 +216,11 @@ class Ranges:
         pipeline = SimpleNamespace(
             name="p",
             lanes=64,
-            write_digest="0",
+            write_digests=lambda: {"transform": "0"},
             source=SimpleNamespace(on_expired="skip", topic="in"),
-            output=SimpleNamespace(layout=Layout.SOURCE, batch_header=True, partitions=1),
+            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
-        ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers))
+        ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
         return ledger, Topic("in", "in-1", len(answers[0])), Topic("out", "out-1", 1)
 
     @staticmethod
@@ -231,10 +252,10 @@ class Ranges:
 
     def _badly_planned(self, ledger: int) -> Fault | None:
         view = self.ledgers.views[ledger]
-        spans = {n: _spans(b) for n, when in enumerate(self.intervals) if (b := view.latest(when)) is not None}
+        spans = {n: _spans(view.batches[when][-1]) for n, when in enumerate(self.intervals) if when in view.standing}
         for when in view.intervals:
             for one, two in zip(view.batches[when], view.batches[when][1:], strict=False):
-                if _spans(one) != _spans(two):
+                if not was_withdrawn(one) and _spans(one) != _spans(two):  # it was withdrawn
                     return Fault("changed", f"{two.id} covers {_spans(two)}, the revision before it {_spans(one)}")
             for b in view.batches[when]:
                 parts = sorted((r.partition, r.start, r.end) for r in (*b.plan.lost, *b.plan.ranges) if r.length)

@@ -45,6 +45,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "partitions": 2,
         "outcomes": ("passed",),
     },
+    "intervals without records are published and withdrawn": {
+        "intervals": 3,
+        "records": 2,
+        "processes": 1,
+        "operations": (*RUN, "withdraw"),
+        "outcomes": ("passed",),
+    },
     "three intervals in any order, two source partitions": {
         "intervals": 3,
         "processes": 1,

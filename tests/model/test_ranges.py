@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Interval, OffsetRange
+from fencepost.model import Batch, Decision, Interval, OffsetRange, State
 from fencepost.plan import frozen_ranges
+from fencepost.transitions import PASSED, View, taken_out, withdrawn
 from model.ranges import Ranges, Rules
 from model.search import DEEP, Search, explore
 
@@ -29,6 +30,15 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "racing": False,
     },
     "intervals that do not touch": {"intervals": 2, "records": 2, "gaps": True},
+    "intervals are withdrawn": {"intervals": 3, "records": 2, "racing": False, "withdrawals": True},
+    "intervals are withdrawn, and a partition is added": {
+        "intervals": 2,
+        "records": 2,
+        "partitions": 2,
+        "transactions": False,
+        "racing": False,
+        "withdrawals": True,
+    },
     "records expire between three revisions": {
         "intervals": 2,
         "records": 2,
@@ -43,6 +53,14 @@ DEEPER: dict[str, dict[str, Any]] = {
     "three intervals, three records and transactions": {"intervals": 3, "records": 3, "racing": False},
     "two intervals, four records": {"intervals": 2, "records": 4, "transactions": False},
     "records expire in transactions too": {"intervals": 2, "records": 2, "expiry": 2, "revisions": 3, "racing": False},
+    "intervals are withdrawn, and records expire": {
+        "intervals": 3,
+        "records": 3,
+        "expiry": 1,
+        "transactions": False,
+        "racing": False,
+        "withdrawals": True,
+    },
     "records expire and a partition is added": {
         "intervals": 2,
         "records": 2,
@@ -96,6 +114,33 @@ def test_a_rule_taken_out_is_missed(rules: Rules, kinds: set[str]) -> None:
     found = explore(Ranges(rules, **BOUNDS[TWO]))
     assert found.fault is not None, found
     assert found.fault.kind in kinds, found
+
+
+def whatever_was_published(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Mutation: what was published or skipped with records is withdrawn."""
+    passed = [b for b in view.batches[interval] if b.state in PASSED]
+    if passed and not passed[-1].plan.is_empty and view.after(interval) is None:
+        return (taken_out(passed[-1], decision),)
+    return withdrawn(view, interval, decision)
+
+
+def whatever_lies_behind(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Mutation: what has records is withdrawn though a later interval begins where it ends."""
+    latest = view.batches[interval][-1]
+    if latest.state is State.PLANNED:
+        return (taken_out(latest, decision),)
+    return withdrawn(view, interval, decision)
+
+
+WITHDRAWN = "intervals are withdrawn"
+
+
+@pytest.mark.parametrize(("rule", "kind"), [(whatever_was_published, "doubled"), (whatever_lies_behind, "lost")])
+def test_what_has_records_is_not_withdrawn_at_will(rule: Any, kind: str) -> None:
+    assert _unbroken(WITHDRAWN).fault is None
+    found = explore(Ranges(Rules(withdrawn=rule), **BOUNDS[WITHDRAWN]))
+    assert found.fault is not None, found
+    assert found.fault.kind == kind, found
 
 
 @cache

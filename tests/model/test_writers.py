@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.marks import Standing
+from model.product import Lease, Mark, standing_of
 from model.search import DEEP, Search, explore, without_way_out
 from model.writers import Rules, Writers
 
@@ -22,10 +23,21 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "marks and ids expire": {"leases": 3, "places": 1, "expiry": True},
     "marks and ids expire, two attempts each": {"leases": 2, "places": 2, "expiry": True},
     "fenced attempts linger": {"leases": 2, "places": 2, "linger": True},
+    "a chain of two transactions": {"leases": 2, "places": 2, "links": 2},
+    "two chains, and the driver looks for both": {"leases": 1, "places": 1, "tasks": 2, "links": 2},
+    "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
+    "a chain of three transactions": {"leases": 2, "places": 2, "links": 3},
+    "a chain, marks and ids expire": {"leases": 2, "places": 2, "links": 2, "expiry": True},
+    "the ledger is lost and made anew, two attempts each": {
+        "leases": 3,
+        "places": 2,
+        "ledger_lost": True,
+        "stopped": True,
+    },
     "four leases": {"leases": 4, "places": 1},
     "two task-partitions, marks and ids expire": {"leases": 2, "places": 1, "tasks": 2, "expiry": True},
     "marks and ids expire, three leases, two attempts each": {"leases": 3, "places": 2, "expiry": True},
@@ -40,7 +52,14 @@ def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bounds", ["two task-partitions, two attempts each", "marks and ids expire", "fenced attempts linger"]
+    "bounds",
+    [
+        "two task-partitions, two attempts each",
+        "marks and ids expire",
+        "fenced attempts linger",
+        "two chains, and the driver looks for both",
+        "the ledger is lost and made anew",
+    ],
 )
 def test_retries_alone_always_end_with_a_written_batch(bounds: str) -> None:
     found = without_way_out(Writers(**BOUNDS[bounds]))
@@ -48,19 +67,39 @@ def test_retries_alone_always_end_with_a_written_batch(bounds: str) -> None:
     assert found.complete
 
 
-def any_mark_is_ours(mark: int | None, lease: int) -> Standing:
+def any_mark_is_ours(mark: Mark | None, lease: Lease) -> Standing:
     """Mutation: the mark is read and its lease is not."""
     return Standing.WRITE if mark is None else Standing.DONE
 
 
-def later_leases_are_not_seen(mark: int | None, lease: int) -> Standing:
+def later_leases_are_not_seen(mark: Mark | None, lease: Lease) -> Standing:
     """Mutation: one's own mark is known, and a later lease's is taken for an earlier one's."""
-    return Standing.DONE if mark == lease else Standing.WRITE
+    return Standing.DONE if mark is not None and mark[0] == lease else Standing.WRITE
+
+
+def a_chain_begins_anew(mark: Mark | None, lease: Lease) -> Standing:
+    """Mutation: a mark that is not complete is no mark."""
+    found = standing_of(mark, lease)
+    return Standing.WRITE if found is Standing.RESUME else found
+
+
+def any_link_is_the_last(mark: Mark | None, lease: Lease) -> Standing:
+    """Mutation: whether a mark is complete is not asked."""
+    found = standing_of(mark, lease)
+    return Standing.DONE if found is Standing.RESUME else found
+
+
+def ledgers_are_not_told_apart(mark: Mark | None, lease: Lease) -> Standing:
+    """Mutation: leases are compared, whichever ledger's they are."""
+    return standing_of(None if mark is None else ((0, mark[0][1]), mark[1]), (0, lease[1]))
 
 
 PAIR = "fenced attempts linger"
 TASKS = "two task-partitions, two attempts each"
 EXPIRY = "marks and ids expire, two attempts each"
+CHAIN = "a chain of two transactions"
+CHAINS = "two chains, and the driver looks for both"
+LOST = "the ledger is lost and made anew"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +123,28 @@ EXPIRY = "marks and ids expire, two attempts each"
             PAIR, Rules(wait_for_stable=False), "lost", id="validate does not wait for the last stable offset"
         ),
         pytest.param(TASKS, Rules(same_rows=False), "doubled", id="adaptive coalescing: a retry's rows lie elsewhere"),
+        pytest.param(CHAIN, Rules(standing=a_chain_begins_anew), "doubled", id="a chain begins anew"),
+        pytest.param(
+            CHAINS, Rules(standing=any_link_is_the_last), "refused", id="any link is the last: the receipts tell"
+        ),
+        pytest.param(
+            CHAIN,
+            Rules(standing=any_link_is_the_last, check_receipts=False),
+            "lost",
+            id="nobody asks for the last link",
+        ),
+        pytest.param(
+            LOST,
+            Rules(standing=ledgers_are_not_told_apart),
+            "refused",
+            id="another ledger's mark counts: receipts tell",
+        ),
+        pytest.param(
+            LOST,
+            Rules(standing=ledgers_are_not_told_apart, check_receipts=False),
+            "lost",
+            id="ledgers are compared nowhere",
+        ),
         pytest.param(
             EXPIRY, Rules(revise_old=False), "doubled", id="an old batch is retried on marks that may be gone"
         ),
@@ -97,11 +158,15 @@ def test_a_rule_taken_out_is_missed(bounds: str, rules: Rules, kind: str) -> Non
     assert len(found.trace) > 5, "a rule is missed only when several steps meet"
 
 
-def test_a_ledger_made_anew_loses_rows_since_its_leases_begin_again() -> None:
-    """Why no message says to move the ledger out of the way: the old ledger's mark carries the new batch's lease."""
-    found = explore(Writers(leases=2, numbers=(0, 0)))
+def test_a_lost_ledgers_run_that_goes_on_doubles_rows_and_the_gate_stops_them() -> None:
+    """Why `LedgerLost` says to stop the runs: theirs is the same batch's name, and no lease says who is the later one."""
+    lost: dict[str, Any] = {"leases": 2, "places": 1, "ledger_lost": True}
+    found = explore(Writers(**lost))
     assert found.fault is not None
-    assert found.fault.kind == "lost", found
+    assert found.fault.kind == "doubled", found
+    stopped = explore(Writers(Rules(gate=True), **lost))
+    assert stopped.fault is None, stopped
+    assert stopped.complete
 
 
 def test_a_job_that_outlives_its_marks_doubles_rows_and_the_gate_stops_them() -> None:

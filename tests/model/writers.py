@@ -10,7 +10,9 @@ Promises, for every interleaving and with a crash after every step:
 What is modelled. The broker: per task-partition one output log of open, prepared and committed transactions (an aborted
 one leaves no trace), epochs of transactional ids, the lane group's marks. A commit is decided first and its markers are
 written later, as Kafka does; `init_transactions` settles both. The lane passes from lease to lease: the next batch is
-planned when the one before is written, or is pushed aside at any moment (revised, skipped) while its writers go on.
+planned when the one before is written, or is pushed aside at any moment (revised, skipped) while its writers go on. A
+task-partition may be a chain of transactions (`links`), each with a row and a mark of its own; the last one's is complete. A
+retry's driver looks for complete marks at any moment, whatever transactions are under way.
 
 Attempts are unbounded in number: an attempt that ended or crashed leaves its place to a new one, so `places` bounds only
 how many of a lease are alive at a time. An attempt of any lease planned so far may start at any time: it is a retry, a
@@ -32,16 +34,18 @@ from typing import NamedTuple
 
 from fencepost.marks import Standing
 from model import product
+from model.product import Lease, Mark
 from model.search import Fault
 
-# Where an attempt stands; its code in a state is twice this, plus 1 when it is fenced.
+# Where an attempt stands; its code in a state is twice this, plus 1 when it is fenced, plus 14 for each link it has behind it.
 IDLE, INITED, DECIDED, PRODUCED, SENT, COMMITTED, UNMARKED = range(7)
+KINDS = 7
 STANDS = ("-", "inited", "decided", "produced", "sent", "committed", "unmarked")
 # A transaction in the log. SENT: its mark is in it.
 OPEN, MARKED, PREPARED, DONE = range(4)
 SHOWN = ("open", "open+mark", "prepared", "committed")
 
-Answer = Callable[[int | None, int], Standing]
+Answer = Callable[[Mark | None, Lease], Standing]
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ class Planned(NamedTuple):
 class Task(NamedTuple):
     """What concerns one task-partition.
 
-    `log` holds (lease, rows, status, place or -1); `marks` the mark's lease per key, or None; `places` the attempts;
-    `answers` per lease the lease named by the receipt its driver got, or -1.
+    `log` holds (lease, rows, status, place or -1); `marks` the mark per key, or None; `places` the attempts; `answers` per
+    lease the receipt its driver got, or -1. A mark, and a receipt, is its lease times the links, plus its link's number.
     """
 
     log: tuple[tuple[int, int, int, int], ...]
@@ -89,7 +93,11 @@ State = tuple[tuple[Planned, ...], tuple[Task, ...]]
 
 
 class Writers:
-    """The model. `keys[lease]` is the mark's key of each lease: a pipeline may change its layout between two batches."""
+    """The model. `keys[lease]` is the mark's key of each lease: a pipeline may change its layout between two batches.
+
+    `ledger_lost` says that the last lease is of another ledger than those before: its offsets begin again, and so do the
+    names of batches. `stopped`: and that nothing of the lost one's runs is alive by then.
+    """
 
     def __init__(
         self,
@@ -101,23 +109,30 @@ class Writers:
         expiry: bool = False,
         long_jobs: bool = False,
         keys: tuple[int, ...] = (),
-        numbers: tuple[int, ...] = (),
+        links: int = 1,
+        ledger_lost: bool = False,
+        stopped: bool = False,
         linger: bool = False,
     ) -> None:
         self.rules = rules or Rules()
+        self.links, self.stopped = links, stopped
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
         self.keys = keys or (0,) * leases
-        self.numbers = numbers or tuple(range(leases))  # the ledger offsets that the leases are
+        self.numbers: tuple[Lease, ...] = tuple((0, n) for n in range(leases))
+        self.names = tuple(range(leases))
+        if ledger_lost:
+            self.numbers = (*self.numbers[:-1], (1, 0))
+            self.names = (*self.names[:-1], 0)
         self.sorted = self.rules.stable_id and self.rules.same_rows
         self.lease_of = tuple(n // places for n in range(leases * places))
-        names = [
+        labels = [
             f"task {t}, lease {n // places}, attempt {n % places}: "
             for t in range(tasks)
             for n in range(leases * places)
         ]
         count = leases * places
-        self.names = [names[t * count : (t + 1) * count] for t in range(tasks)]
+        self.attempts = [labels[t * count : (t + 1) * count] for t in range(tasks)]
         self._orders: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._labels: dict[tuple[int, int, str], str] = {}
 
@@ -142,7 +157,7 @@ class Writers:
     def _label(self, t: int, place: int, word: str) -> str:
         key = (t, place, word)
         if key not in self._labels:
-            self._labels[key] = self.names[t][place] + word
+            self._labels[key] = self.attempts[t][place] + word
         return self._labels[key]
 
     def _driver_steps(self, plans: tuple[Planned, ...], tasks: tuple[Task, ...]) -> Iterator[tuple[str, State | Fault]]:
@@ -150,7 +165,8 @@ class Writers:
         if len(plans) < self.leases:
             how = "takes the lane" if not plans or plans[-1].end is not None else "pushes the one before aside"
             ends = tuple(len(task.log) for task in tasks)
-            yield f"plan: lease {len(plans)} {how}", ((*plans, Planned(ends, None, None, 0)), tasks)
+            begun = tuple(self._stop(task) for task in tasks) if self._gone_by(len(plans), 0) else tasks
+            yield f"plan: lease {len(plans)} {how}", ((*plans, Planned(ends, None, None, 0)), begun)
         for lease, plan in enumerate(plans):
             if self.expiry and plan.age < 2 and (lease == 0 or plans[lease - 1].age > plan.age):
                 yield f"time passes for lease {lease}", self._aged(plans, tasks, lease)
@@ -163,7 +179,7 @@ class Writers:
                 yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
             receipts = tuple(task.answers[lease] for task in tasks)
             if -1 not in receipts:
-                named = tuple(self.numbers[n] for n in receipts)
+                named = tuple(self._mark(code) for code in receipts)
                 refusal = product.recorded(self.numbers[lease], named) if self.rules.check_receipts else None
                 if refusal is not None:
                     yield f"driver of lease {lease}: all receipts are in", Fault("refused", refusal)
@@ -181,12 +197,27 @@ class Writers:
         after = []
         for task in tasks:
             mark = task.marks[self.keys[lease]]
-            if mark is None or self._unstable(task, lease):
-                return tasks
-            if self.rules.standing(self.numbers[mark], self.numbers[lease]) is not Standing.DONE:
+            if mark is None or self.rules.standing(self._mark(mark), self.numbers[lease]) is not Standing.DONE:
                 return tasks
             after.append(task._replace(answers=_with(task.answers, lease, mark)))
         return tuple(after)
+
+    def _mark(self, code: int) -> Mark:
+        lease, link = divmod(code, self.links)
+        return self.numbers[lease], link == self.links - 1
+
+    def _whole(self, lease: int) -> int:
+        """The complete mark of a lease."""
+        return (lease + 1) * self.links - 1
+
+    def _gone_by(self, newest: int, lease: int) -> bool:
+        """Whether the attempts of a lease are dead for good when the newest one is planned."""
+        return self.stopped and self.numbers[lease][0] != self.numbers[newest][0]
+
+    def _stop(self, task: Task) -> Task:
+        """Every attempt dies, and its transaction is left to time out."""
+        log = tuple((le, r, s, -1) for le, r, s, _ in task.log)
+        return task._replace(log=log, places=(0,) * len(task.places))
 
     @property
     def _outlive(self) -> bool:
@@ -235,8 +266,9 @@ class Writers:
         if not self.expiry:
             return
         for key, mark in enumerate(task.marks):
-            if mark is not None and plans[mark].age == 2:
-                yield f"broker: mark of lease {mark} expires", task._replace(marks=_with(task.marks, key, None)), plans
+            if mark is not None and plans[mark // self.links].age == 2:
+                word = f"broker: mark of lease {mark // self.links} expires"
+                yield word, task._replace(marks=_with(task.marks, key, None)), plans
         if plans and plans[0].age == 2 and all(status == DONE for _, _, status, _ in task.log):
             fenced = self._in_order(self._fenced(task.places, -1))
             if fenced != task.places:
@@ -246,9 +278,12 @@ class Writers:
         self, t: int, task: Task, place: int, plans: tuple[Planned, ...]
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         """One attempt's next step, or its crash."""
-        stands, fenced = divmod(task.places[place], 2)
+        link, code = divmod(task.places[place], 2 * KINDS)
+        stands, fenced = divmod(code, 2)
         lease, rules = self.lease_of[place], self.rules
         if stands == IDLE:
+            if self._gone_by(len(plans) - 1, lease):
+                return
             if self.sorted and place % self.per_lease and not task.places[place - 1]:
                 return  # the place before is as good
             if plans[lease].age == 2 and not self._outlive:
@@ -269,10 +304,10 @@ class Writers:
                 yield from self._read(task, place, plans, "reads its mark")
             return
         if stands == COMMITTED:
-            yield "its receipt reaches the driver", self._answered(task, place, lease), plans
+            yield "its receipt reaches the driver", self._answered(task, place, self._whole(lease)), plans
             return
         if stands == UNMARKED:
-            marks = _with(task.marks, self.keys[lease], lease)
+            marks = _with(task.marks, self.keys[lease], self._whole(lease))
             yield "commits its mark on its own", self._at(task._replace(marks=marks), place, COMMITTED), plans
             return
         if fenced:
@@ -280,26 +315,29 @@ class Writers:
             return
         owner = -1 if rules.stable_id else place
         if stands == DECIDED:
-            if rules.gate and sum(le == lease for le, *_ in task.log) > 1:
+            if rules.gate and sum(le == lease for le, *_ in task.log) > self.links:
                 return  # two copies are as many as it takes
-            row = 1 << (t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t)
+            if link and any(s == PREPARED for _, _, s, _ in task.log):
+                return  # Kafka answers CONCURRENT_TRANSACTIONS
+            row = 1 << ((t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t) * self.links + link)
             after = task._replace(log=(*task.log, (lease, row, OPEN, owner)))
-            yield "begins and produces", self._at(after, place, PRODUCED), plans
+            yield "begins and produces", self._at(after, place, PRODUCED, link=link), plans
             return
         n = next(i for i, (le, _, s, o) in enumerate(task.log) if s < PREPARED and o == owner and le == lease)
         if stands == PRODUCED:
             if rules.mark_in_transaction:
                 after = task._replace(log=_status(task.log, n, MARKED))
-                yield "sends its mark into the transaction", self._at(after, place, SENT), plans
+                yield "sends its mark into the transaction", self._at(after, place, SENT, link=link), plans
             elif rules.mark_first:
-                marks = _with(task.marks, self.keys[lease], lease)
+                marks = _with(task.marks, self.keys[lease], self._whole(lease))
                 yield "commits its mark on its own", self._at(task._replace(marks=marks), place, SENT), plans
             else:
                 after = task._replace(log=_status(task.log, n, PREPARED))
                 yield "commit_transaction", self._at(after, place, UNMARKED), plans
         else:
             after = task._replace(log=_status(task.log, n, PREPARED))
-            yield "commit_transaction", self._at(after, place, COMMITTED), plans
+            behind = self._at(after, place, DECIDED, link=link + 1)
+            yield "commit_transaction", self._at(after, place, COMMITTED) if link + 1 == self.links else behind, plans
 
     # What steps are made of.
 
@@ -318,7 +356,7 @@ class Writers:
         """The places after an init by `but`, each still where it was: the caller puts them in order."""
         held = []
         for n, code in enumerate(places):
-            stands = code >> 1
+            stands = (code >> 1) % KINDS
             if n == but or stands in (IDLE, COMMITTED, UNMARKED):
                 held.append(code)
             elif stands == INITED:
@@ -333,15 +371,20 @@ class Writers:
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         lease = self.lease_of[place]
         mark = task.marks[self.keys[lease]]
-        answer = self.rules.standing(None if mark is None else self.numbers[mark], self.numbers[lease])
-        if answer is Standing.WRITE:
+        answer = self.rules.standing(None if mark is None else self._mark(mark), self.numbers[lease])
+        if answer in (Standing.WRITE, Standing.RESUME):
+            link, word = 0, f"{word}: not written"
+            if answer is Standing.RESUME:
+                assert mark is not None
+                link = mark % self.links + 1
+                word = f"{word} behind link {link}"
             fenced = task.places[place] & 1
             if not self.rules.init_first:
-                yield f"{word}: not written", self._at(task, place, INITED), plans
+                yield word, self._at(task, place, INITED), plans
             elif fenced and not self.linger:
-                yield f"{word}: not written; is refused: fenced", self._gone(task, place), plans
+                yield f"{word}; is refused: fenced", self._gone(task, place), plans
             else:
-                yield f"{word}: not written", self._at(task, place, DECIDED, fenced), plans
+                yield word, self._at(task, place, DECIDED, fenced, link), plans
         elif answer is Standing.DONE:
             assert mark is not None
             yield f"{word}: done already, answers", self._answered(task, place, mark), plans
@@ -356,10 +399,10 @@ class Writers:
         return any(s in (MARKED, PREPARED) and self.keys[le] == key for le, _, s, _ in task.log)
 
     def _settled(self, task: Task, n: int) -> Task:
-        lease = task.log[n][0]
+        lease, rows = task.log[n][:2]
         marks = task.marks
         if self.rules.mark_in_transaction:
-            marks = _with(marks, self.keys[lease], lease)
+            marks = _with(marks, self.keys[lease], lease * self.links + (rows.bit_length() - 1) % self.links)
         return task._replace(log=_status(task.log, n, DONE), marks=marks)
 
     @staticmethod
@@ -372,8 +415,9 @@ class Writers:
         moved = tuple(Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age) for p in plans)
         return task._replace(log=task.log[:n] + task.log[n + 1 :]), moved
 
-    def _at(self, task: Task, place: int, stands: int, fenced: int = 0) -> Task:
-        return task._replace(places=self._in_order(_with(task.places, place, stands * 2 + fenced)))
+    def _at(self, task: Task, place: int, stands: int, fenced: int = 0, link: int = 0) -> Task:
+        code = (link * KINDS + stands) * 2 + fenced
+        return task._replace(places=self._in_order(_with(task.places, place, code)))
 
     def _gone(self, task: Task, place: int) -> Task:
         log = task.log
@@ -402,7 +446,7 @@ class Writers:
     def fault(self, state: State) -> Fault | None:
         plans, tasks = state
         for lease, plan in enumerate(plans):
-            for row in range(self.tasks):
+            for row in range(self.tasks * self.links):
                 bit = 1 << row
                 copies = sum(
                     1 for task in tasks for le, r, s, _ in task.log if le == lease and r & bit and s >= PREPARED
@@ -426,7 +470,8 @@ class Writers:
                 if self.rules.wait_for_stable:
                     return None
                 high = stable
-            count += sum(1 for le, r, s, _ in task.log[low:high] if le == lease and r & bit and s == DONE)
+            own = self.names[lease]
+            count += sum(1 for le, r, s, _ in task.log[low:high] if self.names[le] == own and r & bit and s == DONE)
         if count == 1 or (self.rules.gate and not product.gate_agrees(1, count)):
             return None
         where = f"between the ends recorded for lease {lease} a reader sees row {row} {count} times"
@@ -450,19 +495,24 @@ class Writers:
             return not plans or not product.may_be_written(plans[-1].age)
         return f"lease {len(plans) - 1}" in label and "crashes" not in label and "time passes" not in label
 
+    def _told(self, mark: int) -> str:
+        lease, link = divmod(mark, self.links)
+        return str(lease) if self.links == 1 else f"{lease}.{link}"
+
     def show(self, state: State) -> str:
         plans, tasks = state
         parts = []
         for t, task in enumerate(tasks):
             log = " ".join(
-                f"{le}:{SHOWN[s]}" + (f"(row {r >> 1})" if self.tasks > 1 else "") for le, r, s, _ in task.log
+                f"{le}:{SHOWN[s]}" + (f"(row {r.bit_length() - 1})" if self.tasks * self.links > 1 else "")
+                for le, r, s, _ in task.log
             )
             at = " ".join(
-                f"{self.lease_of[n]}:{STANDS[code >> 1]}{'!' if code & 1 else ''}"
+                f"{self.lease_of[n]}:{STANDS[(code >> 1) % KINDS]}{'!' if code & 1 else ''}"
                 for n, code in enumerate(task.places)
                 if code
             )
-            marks = ",".join("-" if m is None else str(m) for m in task.marks)
+            marks = ",".join("-" if m is None else self._told(m) for m in task.marks)
             parts.append(f"task {t}: log [{log}] mark {marks} attempts [{at}]")
         told = " ".join(
             f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans)

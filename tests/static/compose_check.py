@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
 from fencepost.local.jars import KAFKA_VERSION
+from static.image import Dockerignore, copied, instructions
 
 OWN_IMAGE = "fencepost:local"
 IN_IMAGE = "/opt/fencepost/"
@@ -141,33 +141,22 @@ def _secrets(service: Mapping[str, Any]) -> Iterator[str]:
 def _paths(files: Files) -> Iterator[str]:
     """What compose and the Dockerfile name exists, and reaches the image."""
     named = set(re.findall(rf"{IN_IMAGE}([\w./-]+)", files.compose + files.dockerfile))
-    sources: list[str] = []
-    for line in re.findall(r"^COPY (?!--from)(.+)$", files.dockerfile, re.MULTILINE):
-        sources += line.split()[:-1]
+    sources = [s for name, rest in instructions(files.dockerfile) if name == "COPY" for s in copied(rest)[0]]
+    ignored = Dockerignore(files.dockerignore)
     for path in sorted({*named, *(s for s in sources if s != ".")}):
-        top = path.split("/")[0]
-        if top in NOT_IN_THE_REPOSITORY:
+        if path.split("/")[0] in NOT_IN_THE_REPOSITORY:
             continue
         if not (files.root / path).exists():
             yield f"{path} is not in the repository"
-        elif _is_ignored(top, files.dockerignore):
+        elif ignored.ignores(PurePosixPath(path)):
             yield f"{path} is kept out of the image by .dockerignore"
     for secret in (".env", ".git", ".fencepost"):
-        if not _is_ignored(secret, files.dockerignore):
+        if not ignored.ignores(PurePosixPath(secret)):
             yield f".dockerignore lets {secret} into the image"
     for mount in (m for service in files.model.get("services", {}).values() for m in service.get("volumes", [])):
         source = str(mount).split(":")[0]
         if source.startswith(".") and not (files.root / source).exists():
             yield f"{source} is mounted, and is not in the repository"
-
-
-def _is_ignored(top: str, dockerignore: str) -> bool:
-    ignored = False
-    for line in dockerignore.splitlines():
-        rule = line.strip()
-        if rule and not rule.startswith("#") and fnmatch(top, rule.removeprefix("!")):
-            ignored = not rule.startswith("!")
-    return ignored
 
 
 def _variables(files: Files) -> Iterator[str]:
@@ -190,7 +179,7 @@ def _variables(files: Files) -> Iterator[str]:
 
 def _versions(files: Files, services: Mapping[str, Any]) -> Iterator[str]:
     """One place for each version: requirements.txt, the jars module, and python's in both files."""
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", files.requirements, re.MULTILINE))
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)", files.requirements, re.MULTILINE))
     if pins.get("pyspark") != pins.get("pyspark-client"):
         yield "requirements.txt pins pyspark and pyspark-client to two versions"
     base = re.findall(r"^FROM (\S+)", files.dockerfile, re.MULTILINE)

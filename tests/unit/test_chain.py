@@ -18,7 +18,7 @@ from fencepost.model import Receipt
 from fencepost.settings import CommitEvery
 from fencepost.writer import WriterTask, write_partition
 
-LEASE = 7
+LEASE, LEDGER = 7, "ledger-1"
 
 
 class Broken(Exception):
@@ -81,13 +81,13 @@ def job(every: CommitEvery | None) -> WriterTask:
     return WriterTask(
         settings=Settings({}),
         batch="b",
+        ledger=LEDGER,
         lease=LEASE,
         topic="t",
         group="g",
         transactional_ids=("id",),
         marks=(("s", 0, 9),),
         to_own_partition=False,
-        batch_header=True,
         commit_every=every,
     )
 
@@ -160,14 +160,14 @@ def test_seconds_end_a_link_with_the_piece_that_follows(kafka: FakeKafka, monkey
 @pytest.mark.parametrize("rows", [[1, 2, 4, 4, 5], [1, 2], []], ids=["other rows", "fewer rows", "none"])
 def test_a_retry_with_other_rows_than_the_chain_committed_is_refused(kafka: FakeKafka, rows: list[int]) -> None:
     """Nobody would know which of its rows are committed; going on could lose some and double others."""
-    kafka.mark = to_metadata(Receipt(task=0, lease=LEASE, rows=3, fingerprint=6, complete=False))
+    kafka.mark = to_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE, rows=3, fingerprint=6, complete=False))
     with pytest.raises(TransformNotDeterministic, match=r"batch b, task-partition 0: .*committed 3 rows"):
         write_partition(job(CommitEvery(rows=3)), 0, batches(rows, 2))
     assert kafka.committed == []
 
 
 def test_a_chain_that_an_older_lease_left_is_not_gone_on_with(kafka: FakeKafka) -> None:
-    kafka.mark = to_metadata(Receipt(task=0, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
+    kafka.mark = to_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
     receipt, _ = write_partition(job(CommitEvery(rows=2)), 0, batches([1, 2, 3], 3))
     assert kafka.values == [b"1", b"2", b"3"]
     assert receipt.rows == 3

@@ -1,17 +1,23 @@
-"""What the command line says: whole paths, and advice that fits the batch."""
+"""What the command line says: what awaits a person comes first, and paths are whole."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
-from fencepost.cli import advice, app
-from fencepost.model import Batch, Interval, Layout, Outcome, Plan, State, Verdict, utc_now
+from fencepost.cli import _interval, app
+from fencepost.errors import SettingsError
+from fencepost.model import Batch, State
+from fencepost.transitions import View
+from unit.pages.ledgers import batch, hour, ledger
 
-NOW = utc_now()
 GOOD = """
 description: %s
 source: {topic: orders-of-all-countries-in-one-topic, format: bytes}
@@ -21,42 +27,94 @@ kafka: {bootstrap.servers: "127.0.0.1:1"}
 """
 
 
-def batch(state: State, outcome: Outcome | None = None) -> Batch:
-    plan = Plan(
-        source_topic="in",
-        source_topic_id="a",
-        ranges=(),
-        output_topic="out",
-        output_topic_id="b",
-        output_ends=(),
-        layout=Layout.SOURCE,
-        writers=1,
-        lane=0,
-        fence_up_to=1,
-        settings_digest="",
-        software="",
-        planned_at=NOW,
-    )
-    verdict = outcome and Verdict(
-        outcome=outcome, reason="", number=1, expectations=1, suite_digest="", report="r", seconds=0, judged_at=NOW
-    )
-    interval = Interval.of(NOW, NOW + timedelta(days=1))
-    return Batch(pipeline="p", interval=interval, revision=1, state=state, plan=plan, verdict=verdict)
+class FakeLedger:
+    """A ledger with these batches, on a source of 4 partitions that end at 2,000."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches = batches
+        self.cluster = SimpleNamespace(describe=lambda topic: topic, last_stable=lambda topic: [2000] * 4)
+
+    def exists(self) -> bool:
+        return bool(self.batches)
+
+    def read(self) -> View:
+        return View.of(self.batches)
 
 
 @pytest.mark.parametrize(
-    ("state", "outcome", "words"),
+    ("start", "end", "words"),
     [
-        (State.PLANNED, None, "its write step is due"),
-        (State.WRITTEN, None, "its validate and advance steps are due"),
-        (State.WRITTEN, Outcome.PASSED, "its advance step is due"),
-        (State.WRITTEN, Outcome.UNDETERMINED, "it could not be judged; see its report, mend what it names"),
-        (State.REJECTED, Outcome.REJECTED, "mend the suite and validate again"),
-        (State.REJECTED, Outcome.UNDETERMINED, "mend the suite and validate again"),
+        ("2026-01-02", "2026-01-01", "--end 2026-01-01 does not lie after --start 2026-01-02"),
+        ("2026-01-01", "2026-01-01", "does not lie after"),
+        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "does not lie after"),
+        ("yesterday", "2026-01-01", "--start yesterday: not a time in ISO 8601"),
+        ("2026-01-01", "2026-13-01", "--end 2026-13-01: not a time"),
+        ("0001-01-01T00:00+05:00", "2026-01-01", "years 1 to 9999"),
+        ("2026-01-01", "9999-12-31T23:59-05:00", "years 1 to 9999"),
     ],
 )
-def test_the_advice_fits_the_batch(state: State, outcome: Outcome | None, words: str) -> None:
-    assert words in advice(batch(state, outcome))
+def test_times_that_make_no_interval_are_told_in_the_options_words(start: str, end: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        _interval(start, end)
+
+
+Status = Callable[..., Result]
+
+
+@pytest.fixture
+def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
+    """`fencepost status orders` on a ledger with these batches, on a terminal of that many columns."""
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    (folder / "transform.sql").write_text("SELECT 1")
+    (folder / "expectations.yaml").write_text("")
+    (folder / "pipeline.yaml").write_text(GOOD % "orders")
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+
+    def run(batches: list[Batch], *options: str, columns: int = 80) -> Result:
+        monkeypatch.setattr("fencepost.ledger.Ledger", lambda pipeline: FakeLedger(batches))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return CliRunner().invoke(app, ["status", "orders", *options], catch_exceptions=False)
+
+    return run
+
+
+def test_a_rejected_reprocess_stands_first_though_an_older_revision_is_published(status: Status) -> None:
+    batches = [*ledger(3), batch(1, State.REJECTED, revision=2)]
+    shown = status(batches).stdout
+    first, second, report = shown.splitlines()[:3]
+    assert first == "awaiting a person"
+    assert second == (
+        "  2026-01-01 01:00 → 01-01 02:00: revision 2 was rejected; revision 1 stays published until revision 2 is published."
+    )
+    assert report.strip() == "/nowhere/revision-2-validation-1.html"
+    assert "leaves revision 1 published" in shown
+    assert re.search(r"01:00 → 01-01 02:00 .* 2 .* rejected .* rejected", shown), "the table has a line for it too"
+    told = json.loads(status(batches, "--json").stdout)
+    assert list(told)[1] == "awaiting_person"
+    (one,) = told["awaiting_person"]
+    assert (one["batch"], one["need"], one["in_force"]) == (
+        f"orders/{hour(1)}/2",
+        "rejected",
+        {"revision": 1, "state": "published"},
+    )
+    assert [(b["revision"], b["newest_revision"], b["newest_state"]) for b in told["batches"]] == [
+        (1, 1, "published"),
+        (1, 2, "rejected"),
+        (1, 1, "published"),
+    ]
+
+
+def test_where_nothing_awaits_a_person_status_says_nothing_of_it(status: Status) -> None:
+    assert "awaiting" not in status(ledger(3)).stdout
+    assert json.loads(status(ledger(3), "--json").stdout)["awaiting_person"] == []
+
+
+def test_many_that_await_are_counted_and_the_newest_shown(status: Status) -> None:
+    lines = status(ledger(30, dict.fromkeys(range(30), State.REJECTED))).stdout.splitlines()
+    assert lines[1] == "  20 earlier ones; --json lists them all"
+    assert sum("was rejected" in line for line in lines) == 10
 
 
 def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +125,7 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     for folder in (tmp_path / "orders", broken):
         folder.mkdir()
         (folder / "transform.sql").write_text("SELECT 1")
-        (folder / "expectations.yaml").write_text("")
+        (folder / "expectations.yaml").write_text("expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]")
     description = "a description of more than eighty columns [with brackets], " + "word " * 20
     (tmp_path / "orders" / "pipeline.yaml").write_text(GOOD % f'"{description}"')
     shown = CliRunner().invoke(app, ["pipelines"])

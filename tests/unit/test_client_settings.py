@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import cimpl
 
-from fencepost.client_settings import java_settings
-from fencepost.errors import SettingsError
+from fencepost.client_settings import ALLOWED_KAFKA, java_settings
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.librdkafka import library
 from fencepost.settings import Pipeline, load_pipeline
 
 LOGIN = {"sasl.username": "etl", "sasl.password": "hunter2"}
@@ -63,6 +67,10 @@ def load(tmp_path: Path) -> Load:
         ({"partitioner": "random"}, "murmur2_random"),
         ({"error_cb": "print"}, "it takes a function"),
         ({"default.topic.config": "x"}, "beside the others"),
+        ({"metadata.broker.list": "127.0.0.1:9092"}, "write bootstrap.servers"),
+        ({"session.timeout.ms": 6000}, "no consumer of ours joins its group"),
+        ({"test.mock.num.brokers": 3}, "puts a cluster in memory in the place of bootstrap.servers"),
+        ({"linger.ms": 5, "queue.buffering.max.ms": 5}, "say the same thing twice"),
         ({"transaction.timeout.ms": "ten minutes"}, "transaction.timeout.ms is 'ten minutes', allowed is 1000 to"),
     ],
 )
@@ -108,6 +116,96 @@ def test_security_that_only_one_client_would_heed_is_refused(load: Load, setting
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "plugin.library.paths",
+            "it loads native code into every process that opens the pipeline, Airflow's API server",
+        ),
+        ("ssl.engine.location", "it loads native code"),
+        ("ssl.engine.id", "it loads native code"),
+        ("ssl.providers", "it loads native code"),
+        ("sasl.kerberos.kinit.cmd", "it is a shell command"),
+        ("enable.sasl.oauthbearer.unsecure.jwt", "cannot be set"),
+        ("sasl.oauthbearer.token.endpoint.url", "cannot be set"),
+        ("interceptors", "interceptors is not allowed. Allowed are acks, api.version"),
+        ("opaque", "is not allowed"),
+        ("log_level", "is not allowed"),
+        ("statistics.interval.ms", "is not allowed"),
+        ("closesocket_cb", "it takes a function"),
+        ("linger.msec", "linger.msec is not allowed (did you mean linger.ms?)"),
+        ("Linger.ms", "did you mean linger.ms?"),
+        ("bootstrap_servers", "did you mean bootstrap.servers?"),
+        ("ssl.ca.locations", "did you mean ssl.ca.location?"),
+        ("", " is not allowed"),
+    ],
+)
+def test_a_setting_that_is_not_allowed_by_name_is_refused_with_the_reason_or_the_list(
+    load: Load, name: str, words: str
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(kafka={name: "hunter2"})
+    assert words in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def librdkafkas_names() -> list[str]:
+    """What librdkafka says it has, its undocumented ones included."""
+    conf = library().conf_new()
+    dump = ctypes.PyDLL(cimpl.__file__).rd_kafka_conf_dump
+    dump.restype, dump.argtypes = ctypes.POINTER(ctypes.c_char_p), (ctypes.c_void_p, ctypes.c_void_p)
+    count = ctypes.c_size_t()
+    found = dump(conf, ctypes.byref(count))
+    library().conf_destroy(conf)
+    return [(found[n] or b"").decode() for n in range(0, count.value, 2)]
+
+
+def test_whatever_else_librdkafka_has_is_refused(load: Load) -> None:
+    others = sorted(set(librdkafkas_names()) - ALLOWED_KAFKA)
+    assert {"enabled_events", "open_cb", "test.mock.num.brokers", "internal.termination.signal"} < set(others)
+    for name in others:
+        with pytest.raises(SettingsError, match=rf"kafka: {re.escape(name)} (is not allowed|cannot be set)"):
+            load(kafka={name: "1"})
+
+
+def test_librdkafka_knows_every_name_that_is_allowed() -> None:
+    conf, unknown, text = library().conf_new(), -2, ctypes.create_string_buffer(512)
+
+    def answer(name: str) -> int:
+        return int(library().conf_set(conf, name.encode(), b"?", text, len(text)))
+
+    assert answer("no.such.name") == unknown
+    assert [name for name in sorted(ALLOWED_KAFKA) if answer(name) == unknown] == []
+    library().conf_destroy(conf)
+
+
+@pytest.mark.parametrize("value", ["a:1", "kafka-1.example.com:9093, 10.0.0.1:65535", "[::1]:9092", "broker_1:9092"])
+def test_both_clients_understand_the_brokers(load: Load, value: str) -> None:
+    assert load(kafka={"bootstrap.servers": value}).kafka["bootstrap.servers"].get_secret_value() == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "kafka",
+        "kafka:",
+        ":9092",
+        "a:0",
+        "a:65536",
+        "SSL://a:9092",
+        "a:9092,",
+        "a:9092;b:9092",
+        "a b:1",
+        "::1:9092",
+        "a:9092\n",
+    ],
+)
+def test_brokers_that_one_client_would_take_for_others_are_refused(load: Load, value: str) -> None:
+    with pytest.raises(SettingsError, match=r"kafka: bootstrap\.servers holds .*, allowed are host:port"):
+        load(kafka={"bootstrap.servers": value})
+
+
+@pytest.mark.parametrize(
     ("setting", "words"),
     [
         ({"spark.master": "local[1]"}, "spark.master cannot be set: it is not the pipeline's: Airflow takes"),
@@ -150,6 +248,27 @@ def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
     assert "spark.master" not in conf
     here = submit_conf(load(spark=own), "local[2]")
     assert (here["spark.jars"], here["spark.driver.extraClassPath"]) == ("mine.jar", f"{tmp_path}/*:/mine")
+
+
+def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark import submit_conf
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    conf = submit_conf(load(), "local[2]")
+    folder = Path(conf["spark.local.dir"])
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
+    assert submit_conf(load(), "local[2]")["spark.local.dir"] == str(folder)
+    assert "spark.local.dir" not in submit_conf(load(), "spark://somewhere:7077"), "it is the workers' machine there"
+    folder.chmod(0o755)
+    with pytest.raises(NeedsOperator, match=f"{folder}: Spark's files hold records"):
+        submit_conf(load(), "local[2]")
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(NeedsOperator, match="not a folder of this user's alone"):
+        submit_conf(load(), "local[2]")
+    assert submit_conf(load(spark={"spark.local.dir": "/mine"}), "local[2]")["spark.local.dir"] == "/mine"
 
 
 def test_a_login_is_quoted_for_java() -> None:

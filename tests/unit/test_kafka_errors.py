@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from fencepost.errors import AccessDenied, KafkaUnavailable, NeedsOperator
-from fencepost.kafka import Cluster, Complaints, Settings, Topic, translate
+from fencepost.errors import (
+    AccessDenied,
+    FencepostError,
+    KafkaRefused,
+    KafkaUnavailable,
+    RecordRefused,
+    Retriable,
+    SettingsError,
+    Terminal,
+    TopicMissing,
+    WriteFailed,
+)
+from fencepost.kafka import Cluster, Settings, Topic
+from fencepost.kafka_errors import FENCED, MEANINGS, SILENCE, Complaints, translate
+from fencepost.local.jars import class_path, java
+from fencepost.local.state import State
 
 HERE = Settings({"bootstrap.servers": "127.0.0.1:1"})
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
@@ -36,11 +52,11 @@ def test_a_setting_of_a_topic_just_created_is_asked_again_until_the_broker_knows
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found by seed 112 of the soak: the ledger was made, and the next broker asked had not heard of it."""
-    answers: list[str | NeedsOperator] = [NeedsOperator("unknown topic"), NeedsOperator("unknown topic"), "compact"]
+    answers: list[str | TopicMissing] = [TopicMissing("unknown topic"), TopicMissing("unknown topic"), "compact"]
 
     def config(*_: object) -> str:
         answer = answers.pop(0)
-        if isinstance(answer, NeedsOperator):
+        if isinstance(answer, TopicMissing):
             raise answer
         return answer
 
@@ -51,11 +67,11 @@ def test_a_setting_of_a_topic_just_created_is_asked_again_until_the_broker_knows
 
 def test_a_topic_that_stays_unknown_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     def config(*_: object) -> str:
-        raise NeedsOperator("unknown topic ledger")
+        raise TopicMissing("unknown topic ledger")
 
     cluster = Cluster(HERE, timeout=0.1)
     monkeypatch.setattr(cluster, "_config", config)
-    with pytest.raises(NeedsOperator, match="unknown topic ledger"):
+    with pytest.raises(TopicMissing, match="unknown topic ledger"):
         cluster.topic_config("ledger", "cleanup.policy")
 
 
@@ -75,3 +91,137 @@ def test_a_partition_without_an_answer_is_asked_again_and_never_taken_for_an_off
     answers = [[5, OFFSET_INVALID]] * 1000
     with pytest.raises(KafkaUnavailable, match="listing offsets of topic orders"):
         cluster.high_watermarks(Topic("orders", "id", 2))
+
+
+CODES = {name: code for name, code in vars(KafkaError).items() if isinstance(code, int) and code and name.isupper()}
+# What Kafka's clients do not repeat, and a new attempt of ours mends: it looks where it stands, and has a new producer.
+MENDED_BY_A_NEW_ATTEMPT = FENCED | {code for code, meaning in MEANINGS.items() if meaning.kind is WriteFailed}
+MENDED_BY_A_NEW_ATTEMPT |= {
+    KafkaError.UNKNOWN,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.STALE_CTRL_EPOCH,
+    KafkaError.STALE_BROKER_EPOCH,
+    KafkaError.UNKNOWN_CONTROLLER_ID,
+    KafkaError.REASSIGNMENT_IN_PROGRESS,
+    KafkaError.REBOOTSTRAP_REQUIRED,
+    KafkaError.TRANSACTION_COORDINATOR_FENCED,
+    KafkaError.OPERATION_NOT_ATTEMPTED,
+    KafkaError.LOG_DIR_NOT_FOUND,
+}
+# What Kafka's clients repeat, and we name at once: we have waited for the topic already, and share no groups.
+NAMED_AT_ONCE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.SHARE_SESSION_NOT_FOUND,
+    KafkaError.INVALID_SHARE_SESSION_EPOCH,
+    KafkaError.SHARE_SESSION_LIMIT_REACHED,
+}
+# Brokers' answers to requests that Fencepost never makes, and librdkafka's signs that are no errors.
+NEVER_ASKED_FOR = """
+    GROUP_ID_NOT_FOUND TOPIC_DELETION_DISABLED MEMBER_ID_REQUIRED GROUP_MAX_SIZE_REACHED
+    NO_REASSIGNMENT_IN_PROGRESS RESOURCE_NOT_FOUND DUPLICATE_RESOURCE INCONSISTENT_VOTER_SET INVALID_UPDATE_VERSION
+    FEATURE_UPDATE_FAILED UNSUPPORTED_ASSIGNOR MISMATCHED_ENDPOINT_TYPE UNSUPPORTED_ENDPOINT_TYPE UNKNOWN_SUBSCRIPTION_ID
+    TELEMETRY_TOO_LARGE INVALID_REGISTRATION INVALID_RECORD_STATE SHARE_SESSION_NOT_FOUND INVALID_SHARE_SESSION_EPOCH
+    FENCED_STATE_EPOCH INVALID_VOTER_KEY DUPLICATE_VOTER VOTER_NOT_FOUND INVALID_REGULAR_EXPRESSION
+    STREAMS_INVALID_TOPOLOGY STREAMS_INVALID_TOPOLOGY_EPOCH STREAMS_TOPOLOGY_FENCED SHARE_SESSION_LIMIT_REACHED
+    _PARTITION_EOF _UNKNOWN_GROUP _EXISTING_SUBSCRIPTION _ASSIGN_PARTITIONS _REVOKE_PARTITIONS _KEY_SERIALIZATION
+    _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION _MAX_POLL_EXCEEDED _ASSIGNMENT_LOST _NOOP
+""".split()
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_every_code_has_a_class_and_a_sentence_that_fits_it(name: str) -> None:
+    """Only silence is asked whether the broker is up; what was answered is named; every sentence says what to do."""
+    code = CODES[name]
+    error = translate(KafkaError(code), "asking", HERE)
+    assert ("Is the broker up?" in str(error)) == (code in SILENCE - {KafkaError._RESOLVE})
+    assert "127.0.0.1:1" in str(error) or code < 0 or code in FENCED
+    if code in MEANINGS:
+        assert type(error) is MEANINGS[code].kind
+        assert f"{name}: {KafkaError(code).str().rstrip('.')}" in str(error), "Kafka's own name and words"
+    assert (code in MEANINGS or code in SILENCE or code in FENCED or isinstance(error, AccessDenied)) == (
+        name not in NEVER_ASKED_FOR
+    ), "a new code has to be thought of"
+    if isinstance(error, Retriable) and code not in FENCED:
+        assert "un again" in str(error)
+
+
+@pytest.fixture(scope="module")
+def retriable_to_kafka() -> set[int]:
+    """The codes that Kafka's own clients repeat, as its Errors class prints them."""
+    table = subprocess.run(
+        [java(), "-cp", class_path(State.default().jars_kafka), "org.apache.kafka.common.protocol.Errors"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = re.findall(r"<td>(-?\d+)</td>\s*<td>(True|False)</td>", table)
+    assert len(rows) > 100
+    return {int(code) for code, repeated in rows if repeated == "True"}
+
+
+def test_what_is_worth_running_again_is_what_kafkas_own_clients_repeat(retriable_to_kafka: set[int]) -> None:
+    asked = [code for name, code in CODES.items() if code >= -1 and name not in NEVER_ASKED_FOR]
+    ours = {code for code in asked if isinstance(translate(KafkaError(code), "asking", HERE), Retriable)}
+    known = set(asked)
+    assert ours - retriable_to_kafka == MENDED_BY_A_NEW_ATTEMPT & {c for c in known if c >= -1}
+    assert retriable_to_kafka & known - ours == NAMED_AT_ONCE & known
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (KafkaError.INVALID_REPLICATION_FACTOR, KafkaRefused, "default.replication.factor"),
+        (KafkaError.POLICY_VIOLATION, KafkaRefused, "Create it yourself, as the cluster's rules want it"),
+        (KafkaError.TOPIC_EXCEPTION, SettingsError, "at most 249"),
+        (KafkaError.UNSUPPORTED_VERSION, KafkaRefused, "too old"),
+        (KafkaError.INVALID_TIMESTAMP, RecordRefused, "message.timestamp.before.max.ms"),
+        (KafkaError.RECORD_LIST_TOO_LARGE, RecordRefused, "segment.bytes"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, RecordRefused, "message.max.bytes"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, KafkaUnavailable, "min.insync.replicas"),
+        (KafkaError.THROTTLING_QUOTA_EXCEEDED, KafkaUnavailable, "quota"),
+        (KafkaError.DELEGATION_TOKEN_EXPIRED, AccessDenied, "sasl"),
+        (KafkaError._RESOLVE, KafkaUnavailable, "the host name is not known here"),
+        (KafkaError.UNKNOWN_MEMBER_ID, KafkaRefused, "a member of a consumer group of the pipeline's name"),
+    ],
+)
+def test_the_advice_is_about_what_happened(code: int, kind: type[FencepostError], words: str) -> None:
+    error = translate(KafkaError(code), "asking", HERE)
+    assert type(error) is kind
+    assert words in str(error)
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNSUPPORTED_VERSION, KafkaError.INVALID_TIMESTAMP])
+def test_an_answer_that_no_retry_changes_is_terminal_inside_a_transaction_too(code: int) -> None:
+    assert isinstance(translate(KafkaError(code, "said", txn_requires_abort=True), "asking", HERE), Terminal)
+
+
+def test_an_unresolved_name_is_told_from_a_broker_that_is_down() -> None:
+    complaints = Complaints()
+    complaints(KafkaError(KafkaError._RESOLVE, "Failed to resolve 'kafkaa:9092'"))
+    complaints(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert (complaints.unreachable, complaints.unresolved) == (True, True)
+    assert "kafkaa" in str(translate(TIMED_OUT, "asking", HERE, complaints))
+    complaints(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+    complaints(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert (complaints.unreachable, complaints.unresolved) == (True, False)
+    assert "Connection refused" in str(translate(TIMED_OUT, "asking", HERE, complaints))
+
+
+def test_a_broker_that_is_not_there_is_waited_for_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka says "Connection refused" some twenty times a second."""
+    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
+    with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused.*Is the broker up\?"):
+        Cluster(HERE).describe("orders")
+    assert [r.getMessage() for r in caplog.records] == [
+        "waiting for Kafka at 127.0.0.1:1, 2 s at most: no broker answers"
+    ]
+
+
+def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = Settings({"bootstrap.servers": "kafka.invalid:9092"})
+    with pytest.raises(KafkaUnavailable, match=r"the host name is not known here.*Mend\s+bootstrap.servers"):
+        Cluster(nowhere).describe("orders")
+    assert caplog.records == [], "not even a line to say that it waits"

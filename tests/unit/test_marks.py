@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fencepost.errors import NeedsOperator
@@ -11,9 +14,11 @@ from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import Receipt
 
 LEASES = st.integers(0, 2**63 - 1)
+IDS = st.uuids().map(lambda made: urlsafe_b64encode(made.bytes).decode().rstrip("="))  # as Kafka writes a topic's id
 RECEIPTS = st.builds(
     Receipt,
     task=st.integers(0, 2**31 - 1),
+    ledger=IDS,
     lease=LEASES,
     rows=st.integers(0, 2**63 - 1),
     fingerprint=st.integers(0, 2**64 - 1),
@@ -28,7 +33,7 @@ def test_a_receipt_comes_back_from_its_mark(receipt: Receipt) -> None:
 
 @given(RECEIPTS)
 def test_a_mark_is_far_below_kafkas_limit_on_metadata(receipt: Receipt) -> None:
-    assert len(to_metadata(receipt).encode()) < 256
+    assert len(to_metadata(receipt).encode()) < 300
 
 
 @given(st.text() | st.none())
@@ -39,15 +44,29 @@ def test_what_somebody_else_committed_is_no_mark_and_the_message_says_what_to_do
 
 
 @given(RECEIPTS, LEASES)
-def test_exactly_one_of_two_leases_is_superseded(mark: Receipt, lease: int) -> None:
-    there = standing(mark, lease)
-    back = standing(mark.model_copy(update={"lease": lease}), mark.lease)
+def test_exactly_one_of_two_leases_of_a_ledger_is_superseded(mark: Receipt, lease: int) -> None:
+    there = standing(mark, lease, mark.ledger)
+    back = standing(mark.model_copy(update={"lease": lease}), mark.lease, mark.ledger)
     ours = Standing.DONE if mark.complete else Standing.RESUME
     expected = {ours} if lease == mark.lease else {Standing.WRITE, Standing.SUPERSEDED}
     assert {there, back} == expected
     assert (there is Standing.SUPERSEDED) == (mark.lease > lease)
 
 
-@given(LEASES)
-def test_without_a_mark_nothing_was_written(lease: int) -> None:
-    assert standing(None, lease) is Standing.WRITE
+@given(RECEIPTS, LEASES, IDS)
+def test_a_mark_of_another_ledger_proves_nothing_whatever_its_lease(mark: Receipt, lease: int, ledger: str) -> None:
+    assume(ledger != mark.ledger)
+    assert standing(mark, lease, ledger) is Standing.WRITE
+    assert standing(mark.model_copy(update={"lease": lease}), lease, ledger) is Standing.WRITE
+
+
+@given(RECEIPTS, IDS)
+def test_a_mark_without_a_ledger_is_read_and_is_nobodys(mark: Receipt, ledger: str) -> None:
+    old = json.loads(to_metadata(mark))
+    del old["ledger"]
+    assert standing(from_metadata(json.dumps(old), "here"), mark.lease, ledger) is Standing.WRITE
+
+
+@given(LEASES, IDS)
+def test_without_a_mark_nothing_was_written(lease: int, ledger: str) -> None:
+    assert standing(None, lease, ledger) is Standing.WRITE

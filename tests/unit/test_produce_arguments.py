@@ -28,7 +28,7 @@ from fencepost.produce_arguments import (
 BYTES = st.none() | st.binary(max_size=9)
 NAMES = st.sampled_from(["a", "fencepost-batch", "ünïcode", ""])
 HEADERS = st.none() | st.lists(st.tuples(NAMES, BYTES), max_size=3)
-ROWS = st.lists(st.tuples(BYTES, BYTES, st.none() | st.integers(0, 2**40), HEADERS), max_size=12)
+ROWS = st.lists(st.tuples(BYTES, BYTES, st.none() | st.integers(1, 2**40), HEADERS), max_size=12)
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -93,8 +93,40 @@ def test_without_a_header_of_ours_there_is_none() -> None:
     assert record == {RKT: 1, MSGFLAGS: MSG_F_COPY, VALUE: b"v", KEY: b"k", "headers": []}
 
 
-def test_a_header_without_a_name_is_refused() -> None:
-    headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS_TYPE)
-    columns = {"key": pa.array([b"k"], pa.binary()), "value": pa.array([b"v"], pa.binary()), "headers": headers}
-    with pytest.raises(RecordRefused, match="a header has no name"):
-        arguments_of(pa.RecordBatch.from_pydict(columns), 1)
+def one_row(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"key": pa.array([b"k"]), "value": pa.array([b"v"]), **columns})
+
+
+def names_of(*names: bytes | None) -> pa.Array:
+    """A row's headers; any bytes may be a name, as they may in a string of Spark's."""
+    headers = pa.StructArray.from_arrays(
+        [pa.array(names, pa.binary()).cast(pa.string(), safe=False), pa.array([b"v"] * len(names))], ["key", "value"]
+    )
+    return pa.ListArray.from_arrays([0, len(names)], headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (None, "a header has no name"),
+        (b"se\0cret", "holds a NUL character, at which librdkafka would cut it"),
+        (b"fencepost-batch\0", "holds a NUL character"),
+        (b"\0", "holds a NUL character"),
+        (b"secret\xff", "is not UTF-8"),
+        (b"\xed\xa0\x80secret", "is not UTF-8"),
+    ],
+)
+def test_a_header_that_would_arrive_under_another_name_is_refused(name: bytes | None, words: str) -> None:
+    """The name is a record's content, and not told."""
+    with pytest.raises(RecordRefused, match=words) as raised:
+        arguments_of(one_row(headers=names_of(b"a", name, "ünïcode".encode())), 1, header=("fencepost-batch", b"own"))
+    assert "cret" not in str(raised.value).replace(words, "")
+
+
+@pytest.mark.parametrize("timestamp", [0, -1, -2, -(2**40), -(2**63)])
+def test_a_timestamp_that_librdkafka_would_take_for_another_is_refused(timestamp: int) -> None:
+    times = pa.array([1, None, timestamp], pa.int64())
+    rows = pa.RecordBatch.from_pydict({"key": pa.array([b"k"] * 3), "value": pa.array([b"v"] * 3), "timestamp": times})
+    with pytest.raises(RecordRefused, match="1970-01-01T00:00:00Z or earlier"):
+        arguments_of(rows, 1)
+    assert len(arguments_of(rows.slice(0, 2), 1)) == 2

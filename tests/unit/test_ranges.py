@@ -115,6 +115,12 @@ def test_a_younger_partition_is_read_from_its_beginning_by_the_newest_day(
     assert all(part.start == 0 for part in last.plan.ranges[1:])
 
 
+def test_an_intervals_name_has_four_digits_of_year_whatever_the_year() -> None:
+    """The ledger's reader knows its keys by that."""
+    first = Interval.of(datetime(1, 1, 1, tzinfo=UTC), datetime(999, 1, 1, tzinfo=UTC))
+    assert str(first) == "00010101T000000Z-09990101T000000Z"
+
+
 RANGES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3).map(
     lambda pairs: tuple(OffsetRange(partition=p, start=s, end=s + n) for p, (s, n) in enumerate(pairs))
 )

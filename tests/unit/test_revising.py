@@ -13,7 +13,9 @@ from fencepost.transitions import Circumstances, View, revising, validated_ends
 
 NOW = utc_now()
 GONE = (OffsetRange(partition=0, start=0, end=3),)
-SAME = Circumstances(write_digest="d", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1")
+SAME = Circumstances(
+    digests={"transform": "d"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1"
+)
 
 
 def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] = (5,), **plan: Any) -> Batch:
@@ -29,8 +31,8 @@ def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] =
         "writers": 1,
         "lane": 0,
         "fence_up_to": 1,
-        "settings_digest": "d",
-        "software": "",
+        "digests": {"transform": "d"},
+        "software": "1",
         "planned_at": NOW,
     }
     done = Written(
@@ -56,18 +58,47 @@ FINISHED = [State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]
 
 
 @pytest.mark.parametrize("state", list(State))
+def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_no_other(state: State) -> None:
+    """Its lease is an offset of the ledger it was planned in; what is written needs its marks no more."""
+    moved = batch(state, ledger_topic_id="ledger-1")
+    found = replace(SAME, ledger_topic_id="ledger-2")
+    assert ("ledger" in (revising(moved, found) or "")) == (state is State.PLANNED)
+    assert revising(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
+
+
+@pytest.mark.parametrize("state", list(State))
 def test_nothing_changed_nothing_revised(state: State) -> None:
     assert revising(batch(state), SAME) is None
 
 
 @pytest.mark.parametrize("state", UNFINISHED)
 @pytest.mark.parametrize(
-    ("change", "word"), [({"write_digest": "e"}, "transform changed"), ({"output_topic_id": "out-2"}, "created again")]
+    ("change", "word"),
+    [({"digests": {"transform": "e"}}, "transform"), ({"output_topic_id": "out-2"}, "created again")],
 )
 def test_other_settings_or_another_output_topic_ask_for_a_revision(
     state: State, change: dict[str, Any], word: str
 ) -> None:
     assert word in (revising(batch(state), replace(SAME, **change)) or "")
+
+
+def test_the_reason_names_the_parts_that_changed() -> None:
+    known = batch(State.PLANNED, digests={"transform": "d", "spark": "s", "files": "f"})
+    found = replace(SAME, digests={"transform": "e", "spark": "t", "files": "f"})
+    assert (revising(known, found) or "").endswith(": Spark settings, transform")
+
+
+def test_other_software_matters_to_what_is_not_written_in_full() -> None:
+    found = replace(SAME, software="2")
+    assert revising(batch(State.PLANNED), found) == "it was planned under 1, and this is 2"
+    assert revising(batch(State.WRITTEN), found) is None
+    assert revising(batch(State.REJECTED), found) is None
+
+
+def test_a_plan_of_an_older_ledger_can_be_read_and_is_not_written_on() -> None:
+    plan = batch(State.PLANNED).plan.model_dump(mode="json", exclude={"digests"}) | {"settings_digest": "d" * 64}
+    older = batch(State.PLANNED).model_copy(update={"plan": Plan.model_validate(plan)})
+    assert "earlier Fencepost" in (revising(older, SAME) or "")
 
 
 @pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
@@ -84,7 +115,9 @@ def test_a_loss_nobody_accepted_is_no_reason() -> None:
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
-    changed = Circumstances("e", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True)
+    changed = Circumstances(
+        {"transform": "e"}, "2", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True
+    )
     assert revising(batch(state), changed) is None
 
 

@@ -8,8 +8,9 @@ from typing import Any, Never
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fencepost.errors import FencepostError, RecordRefused, WriteFailed, WriterFenced
-from fencepost.kafka import Complaints, Settings
+from fencepost.errors import CommitStateUnknown, FencepostError, RecordRefused, WriteFailed, WriterFenced
+from fencepost.kafka import Settings
+from fencepost.kafka_errors import Complaints
 from fencepost.transaction import Transaction
 
 
@@ -19,7 +20,7 @@ def a_transaction(monkeypatch: pytest.MonkeyPatch, **producer: Any) -> Transacti
     def nothing(*_: object) -> int:
         return 0
 
-    calls = ("begin_transaction", "flush", "poll", "commit_transaction", "abort_transaction")
+    calls = "begin_transaction flush poll send_offsets_to_transaction commit_transaction abort_transaction".split()
     made = SimpleNamespace(**{"failed": None, **dict.fromkeys(calls, nothing), **producer})
     monkeypatch.setattr("fencepost.transaction.make_producer", lambda *_: (made, Complaints()))
     return Transaction(Settings({}), "an-id", "write")
@@ -47,19 +48,48 @@ def test_a_client_that_is_to_abort_is_asked_whether_it_was_fenced(
 
 
 def test_a_chain_goes_on_with_a_producer_as_long_as_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    transaction = a_transaction(monkeypatch)
+    calls: list[str] = []
+    transaction = a_transaction(
+        monkeypatch,
+        begin_transaction=lambda: calls.append("begin"),
+        commit_transaction=lambda _: calls.append("commit"),
+    )
     for _ in range(3):
         with transaction:
             pass
+    assert calls == ["begin", "commit"] * 3
 
 
-@pytest.mark.parametrize("at", ["the commit", "a record"])
-def test_a_producer_whose_transaction_failed_is_never_used_again(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+TO_BE_ABORTED = KafkaError(KafkaError._STATE, "current transaction failed", txn_requires_abort=True)
+# What goes wrong: what the producer does then, and the error.
+WRONG: dict[str, tuple[dict[str, Any], type[BaseException]]] = {
+    "a record": ({"failed": TOO_LARGE}, RecordRefused),
+    "the delivery": ({"flush": raises(TO_BE_ABORTED)}, WriteFailed),
+    "the offsets": ({"send_offsets_to_transaction": raises(TO_BE_ABORTED)}, WriteFailed),
+    "the commit, unknown": ({"commit_transaction": raises(KafkaError(KafkaError._FAIL))}, CommitStateUnknown),
+    "the commit, to be aborted": ({"commit_transaction": raises(TO_BE_ABORTED)}, WriteFailed),
+    "the commit, fenced": ({"commit_transaction": raises(KafkaError(KafkaError._FENCED))}, WriterFenced),
+    "the block": ({}, ZeroDivisionError),
+    "the interpreter": ({}, KeyboardInterrupt),
+}
+
+
+def use(transaction: Transaction, error: type[BaseException] | None) -> None:
+    with transaction:
+        transaction.add_offsets([], "a-group")
+        if error is not None:
+            raise error
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_producer_whose_transaction_failed_is_never_used_again(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Whatever the brokers heard of it could get into the next transaction; only a new epoch keeps it out."""
-    refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-    broken: dict[str, Any] = {"failed": refused} if at == "a record" else {"commit_transaction": raises(refused)}
-    transaction = a_transaction(monkeypatch, **broken)
-    with pytest.raises((RecordRefused, FencepostError)), transaction:
-        pass
-    with pytest.raises(AssertionError, match="never used again"), transaction:
-        pass
+    broken, error = WRONG[what]
+    begun: list[None] = []
+    transaction = a_transaction(monkeypatch, begin_transaction=lambda: begun.append(None), **broken)
+    with pytest.raises(error):
+        use(transaction, error if what in {"the block", "the interpreter"} else None)
+    with pytest.raises(AssertionError, match="an-id: a producer whose transaction failed is never used again"):
+        use(transaction, None)
+    assert len(begun) == 1

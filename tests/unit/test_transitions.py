@@ -64,7 +64,7 @@ def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: int = 0) -> P
         writers=len(ranges),
         lane=lane,
         fence_up_to=len(ranges),
-        settings_digest="now",
+        digests={"transform": "now"},
         software="test",
         planned_at=NOW,
     )
@@ -302,7 +302,7 @@ def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
     view = View.of([skipped(View.of([skipped_early]), day(0), DECISION)[0]])
     assert judging(view, day(0)).state is State.SKIPPED
     assert published(view, day(0), NOW) == ()
-    with pytest.raises(TransitionRefused, match="skipped, not written"):
+    with pytest.raises(TransitionRefused, match="is skipped: its output, if any, counts for nothing"):
         published(view, day(0), NOW, DECISION)
 
 
@@ -316,7 +316,8 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
     state: State, digest: str, age: timedelta, kept: timedelta
 ) -> None:
     batch = batch_of(0, 1, state, 0, None, plan_of())
-    reason = revising(batch, Circumstances(digest, NOW + age, kept, batch.plan.output_topic_id))
+    found = Circumstances({"transform": digest}, batch.plan.software, NOW + age, kept, batch.plan.output_topic_id)
+    reason = revising(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
     changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9
     assert (reason is not None) == (is_open and (changed or old))

@@ -19,14 +19,16 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from pydantic import JsonValue
 
 from fencepost.airflow.operators import airflow_errors, interval_of, report
+from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
-from fencepost.model import Batch, Decision, Outcome, State, StepResult
+from fencepost.awaiting import Need, awaiting
+from fencepost.model import Decision, StepResult
 from fencepost.settings import Pipeline
+from fencepost.transitions import PASSED, has_passed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
 OPTIONS = [PUBLISH, WRITE_AGAIN, SKIP]
 DECIDE = "decide"
 LONGEST = 1000  # characters of a reason
@@ -61,16 +63,19 @@ class DecideOperator(HITLOperator):
         """Ask, where there is something to decide; the answer comes to `execute_complete`."""
         from fencepost.ledger import Ledger
 
+        interval = interval_of(context)
         with airflow_errors():
-            batch = Ledger(self.pipeline).read().latest(interval_of(context))
-        if batch is not None and not _is_open(batch):
+            view = Ledger(self.pipeline).read()
+        batch = view.latest(interval)
+        if batch is not None and (batch.state in PASSED or has_passed(batch)):
             return {"choice": None}
-        if batch is None or batch.state is not State.REJECTED or batch.verdict is None:
+        found = awaiting(view.batches[interval]) if batch is not None else None
+        if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Mend the task that failed and clear it."
             )
-        self.body = _body(batch)
+        self.subject, self.body = subject_of(batch), body_of(found)
         self.log.info("asking about batch %s for %s", batch.id, self.response_timeout)
         super().execute(context)
         raise AssertionError("the operator waits for its answer elsewhere")
@@ -117,26 +122,3 @@ class AgainOperator(FencepostSparkOperator):
         if decided.get("choice") != WRITE_AGAIN:
             raise AirflowSkipException("nobody asked for the interval to be written again")
         return super().execute(context)
-
-
-def _is_open(batch: Batch) -> bool:
-    """Whether the batch still needs somebody: it is neither through nor on its way with a passed verdict."""
-    if batch.state in {State.PUBLISHED, State.SKIPPED}:
-        return False
-    passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
-    return not (batch.state is State.WRITTEN and passed)
-
-
-def _body(batch: Batch) -> str:
-    """What is known, as Markdown; texts that came from data stand in a block, where nothing in them counts."""
-    verdict = batch.verdict
-    assert verdict is not None
-    said = "\n".join(f"    {line}" for line in verdict.reason.splitlines())
-    return (
-        f"Batch `{batch.id}`: {len(verdict.failed_critical)} critical expectations failed, "
-        f"{verdict.unexpected_rows:,} unexpected rows.\n\n{said}\n\n"
-        f"Its report is on this task's tab *Report*.\n\n"
-        f"- *{PUBLISH}*: consumers of validated data get it as it is.\n"
-        f"- *{WRITE_AGAIN}*: the same input, a new revision, judged again: for a transform that was mended.\n"
-        f"- *{SKIP}*: the frontier passes the interval, and nobody gets its output.\n"
-    )

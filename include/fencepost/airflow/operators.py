@@ -6,6 +6,7 @@ backfill of the same interval all mean the same batch.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +69,8 @@ def airflow_errors() -> Iterator[None]:
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
     """Log what a step did, and give it the form in which it goes to XCom."""
-    log.info("batch %s: %s", result.batch, result.message)
+    level = logging.WARNING if "starved_by" in result.details else logging.INFO
+    log.log(level, "batch %s: %s", result.batch, result.message)
     return result.model_dump(mode="json")
 
 

@@ -1,21 +1,31 @@
-"""What became of a run, as its note in Airflow's UI: the last step's message, and which params the run saw.
+"""What becomes of a run, as its note in Airflow's UI: that it runs, then the last step's message; and which params it saw.
 
 A listener, since a task cannot write the note: Airflow calls it where the run's state changes, in the scheduler as a rule,
-and commits what it changed. A note that somebody wrote is left alone.
+and commits what it changed. A run that is repeated keeps its run_id, and with it the note of the time before; so the note
+is renewed when a run begins. A note that somebody wrote is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
+
+from fencepost.airflow.timetable import IntervalTimetable
 
 if TYPE_CHECKING:
     from airflow.models import DagRun
 
 OURS = "Fencepost: "
 STEPS = ("plan", "write", "validate", "decide", "write_again", "validate_again", "advance")
+
+
+@hookimpl
+def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
+    """Airflow's name for it."""
+    if _may_write(dag_run):
+        dag_run.note = OURS + begun(dag_run.conf or {})
 
 
 @hookimpl
@@ -31,25 +41,51 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 
 
 def write_note(dag_run: DagRun) -> None:
-    """Set the note of a run of ours; runs of other DAGs have no result of a plan."""
+    """Set the note of a run of ours that has ended."""
+    from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
+    from sqlalchemy import select
     from sqlalchemy.orm import object_session
 
     session = object_session(dag_run)
-    if session is None or (dag_run.note and not dag_run.note.startswith(OURS)):
+    if session is None or not _may_write(dag_run):
         return
+    # A task that did not run this time has the result of the time before: only a success has one of its own.
+    tasks = select(TaskInstance.task_id, TaskInstance.state).where(
+        TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id
+    )
+    states = {task_id: str(state) for task_id, state in session.execute(tasks)}
     query = XComModel.get_many(run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=STEPS, key="return_value")
     found: Iterable[Any] = session.scalars(query)
     results = {x.task_id: XComModel.deserialize_value(x) for x in found}
-    if _is_result(results.get("plan")):
-        dag_run.note = OURS + told(results, dag_run.conf or {})
+    dag_run.note = OURS + told(results, states, dag_run.conf or {})
 
 
-def told(results: dict[str, Any], conf: dict[str, Any]) -> str:
-    """The note's text. Results hold ids and small numbers only, so no record's values come in here."""
-    last = [step for step in STEPS if _is_result(results.get(step))][-1]
-    seen = str(bool(conf.get("reprocess", False))).lower()
-    return f"{last}: {results[last]['message']}. Params the run saw: reprocess={seen}."
+def begun(conf: Mapping[str, Any]) -> str:
+    """The note's text while a run goes on."""
+    return f"running. {_params(conf)}"
+
+
+def told(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
+    """The note's text at the end. Results hold ids and small numbers only, so no record's values come in here."""
+    well = [step for step in STEPS if states.get(step) == "success" and _is_result(results.get(step))]
+    failed = [step for step in STEPS if states.get(step) == "failed"]
+    last = f"{well[-1]}: {results[well[-1]]['message']}." if well else ""
+    # A failed validate that a person decided about is behind a run whose last step ended well.
+    if failed and (not well or STEPS.index(failed[-1]) > STEPS.index(well[-1])):
+        last = f"{', '.join(failed)} failed." + (f" Before, {last}" if last else "")
+    return f"{last or 'nothing was done.'} {_params(conf)}"
+
+
+def _params(conf: Mapping[str, Any]) -> str:
+    return f"Params the run saw: reprocess={str(bool(conf.get('reprocess', False))).lower()}."
+
+
+def _may_write(dag_run: DagRun) -> bool:
+    """Whether it is a run of a pipeline, without a note of somebody else's."""
+    dag = getattr(dag_run, "dag", None)
+    ours = dag is not None and isinstance(dag.timetable, IntervalTimetable)
+    return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))
 
 
 def _is_result(result: Any) -> bool:

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
-
 from fencepost.local.credentials import Credentials
 from fencepost.local.errors import ServiceFailed, log_tail
 from fencepost.local.ports import LOOPBACK
@@ -202,6 +200,8 @@ class Airflow:
         dead = [name for name in COMPONENTS if name not in self.processes or not self.processes[name].alive()]
         if dead:
             return dead
+        import httpx  # every command would wait a tenth of a second for it
+
         try:
             answer = httpx.get(f"{self.plan.url}/api/v2/monitor/health", timeout=5.0, trust_env=False)
             health = answer.raise_for_status().json()

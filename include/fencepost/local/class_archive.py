@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fencepost.local.errors import log_tail
-from fencepost.local.jars import CONNECTOR, java, pyspark_jars
+from fencepost.local.jars import CONNECTOR, java, pins, pyspark_jars
 from fencepost.local.state import State
 
 JOB = Path(__file__).with_name("archived_job.py")
@@ -61,7 +61,7 @@ def key_of(folder: Path) -> str:
     """Changes when the archive in this folder has to be made anew: with Java, PySpark, the connector or the job."""
     files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return f"{folder} {stamps} {CONNECTOR.key()}"
+    return f"{folder} {stamps} {pins(CONNECTOR)}"
 
 
 def is_made(folder: Path) -> bool:

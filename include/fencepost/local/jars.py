@@ -1,9 +1,11 @@
 """Resolves the broker's and the Spark connector's jars, once, with the Ivy that PySpark ships.
 
-`python -m fencepost.local.jars` is the last step of `make setup`.
+What is resolved has to be, file by file, what `jars.sha256` lists: nothing else is ever put where it is used.
+`python -m fencepost.local.jars` is a step of `make setup`, and needs of this package nothing but what it imports.
 """
 
-import json
+import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -11,8 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from fencepost.local.state import State
 KAFKA_VERSION = "4.3.0"
 # Later connectors need a token provider that not every registry has; 4.0.0 works with PySpark 4.0.x.
 CONNECTOR_VERSION = "4.0.0"
+
+# As `sha256sum` writes it, so `cd .fencepost/jars && sha256sum --check .../jars.sha256` reads it too.
+PINS = Path(__file__).with_name("jars.sha256")
 
 _VERSION = re.compile(r"-\d[\w.]*(?:-[A-Za-z]+\d*)?$")
 
@@ -40,17 +44,17 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that belong together in one folder. `must_have` are artifact names without version."""
+    """Jars that belong together in one folder."""
 
     name: str
     dependencies: tuple[Dependency, ...]
-    must_have: tuple[str, ...]
     excluded_orgs: tuple[str, ...] = ()
     beside_pyspark: bool = False
 
-    def key(self) -> str:
-        """Changes when, and only when, the folder must be resolved anew."""
-        return f"2 {self!r}"
+    @property
+    def direct(self) -> set[str]:
+        """The file names of the dependencies themselves, without what they bring."""
+        return {f"{d.name}-{d.revision}.jar" for d in self.dependencies}
 
 
 BROKER = JarSet(
@@ -62,15 +66,16 @@ BROKER = JarSet(
         # Kafka's pom leaves the choice of a logging binding open; without one it logs nothing.
         Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     ),
-    must_have=("kafka_2.13", "kafka-clients", "kafka-server", "kafka-tools", "log4j-slf4j-impl", "scala-library"),
 )
 CONNECTOR = JarSet(
     name="spark",
     dependencies=(Dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),),
-    must_have=("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2"),
     excluded_orgs=("org.apache.hadoop", "org.scala-lang"),
     beside_pyspark=True,
 )
+
+
+JAR_SETS = (BROKER, CONNECTOR)
 
 
 def pyspark_jars() -> Path:
@@ -88,20 +93,34 @@ def artifact_name(jar: Path) -> str:
     return _VERSION.sub("", jar.stem)
 
 
+def pins(jar_set: JarSet, file: Path = PINS) -> dict[str, str]:
+    """SHA-256 by file name of every jar of the set. Raises JarsError where a dependency itself has none."""
+    lines = (line.split(maxsplit=1) for line in file.read_text().splitlines())
+    pinned = {Path(path).name: digest for digest, path in lines if Path(path).parent.name == jar_set.name}
+    if not_pinned := jar_set.direct - pinned.keys():
+        raise JarsError(f"no digest for {', '.join(sorted(not_pinned))} in {file}. After a new version: `make pins`.")
+    return pinned
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 by file name of every jar that lies in a folder."""
+    found = {}
+    for jar in folder.glob("*.jar"):
+        with jar.open("rb") as file:
+            found[jar.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
 def is_resolved(jar_set: JarSet, folder: Path) -> bool:
-    """Whether the folder holds exactly this set, every jar of the size it had when it was checked."""
-    try:
-        record = json.loads((folder / "resolved.json").read_text())
-        sizes = {name: (folder / name).stat().st_size for name in record["sizes"]}
-    except (OSError, ValueError, KeyError):
-        return False
-    return bool(record["key"] == jar_set.key() and sizes == record["sizes"])
+    """Whether the folder holds the pinned jars, byte for byte, and no other. Reads them: a tenth of a second."""
+    return digests(folder) == pins(jar_set)
 
 
-def resolve(jar_set: JarSet, folder: Path, cache: Path) -> None:
-    """Download the set into `folder`, replacing what was there only once all of it is whole.
+def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, str] | None) -> None:
+    """Download the set into `folder`, replacing what was there only once it is known to be what is pinned.
 
-    Raises JarsError naming the artifacts that could not be had.
+    `pinned` is None to take whatever the registry has, for new pins. Raises JarsError naming the artifacts that could
+    not be had, or that are not the pinned ones.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
@@ -109,6 +128,7 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{jar_set.name}-", dir=folder.parent) as scratch:
         work = Path(scratch)
         out = work / "out"
+        out.mkdir()
         (work / "ivysettings.xml").write_text(_ivy_settings())
         (work / "ivy.xml").write_text(_ivy_file(jar_set))
         log = folder.parent / f"resolve-{jar_set.name}.log"
@@ -128,37 +148,54 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path) -> None:
                 stderr=subprocess.STDOUT,
                 check=False,
             )
-        jars = sorted(out.glob("*.jar"))
-        missing = set(jar_set.must_have) - {artifact_name(jar) for jar in jars}
-        if done.returncode != 0 or missing:
-            raise JarsError(_failure(jar_set, log, missing))
-        broken = [jar.name for jar in jars if not _is_whole(jar)]
-        if broken:
-            shutil.rmtree(cache)
-            raise JarsError(f"downloaded jars are not whole: {', '.join(broken)}. Run again.")
         if jar_set.beside_pyspark:
             shipped = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
-            for jar in jars:
+            for jar in out.glob("*.jar"):
                 if artifact_name(jar) in shipped:
                     jar.unlink()
-        record = {"key": jar_set.key(), "sizes": {jar.name: jar.stat().st_size for jar in out.glob("*.jar")}}
-        (out / "resolved.json").write_text(json.dumps(record, indent=2, sort_keys=True))
+        found = digests(out)
+        missing = jar_set.direct - found.keys()
+        if done.returncode != 0 or missing:
+            raise JarsError(_failure(jar_set, log, missing))
+        if pinned is not None and found != pinned:
+            shutil.rmtree(cache)  # or the next run would take the same files from it
+            raise JarsError(_refusal(jar_set, found, pinned))
         shutil.rmtree(folder, ignore_errors=True)
         out.rename(folder)
     # It has served; after a failure it stays, so that the next try fetches only what is missing.
     shutil.rmtree(cache)
 
 
-def ensure(state: State, jar_sets: Sequence[JarSet] = (BROKER, CONNECTOR)) -> list[JarSet]:
-    """Resolve the sets that are not there yet, side by side; returns those that had to be."""
-    wanted = [jar_set for jar_set in jar_sets if not is_resolved(jar_set, state.jars / jar_set.name)]
+def unresolved(state: State, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
+    """Those that are not there as pinned."""
+    return [jar_set for jar_set in jar_sets if not is_resolved(jar_set, state.jars / jar_set.name)]
 
-    def fetch(jar_set: JarSet) -> None:
-        resolve(jar_set, state.jars / jar_set.name, state.jars / "cache" / jar_set.name)
 
-    with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
-        list(pool.map(fetch, wanted))
+def ensure(state: State) -> list[JarSet]:
+    """Resolve the sets that are not there as pinned, side by side; returns those that had to be."""
+    wanted = unresolved(state)
+    _resolve_all(state, {jar_set: pins(jar_set) for jar_set in wanted})
     return wanted
+
+
+def renew_pins(state: State, file: Path = PINS) -> None:
+    """Resolve the sets anew, whatever they are pinned to, and pin what came: the next `git diff` shows what changed."""
+    _resolve_all(state, dict.fromkeys(JAR_SETS))
+    lines = [
+        f"{digest}  {jar_set.name}/{name}\n"
+        for jar_set in JAR_SETS
+        for name, digest in sorted(digests(state.jars / jar_set.name).items())
+    ]
+    file.write_text("".join(lines))
+
+
+def _resolve_all(state: State, pinned: Mapping[JarSet, Mapping[str, str] | None]) -> None:
+    def fetch(jar_set: JarSet) -> None:
+        cache = state.jars / "cache" / jar_set.name
+        resolve(jar_set, state.jars / jar_set.name, cache, pinned=pinned[jar_set])
+
+    with ThreadPoolExecutor(max_workers=max(1, len(pinned))) as pool:
+        list(pool.map(fetch, pinned))
 
 
 def class_path(folder: Path) -> str:
@@ -205,6 +242,21 @@ def _ivy_file(jar_set: JarSet) -> str:
 """
 
 
+def _refusal(jar_set: JarSet, found: Mapping[str, str], pinned: Mapping[str, str]) -> str:
+    """Which jars are not the pinned ones, with both digests."""
+    differing = [name for name in sorted({*found, *pinned}) if found.get(name) != pinned.get(name)]
+    what = "\n".join(
+        f"  {name}: expected {pinned.get(name, 'no such jar')}, found {found.get(name, 'no such jar')}"
+        for name in differing
+    )
+    return (
+        f"{len(differing)} of the {jar_set.name} jars are not the ones pinned in {PINS} (SHA-256):\n{what}\n"
+        "They were deleted and nothing uses them. If the download was cut short, run again. Else find out what the"
+        " registry (or the mirror in FENCEPOST_MAVEN_MIRROR) serves there, and do not use it; only where the jars were"
+        " to change, as with a new version, pin the new ones: `make pins`."
+    )
+
+
 def _failure(jar_set: JarSet, log: Path, missing: set[str]) -> str:
     """What could not be had, in Ivy's own words where it says so."""
     text = log.read_text(errors="replace")
@@ -217,31 +269,29 @@ def _failure(jar_set: JarSet, log: Path, missing: set[str]) -> str:
     )
 
 
-def _is_whole(jar: Path) -> bool:
-    """Whether every member of the jar reads back with the checksum it was stored with."""
-    try:
-        with zipfile.ZipFile(jar) as archive:
-            return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
 def main() -> int:
     """Resolve what is missing and say so; 0, or 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m fencepost.local.jars")
+    parser.add_argument("--renew-pins", action="store_true", help="resolve all jars anew, and pin those that come")
+    renew = parser.parse_args().renew_pins
     state = State.default()
     begin = time.monotonic()
-    if not all(is_resolved(jar_set, state.jars / jar_set.name) for jar_set in (BROKER, CONNECTOR)):
-        sys.stdout.write("setup: jars of Kafka and of Spark's Kafka connector (a minute the first time)\n")
-        sys.stdout.flush()
     try:
-        resolved = ensure(state)
+        wanted = list(JAR_SETS) if renew else unresolved(state)
+        if wanted:
+            sys.stdout.write("setup: jars of Kafka and of Spark's Kafka connector (a minute the first time)\n")
+            sys.stdout.flush()
+        if renew:
+            renew_pins(state)
+        else:
+            ensure(state)
     except JarsError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1
-    for jar_set in resolved:
+    for jar_set in wanted:
         folder = state.jars / jar_set.name
         sys.stdout.write(f"setup: {len(list(folder.glob('*.jar')))} jars in {folder}\n")
-    if resolved:
+    if wanted:
         sys.stdout.write(f"setup: jars took {time.monotonic() - begin:.0f} s\n")
     return 0
 

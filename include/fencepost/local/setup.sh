@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment VENV from the pinned requirements.txt, and resolves the jars. A second run costs
+# Makes the virtual environment VENV from requirements.txt, pinned and hashed, and resolves the jars. A second run costs
 # nothing: the stamp holds the hash of everything that went in.
 # Usage: setup.sh VENV PYTHON
 set -euo pipefail
@@ -40,14 +40,19 @@ if ! "$venv/bin/python" -c '' 2>/dev/null; then
     "$python" -m venv "$venv" ||
         fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
 fi
-uv_pin=$(grep -E '^uv==' requirements.txt)
-[ "$("$venv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "${uv_pin#uv==}" ] ||
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$uv_pin" ||
-    fail "could not install $uv_pin: is the package index reachable? Then run again"
+# Whatever is fetched has its hash in requirements.txt, uv and what builds packages from source included.
+uv_version=$(sed -nE 's/^uv==([^ ]+).*/\1/p' requirements.txt)
+[ "$("$venv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "$uv_version" ] ||
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        --requirement <(sed -n '/^uv==/,/[^\\]$/p' requirements.txt) ||
+    fail "could not install uv $uv_version: see above. If a download failed, is the package index reachable? Then run again"
 export VIRTUAL_ENV=$PWD/$venv
-"$venv/bin/uv" pip install --quiet --exact --requirement requirements.txt --editable . \
-    --no-build-isolation-package fencepost 9>&- ||
+"$venv/bin/uv" pip install --quiet --exact --require-hashes --requirement requirements.txt \
+    --preview-features build-dependency-hashes --require-build-hashes --build-constraints requirements.txt 9>&- ||
     fail "could not install requirements.txt: see above. If a download failed, run again"
+# An editable package has no hash. It needs nothing that is not there.
+"$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable . 9>&- ||
+    fail "could not install this checkout into $venv: see above"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
 # it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars meanwhile
 # wait for the network.

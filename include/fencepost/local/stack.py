@@ -57,7 +57,7 @@ class Stack:
         with self._registry.locked(), ending_by_exception():
             started: list[str] = []
             try:
-                jars.ensure(self.state, (jars.BROKER, jars.CONNECTOR))
+                jars.ensure(self.state)
                 if "kafka" in wanted:
                     self._up_kafka(report, timeout, started)
                 if "postgres" in wanted:

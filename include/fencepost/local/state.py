@@ -75,10 +75,14 @@ class State:
         return self.root / "lock"
 
     def make_folders(self) -> None:
-        """Make the folder and the subfolders that every service writes to."""
+        """Make the folder and the subfolders that services write to. Records and reports in them are not for others to read.
+
+        Those that were made before are closed too. PostgreSQL makes its own, which may belong to another user.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.kafka, self.airflow, self.logs, self.reports):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o750, exist_ok=True)
+            folder.chmod(folder.stat().st_mode & ~0o027)
 
 
 def write_private(path: Path, text: str) -> None:

@@ -6,7 +6,6 @@ snapshot.py trend.py lag.py      what is known of a pipeline, as pure functions
 listing.py content.py words.py   which rows, which charts, how they read
 charts.py rendering.py           SVG and HTML
 access.py runs.py                the door to Airflow's auth manager and database
-reports.py                       where a batch's report lies
 app.py                           routes
 
 Airflow imports plugins in all of its processes, so nothing is imported here before the first request.

@@ -7,28 +7,32 @@ request names is looked up among pipelines and batches and never becomes a path;
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from fencepost.awaiting import Awaiting, need_of
 from fencepost.errors import FencepostError, KafkaUnavailable
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
-from fencepost.pages.content import Card, card_of
+from fencepost.pages.content import Card, awaiting_of, card_of
 from fencepost.pages.lag import lag_now
 from fencepost.pages.ledgers import Ledgers
 from fencepost.pages.listing import PAGE_SIZES, TRENDS, Wish, cut, page_of
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
-from fencepost.pages.reports import ReportMissing, report_file
-from fencepost.pages.runs import interval_of_run, runs_of
-from fencepost.pages.snapshot import Snapshot
-from fencepost.pages.words import advice
+from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
+from fencepost.pages.snapshot import Row, Snapshot
+from fencepost.pages.words import standing
+from fencepost.reports import ReportMissing, report_file
 from fencepost.settings import Pipeline
+from fencepost.transitions import what_next
 
 CARDS = 10  # pipelines on one page of the overview
+FEW = 10  # that await a person are listed; the others are counted
 AT_ONCE = 4  # pipelines whose ledgers are looked at side by side
 
 app = FastAPI(title="Fencepost", openapi_url=None)
@@ -39,12 +43,14 @@ pipelines, ledgers = Pipelines(), Ledgers()
 def overview(
     request: Request, readable: Readable, last: int = TRENDS[0], number: Annotated[int, Query(alias="page")] = 1
 ) -> Response:
-    """Data quality: all pipelines whose DAG the user may read."""
+    """Data quality: all pipelines whose DAG the user may read, those first of which something awaits a person."""
     good, broken = pipelines.load()
-    shown = cut([p for name, p in good.items() if name in readable], number, CARDS)
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        cards = list(pool.map(lambda pipeline: _card(pipeline, length), shown.items))
+        looks = list(pool.map(_look, [p for name, p in good.items() if name in readable]))
+        looks.sort(key=lambda look: not look.awaiting)
+        shown = cut(looks, number, CARDS)
+        cards = list(pool.map(lambda look: _card(look, length), shown.items))
     away = bool(cards) and all(isinstance(card.failure, KafkaUnavailable) for card in cards)
     return page(
         request,
@@ -55,6 +61,8 @@ def overview(
         length=length,
         lengths=TRENDS,
         broken=len(broken),
+        waiting=[look for look in looks if look.awaiting],
+        few=FEW,
     )
 
 
@@ -71,13 +79,18 @@ def batches(
 ) -> Response:
     """The intervals of one pipeline."""
     pipeline = _pipeline(dag_id)
-    snapshot = ledgers.snapshot(pipeline)
+    look = _look(pipeline)
+    snapshot = look.known()
     wish = Wish.of(state, sort, order, size, number)
-    rows = page_of(snapshot, wish)
+    keys = {str(one.batch.interval) for one in look.awaiting}
+    rows = page_of(snapshot, wish, keys)
     return page(
         request,
         "batches",
-        card=_card(pipeline, last if last in TRENDS else TRENDS[0], snapshot),
+        card=_card(look, last if last in TRENDS else TRENDS[0]),
+        awaiting=look.awaiting,
+        awaits={str(one.batch.interval): one for one in look.awaiting},
+        few=FEW,
         pipeline=pipeline,
         snapshot=snapshot,
         wish=wish,
@@ -85,7 +98,7 @@ def batches(
         runs=runs_of(dag_id, [row.interval for row in rows.items]),
         states=list(State),
         sizes=PAGE_SIZES,
-        advice=advice(snapshot.hole) if snapshot.hole else "",
+        advice=what_next(snapshot.hole) if snapshot.hole else "",
     )
 
 
@@ -93,19 +106,30 @@ def batches(
 def batch(request: Request, dag_id: str, interval: str) -> Response:
     """Everything the ledger knows of one interval."""
     pipeline = _pipeline(dag_id)
-    row = ledgers.snapshot(pipeline).by_key.get(interval)
+    look = _look(pipeline)
+    row = look.known().by_key.get(interval)
     if row is None:
         raise HTTPException(404, "This interval was never planned.")
     run = runs_of(dag_id, [row.interval]).get(row.interval.start)
     return page(
-        request, "batch", pipeline=pipeline, row=row, run=run, advice=advice(row.batch) if row.holds_back else ""
+        request,
+        "batch",
+        pipeline=pipeline,
+        row=row,
+        run=run,
+        awaits=look.of(row),
+        advice=what_next(row.batch) if row.holds_back else "",
     )
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
 def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
     """The report of one revision, with a way back."""
-    return _report_page(request, _pipeline(dag_id), _batch(dag_id, interval, revision))
+    look = _look(_pipeline(dag_id))
+    found = look.known().find(interval, revision)
+    if found is None:
+        raise HTTPException(404, "The ledger knows no such batch.")
+    return _report_page(request, look, found)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
@@ -126,15 +150,16 @@ def report_json(dag_id: str, interval: str, revision: int) -> Response:
 
 @app.get("/runs/{dag_id}/{run_id:path}", dependencies=[MayReadRuns, MayReadLogs])
 def run_report(request: Request, dag_id: str, run_id: str) -> Response:
-    """The report of a DAG run's interval; its tasks' is the same."""
+    """The report of the revision that a DAG run is about; its tasks' is the same."""
     pipeline = _pipeline(dag_id)
-    interval = interval_of_run(dag_id, run_id)
-    if interval is None:
+    run = run_of(dag_id, run_id)
+    if run is None:
         raise HTTPException(404, "There is no such run, or it has no data interval, so it is for no batch.")
-    found = ledgers.snapshot(pipeline).find(str(interval))
-    if found is None:
+    look = _look(pipeline)
+    row = look.known().by_key.get(str(run.interval))
+    if row is None:
         raise HTTPException(404, "This run's interval has not been planned yet: its plan task does that.")
-    return _report_page(request, pipeline, found)
+    return _report_page(request, look, about(run, row))
 
 
 @app.get("/static/{name}")
@@ -143,24 +168,66 @@ def static(name: str) -> Response:
     return asset(name)
 
 
-def _report_page(request: Request, pipeline: Pipeline, found: Batch) -> Response:
+@dataclass(frozen=True)
+class Look:
+    """One pipeline as its ledger and Airflow say now. Either `snapshot` or `failure` is there."""
+
+    pipeline: Pipeline
+    snapshot: Snapshot | None
+    failure: FencepostError | None = None
+    awaiting: tuple[Awaiting, ...] = ()
+
+    def known(self) -> Snapshot:
+        """The snapshot; raises the failure where there is none."""
+        if self.snapshot is None:
+            assert self.failure is not None
+            raise self.failure
+        return self.snapshot
+
+    def of(self, row: Row) -> Awaiting | None:
+        """What awaits a person of that interval."""
+        return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
+
+
+def _look(pipeline: Pipeline) -> Look:
+    try:
+        snapshot = ledgers.snapshot(pipeline)
+    except FencepostError as error:
+        return Look(pipeline, None, error)
+    under_way = [row for row in snapshot.unsettled if need_of(row.newest) is None]
+    stopped = stopped_runs(pipeline.name, under_way)
+    found = awaiting_of(snapshot, utc_now(), pipeline.schedule.patience, stopped)
+    return Look(pipeline, snapshot, awaiting=found)
+
+
+def _report_page(request: Request, look: Look, found: Batch) -> Response:
     try:
         report_file(found, ".html")
         missing = ""
     except ReportMissing as error:
         missing = str(error)
-    run = runs_of(pipeline.name, [found.interval]).get(found.interval.start)
-    return page(request, "report", pipeline=pipeline, batch=found, run=run, missing=missing)
+    row = look.known().by_key[str(found.interval)]
+    run = runs_of(look.pipeline.name, [found.interval]).get(found.interval.start)
+    return page(
+        request,
+        "report",
+        pipeline=look.pipeline,
+        batch=found,
+        row=row,
+        run=run,
+        missing=missing,
+        awaits=look.of(row),
+        standing=standing(row, found),
+    )
 
 
-def _card(pipeline: Pipeline, length: int, snapshot: Snapshot | None = None) -> Card:
+def _card(look: Look, length: int) -> Card:
     try:
-        snapshot = snapshot or ledgers.snapshot(pipeline)
-        ends = ledgers.source_ends(pipeline)
+        snapshot, ends = look.known(), ledgers.source_ends(look.pipeline)
     except FencepostError as error:
-        return Card(pipeline, None, error)
-    lag = None if ends is None else lag_now(snapshot, pipeline.schedule, ends, utc_now())
-    return card_of(pipeline, snapshot, lag, length)
+        return Card(look.pipeline, look.snapshot, error, awaiting=look.awaiting)
+    lag = None if ends is None else lag_now(snapshot, look.pipeline.schedule, ends, utc_now())
+    return card_of(look.pipeline, snapshot, lag, length, look.awaiting)
 
 
 def _pipeline(dag_id: str) -> Pipeline:

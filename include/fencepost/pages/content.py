@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
+from fencepost.awaiting import Awaiting, awaiting
 from fencepost.errors import FencepostError
+from fencepost.model import Batch, Interval
 from fencepost.pages import charts
 from fencepost.pages.charts import Chart, Series
-from fencepost.pages.snapshot import Row, Snapshot
+from fencepost.pages.snapshot import Snapshot
 from fencepost.pages.trend import Lag, Point, trend
 from fencepost.pages.words import duration, percent, short_number, tip, verdict_style
 from fencepost.settings import Pipeline
@@ -24,7 +27,8 @@ class Card:
     snapshot: Snapshot | None
     failure: FencepostError | None = None
     lag: Lag | None = None
-    last: Row | None = None  # the newest judged interval
+    last: Batch | None = None  # the revision that was judged last
+    awaiting: tuple[Awaiting, ...] = ()  # in order of time
     verdicts: Markup | None = None
     charts: tuple[Chart, ...] = ()
     shown: int = 0  # batches in the trend
@@ -32,16 +36,27 @@ class Card:
     judged: int = 0
 
 
-def card_of(pipeline: Pipeline, snapshot: Snapshot, lag: Lag | None, length: int) -> Card:
+def awaiting_of(
+    snapshot: Snapshot, now: datetime, patience: timedelta, stopped: Container[Interval] = ()
+) -> tuple[Awaiting, ...]:
+    """What awaits a person, in order of time. `stopped` are intervals whose run has ended without success."""
+    found = (awaiting(r.revisions, now, patience, stopped=r.interval in stopped) for r in snapshot.unsettled)
+    return tuple(one for one in found if one is not None)
+
+
+def card_of(
+    pipeline: Pipeline, snapshot: Snapshot, lag: Lag | None, length: int, awaiting: tuple[Awaiting, ...] = ()
+) -> Card:
     """A pipeline's last verdict and its trend over `length` batches."""
     points = trend(snapshot, length)
-    outcomes = [p.row.batch.verdict.outcome for p in points if p.row.batch.verdict is not None]
+    outcomes = [p.row.telling.verdict.outcome for p in points if p.row.telling.verdict is not None]
     return Card(
         pipeline=pipeline,
         snapshot=snapshot,
         lag=lag,
-        last=next((r for r in reversed(snapshot.rows) if r.batch.verdict is not None), None),
-        verdicts=charts.strip([(verdict_style(p.row.batch), tip(p.row)) for p in points]),
+        last=snapshot.last_judged,
+        awaiting=awaiting,
+        verdicts=charts.strip([(verdict_style(p.row.telling), tip(p.row)) for p in points]),
         charts=charts_of(points),
         shown=len(points),
         good=sum(o == "passed" for o in outcomes),
@@ -53,8 +68,8 @@ def charts_of(points: Sequence[Point]) -> tuple[Chart, ...]:
     """The measures of a trend: quality, volume, time."""
     labels = [f"{p.row.interval.start:%Y-%m-%d %H:%M}" for p in points]
     rows = [p.row for p in points]
-    written = [r.batch.written for r in rows]
-    verdicts = [r.batch.verdict for r in rows]
+    written = [r.telling.written for r in rows]
+    verdicts = [r.telling.verdict for r in rows]
     lags = [p.lag for p in points]
     return (
         charts.line(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, NeedsOperator
-from fencepost.follow import LedgerFollower, without_collector
+from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, TopicMissing
+from fencepost.follow import LedgerReader, without_collector
 from fencepost.kafka import Cluster, Settings, settings_of
 from fencepost.pages.snapshot import Snapshot, take
 from fencepost.settings import Pipeline
@@ -37,7 +37,7 @@ class _Shared:
 class _Kept:
     """One pipeline's ledger."""
 
-    follower: LedgerFollower
+    follower: LedgerReader
     lock: threading.Lock = field(default_factory=threading.Lock)
     position: tuple[str, int] | None = None
     snapshot: Snapshot | None = None
@@ -62,7 +62,7 @@ class Ledgers:
         identity = frozenset(settings.values.items())
         with self._lock:
             kept = self._kept.setdefault(
-                (pipeline.name, identity), _Kept(LedgerFollower(pipeline, settings, self._timeout))
+                (pipeline.name, identity), _Kept(LedgerReader(pipeline, settings, self._timeout))
             )
         with kept.lock:
             position, batches = self._asking(identity, settings, kept.follower.look)
@@ -82,9 +82,7 @@ class Ledgers:
         def ask(cluster: Cluster) -> list[int] | None:
             try:
                 return cluster.high_watermarks(cluster.describe(pipeline.source.topic))
-            except AccessDenied:
-                raise
-            except NeedsOperator:
+            except TopicMissing:
                 return None
 
         return self._asking(frozenset(settings.values.items()), settings, ask)

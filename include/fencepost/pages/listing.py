@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from fencepost.model import State
 from fencepost.pages.snapshot import Row, Snapshot
 
 PAGE_SIZES = (25, 50, 100)
 TRENDS = (30, 90, 365)  # batches in a trend
+AWAITING: Final = "awaiting"  # what awaits a person, as a filter beside the states
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
     "revision": lambda row: row.batch.revision,
     "rows_in": lambda row: row.batch.written.rows_in if row.batch.written else None,
     "rows": lambda row: row.batch.written.rows if row.batch.written else None,
-    "unexpected": lambda row: row.batch.verdict.unexpected_rows if row.batch.verdict else None,
+    "unexpected": lambda row: row.telling.verdict.unexpected_rows if row.telling.verdict else None,
     "seconds": lambda row: row.seconds,
 }
 
@@ -30,7 +31,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 class Wish:
     """What a request asked for, made sound: anything unknown falls back to the default."""
 
-    state: State | None = None
+    state: State | Literal["awaiting"] | None = None
     sort: str = "interval"
     descending: bool = True
     size: int = 50
@@ -40,7 +41,7 @@ class Wish:
     def of(cls, state: str, sort: str, order: str, size: int, page: int) -> Wish:
         """The wish of a query string."""
         return cls(
-            state=State(state) if state in set(State) else None,
+            state=AWAITING if state == AWAITING else State(state) if state in set(State) else None,
             sort=sort if sort in SORTS else "interval",
             descending=order != "asc",
             size=size if size in PAGE_SIZES else 50,
@@ -85,9 +86,13 @@ def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
     return Page(items[begin : begin + size], number, pages, len(items), begin + 1)
 
 
-def page_of(snapshot: Snapshot, wish: Wish) -> Page[Row]:
-    """The rows a wish is for."""
-    rows = [r for r in snapshot.rows if wish.state is None or r.batch.state is wish.state]
+def page_of(snapshot: Snapshot, wish: Wish, awaiting: Collection[str] = ()) -> Page[Row]:
+    """The rows a wish is for. `awaiting` holds the keys of those that await a person."""
+    rows: Sequence[Row] = snapshot.rows
+    if wish.state == AWAITING:
+        rows = [r for r in rows if r.key in awaiting]
+    elif wish.state is not None:
+        rows = [r for r in rows if wish.state in r.states]
     if wish.sort == "interval":  # they are in this order already
         rows = rows[::-1] if wish.descending else rows
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from fastapi import HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
+from fencepost.awaiting import sentence
 from fencepost.pages import words
 from fencepost.quality.report_html import visible
 
@@ -74,6 +77,11 @@ def _version() -> str:
     return hashlib.sha256(b"".join(_asset(name) for name in ASSETS)).hexdigest()[:12]
 
 
+def code_spans(text: str) -> Markup:
+    """The text, escaped, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
@@ -92,5 +100,7 @@ def _environment() -> Environment:
         "span": lambda interval: words.span(interval.start, interval.end),
         "verdict_style": words.verdict_style,
         "verdict_words": words.verdict_words,
+        "sentence": sentence,
+        "code_spans": code_spans,
     }
     return environment

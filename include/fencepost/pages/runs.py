@@ -1,15 +1,36 @@
-"""Which DAG run is for which interval, from Airflow's database. A run_id is never parsed: it does not say."""
+"""Which DAG run is for which interval, and which revision it is about, from Airflow's database.
+
+A run_id is never parsed: it does not say.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from sqlalchemy import select
 
-from fencepost.model import Interval
+from fencepost.model import Batch, Interval
+from fencepost.pages.snapshot import Row
+
+CLOCKS = timedelta(minutes=1)  # how far the clocks of a worker and of Airflow's database may differ
+
+
+@dataclass(frozen=True)
+class Run:
+    """A DAG run as far as the pages need it. `told` is the newest revision that its steps' results name."""
+
+    interval: Interval
+    told: int | None = None
+    succeeded: bool = False
+    began: datetime | None = None
+    ended: datetime | None = None
 
 
 def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
@@ -24,13 +45,60 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
         return {start: run_id for start, run_id in session.execute(query) if start is not None}
 
 
-def interval_of_run(dag_id: str, run_id: str) -> Interval | None:
-    """The data interval of a run; None where there is no such run, or it has none."""
-    query = select(DagRun.data_interval_start, DagRun.data_interval_end).where(
-        DagRun.dag_id == dag_id, DagRun.run_id == run_id
+def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
+    """Those of the intervals whose run has failed, and to which nothing has happened since: nobody goes on with them."""
+    if not rows:
+        return set()
+    query = select(DagRun.logical_date, DagRun.end_date).where(
+        DagRun.dag_id == dag_id,
+        DagRun.logical_date.in_([row.interval.start for row in rows]),
+        DagRun.state == DagRunState.FAILED,
     )
     with create_session(scoped=False) as session:
-        found = session.execute(query).first()
-    if found is None or found[0] is None or found[1] is None or found[1] <= found[0]:
-        return None
-    return Interval.of(found[0], found[1])
+        ended = {start: end for start, end in session.execute(query) if end is not None}
+    last = {row.interval: row.newest.history[-1].at for row in rows}
+    return {i for i, at in last.items() if i.start in ended and at <= ended[i.start] + CLOCKS}
+
+
+def run_of(dag_id: str, run_id: str) -> Run | None:
+    """The run, with the newest revision its steps told of; None where there is no such run, or it has no interval."""
+    query = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    results = XComModel.get_many(run_id=run_id, dag_ids=dag_id, key="return_value")
+    with create_session(scoped=False) as session:
+        run = session.scalar(query)
+        if run is None or run.data_interval_start is None or run.data_interval_end is None:
+            return None
+        if run.data_interval_end <= run.data_interval_start:
+            return None
+        told = [_revision(XComModel.deserialize_value(found)) for found in session.scalars(results)]
+        return Run(
+            interval=Interval.of(run.data_interval_start, run.data_interval_end),
+            told=max((revision for revision in told if revision is not None), default=None),
+            succeeded=run.state == DagRunState.SUCCESS,
+            began=run.start_date,
+            ended=run.end_date,
+        )
+
+
+def about(run: Run, row: Row) -> Batch:
+    """The revision that a run is about.
+
+    It is the newest that its steps told of. A step that planned a revision and then failed told nothing: so of a run that
+    did not succeed, one that was planned while it went on is its own too. Where Airflow kept no result, the interval's news.
+    """
+    told = next((b for b in row.revisions if b.revision == run.told), None)
+    own = [b for b in row.revisions if not run.succeeded and _planned_within(b, run)]
+    known = [b for b in (told, *own) if b is not None]
+    return max(known, key=lambda b: b.revision) if known else row.telling
+
+
+def _planned_within(batch: Batch, run: Run) -> bool:
+    planned = batch.plan.planned_at
+    if run.began is None or planned < run.began - CLOCKS:
+        return False
+    return run.ended is None or run.ended < run.began or planned <= run.ended + CLOCKS
+
+
+def _revision(result: Any) -> int | None:
+    revision = result.get("revision") if isinstance(result, dict) and "batch" in result else None
+    return revision if isinstance(revision, int) else None

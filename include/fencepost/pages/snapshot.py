@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from fencepost.awaiting import in_force, need_of
 from fencepost.model import Batch, Interval, Outcome, State
-from fencepost.transitions import PASSED, View, frontier, holding_back
+from fencepost.transitions import PASSED, View, effective, frontier, holding_back, was_withdrawn
 
 
 @dataclass(frozen=True)
 class Row:
-    """One interval. `batch` is the revision that counts; `newest` differs from it while a later one is under way."""
+    """One interval. `batch` is the revision that counts; `newest` differs from it while a later one is under way, or failed."""
 
     batch: Batch
     newest: Batch
@@ -38,6 +39,21 @@ class Row:
         return str(self.batch.interval)
 
     @property
+    def in_force(self) -> Batch | None:
+        """The older revision that counts, while the newest is not through."""
+        return in_force(self.revisions)
+
+    @property
+    def telling(self) -> Batch:
+        """The revision whose verdict is the interval's news: the newest, where it was judged and did not pass."""
+        return self.newest if need_of(self.newest) is not None else self.batch
+
+    @property
+    def states(self) -> set[State]:
+        """Of the revision that counts and of the newest."""
+        return {self.batch.state, self.newest.state}
+
+    @property
     def offsets(self) -> int:
         """Source offsets in the frozen ranges."""
         return sum(r.length for r in self.batch.plan.ranges)
@@ -51,7 +67,7 @@ class Row:
     @property
     def pass_rate(self) -> float | None:
         """Share of the expectations that held, in percent; None where none was evaluated or the verdict is open."""
-        verdict = self.batch.verdict
+        verdict = self.telling.verdict
         if verdict is None or not verdict.expectations or verdict.outcome is Outcome.UNDETERMINED:
             return None
         failed = len(verdict.failed_critical) + len(verdict.failed_warning)
@@ -64,7 +80,8 @@ class Snapshot:
 
     pipeline: str
     rows: tuple[Row, ...] = ()
-    counts: Counter[State] = field(default_factory=Counter)
+    counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
+    unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published nor skipped
     frontier: dict[int, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first of all; the frontier counts from it
@@ -75,6 +92,12 @@ class Snapshot:
     def by_key(self) -> dict[str, Row]:
         """Rows by the interval's text: what a request names is looked up here and nowhere else."""
         return {row.key: row for row in self.rows}
+
+    @cached_property
+    def last_judged(self) -> Batch | None:
+        """The revision whose verdict is the latest of all, whatever its interval."""
+        judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions if b.verdict is not None]
+        return max(judged, key=lambda each: each[0])[1] if judged else None
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
         """The batch of that interval and revision; without a revision, the one that counts."""
@@ -92,7 +115,7 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
     if anchor is None:
         return Snapshot(pipeline)
     first = intervals.index(anchor)
-    current = [_effective(view.batches[i]) for i in intervals]
+    current = [effective(view.batches[i]) for i in intervals]  # no look-up for each of thousands
     passed = _unbroken(current[first:])
     rows = tuple(
         Row(
@@ -108,7 +131,8 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
     return Snapshot(
         pipeline=pipeline,
         rows=rows,
-        counts=Counter(row.batch.state for row in rows),
+        counts=Counter(state for row in rows for state in row.states),
+        unsettled=tuple(row for row in rows if row.newest.state not in PASSED),
         frontier=frontier(view),
         frontier_time=intervals[first + passed - 1].end if passed else anchor.start,
         first=first,
@@ -117,18 +141,13 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
     )
 
 
-def _effective(revisions: Sequence[Batch]) -> Batch:
-    """What `View.effective` says, without a look-up by interval for each of thousands."""
-    return next((b for b in reversed(revisions) if b.state is State.PUBLISHED), revisions[-1])
-
-
 def _unbroken(run: Sequence[Batch]) -> int:
     """How many intervals the frontier has passed in full. An empty batch breaks nothing, as in `transitions.frontier`."""
     passed = 0
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:
             passed = position
-        elif not batch.plan.is_empty:
+        elif not batch.plan.is_empty and not was_withdrawn(batch):
             break
     return passed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from fencepost.awaiting import sentence, staying
 from fencepost.model import Batch, Outcome, State
 from fencepost.pages.snapshot import Row
 
@@ -74,20 +75,24 @@ def verdict_words(batch: Batch) -> str:
     return str(verdict.outcome)
 
 
-def advice(batch: Batch) -> str:
-    """What lets the frontier go on past this batch."""
-    match batch.state:
-        case State.REJECTED:
-            return (
-                "See its report. Mend the suite and clear validate; mend the transform and clear write; or decide with "
-                "fencepost publish or fencepost skip."
-            )
-        case State.WRITTEN:
-            return "It is written and not published: clear its validate task, which then lets advance go on."
-        case _:
-            return "It is planned and not written: let its write task finish, or clear it."
-
-
 def tip(row: Row) -> str:
     """One line about an interval, for a tool tip."""
-    return f"{span(row.interval.start, row.interval.end)} UTC: {row.batch.state}, {verdict_words(row.batch)}"
+    told = f"{span(row.interval.start, row.interval.end)} UTC: {row.batch.state}, {verdict_words(row.batch)}"
+    if row.newest.revision == row.batch.revision:
+        return told
+    return f"{told}; revision {row.newest.revision} {row.newest.state}, {verdict_words(row.newest)}"
+
+
+def standing(row: Row, batch: Batch) -> str:
+    """How a revision stands beside the others of its interval; nothing where it is the newest and counts."""
+    newest, counts = row.newest, row.batch
+    told = []
+    if newest.revision != batch.revision:
+        told.append(
+            f"revision {newest.revision} is {newest.state}{' in its place' if counts.revision == newest.revision else ''}"
+        )
+    if row.in_force is not None:
+        told.append(staying(newest, row.in_force))
+    elif counts.revision != newest.revision:
+        told.append(f"revision {counts.revision} stays {counts.state}")
+    return sentence("; ".join(told))

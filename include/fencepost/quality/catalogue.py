@@ -33,6 +33,14 @@ class Scope(StrEnum):
     SCHEMA = "schema"  # names and Spark types of the columns; needs no record
 
 
+class OfNone(StrEnum):
+    """What something drawn from a column or a table is in a batch without records."""
+
+    NUMBER = "number"  # 0, which is as good an answer as any other
+    SET = "set"  # the empty set
+    NOTHING = "nothing"  # not defined: a minimum, a mean, a share of 0
+
+
 ANY = frozenset(Kind)
 NUMBERS = frozenset({Kind.INTEGER, Kind.NUMBER})
 ORDERED = NUMBERS | {Kind.DATE, Kind.TIMESTAMP}
@@ -45,7 +53,8 @@ class Entry(Frozen):
     `kinds` of column it takes; `values` names the arguments given in the column's own units; `nulls` marks checks
     that judge nulls too; `alike` needs all columns of one kind; `ignore_row_if` lists the settings on which both
     engines agree, the first being the one meant when none is declared (None: it has to be declared). Drawn from no
-    value at all, a COLUMN check passes if `holds_for_none` and is evaluated as usual if `counts`; else it fails.
+    value at all, a COLUMN check passes if `holds_for_none` and is evaluated as usual if `counts`; else it fails. `of_none`
+    says what it draws from a batch without records, on which nothing fails that is not defined.
     """
 
     scope: Scope
@@ -56,6 +65,7 @@ class Entry(Frozen):
     ignore_row_if: tuple[str | None, ...] = ()
     holds_for_none: bool = False
     counts: bool = False
+    of_none: OfNone = OfNone.NOTHING
 
 
 BOUNDS = ("min_value", "max_value")
@@ -93,15 +103,17 @@ PROVEN: dict[str, Entry] = {
     "expect_column_stdev_to_be_between": Entry(scope=Scope.COLUMN, kinds=NUMBERS),
     "expect_column_median_to_be_between": Entry(scope=Scope.COLUMN, kinds=NUMBERS),
     "expect_column_quantile_values_to_be_between": Entry(scope=Scope.COLUMN, kinds=NUMBERS),
-    "expect_column_distinct_values_to_be_in_set": Entry(scope=Scope.COLUMN, values=SET, holds_for_none=True),
-    "expect_column_distinct_values_to_equal_set": Entry(scope=Scope.COLUMN, values=SET),
-    "expect_column_distinct_values_to_contain_set": Entry(scope=Scope.COLUMN, values=SET),
+    "expect_column_distinct_values_to_be_in_set": Entry(
+        scope=Scope.COLUMN, values=SET, holds_for_none=True, of_none=OfNone.SET
+    ),
+    "expect_column_distinct_values_to_equal_set": Entry(scope=Scope.COLUMN, values=SET, of_none=OfNone.SET),
+    "expect_column_distinct_values_to_contain_set": Entry(scope=Scope.COLUMN, values=SET, of_none=OfNone.SET),
     "expect_column_most_common_value_to_be_in_set": Entry(scope=Scope.COLUMN, values=SET),
-    "expect_column_unique_value_count_to_be_between": Entry(scope=Scope.COLUMN, counts=True),
+    "expect_column_unique_value_count_to_be_between": Entry(scope=Scope.COLUMN, counts=True, of_none=OfNone.NUMBER),
     "expect_column_proportion_of_unique_values_to_be_between": Entry(scope=Scope.COLUMN),
     "expect_column_proportion_of_non_null_values_to_be_between": Entry(scope=Scope.COLUMN, counts=True),
-    "expect_table_row_count_to_be_between": Entry(scope=Scope.TABLE),
-    "expect_table_row_count_to_equal": Entry(scope=Scope.TABLE),
+    "expect_table_row_count_to_be_between": Entry(scope=Scope.TABLE, of_none=OfNone.NUMBER),
+    "expect_table_row_count_to_equal": Entry(scope=Scope.TABLE, of_none=OfNone.NUMBER),
     "expect_column_to_exist": Entry(scope=Scope.SCHEMA),
     "expect_column_values_to_be_of_type": Entry(scope=Scope.SCHEMA),
     "expect_column_values_to_be_in_type_list": Entry(scope=Scope.SCHEMA),

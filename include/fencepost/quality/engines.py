@@ -72,6 +72,19 @@ def load() -> None:
         import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
 
 
+def knows(name: str) -> bool:
+    """Whether Great Expectations has an expectation of that type."""
+    with _quiet():
+        from great_expectations.exceptions.exceptions import ExpectationNotFoundError
+        from great_expectations.expectations.registry import get_expectation_impl
+
+        try:
+            get_expectation_impl(name)
+        except ExpectationNotFoundError:
+            return False
+    return True
+
+
 def unexpected_positions(found: Found) -> Any:
     """Index labels of the unexpected records of a failed check, evaluated on pandas."""
     mask, _ = _marked(found)

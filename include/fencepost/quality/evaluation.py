@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.quality import engines
 from fencepost.quality.catalogue import Kind, Scope
-from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
+from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
 from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
+from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
@@ -71,8 +72,8 @@ def evaluate(
     1. Check every expectation against the columns; what cannot be evaluated is errored, and read no further.
        Those that compare the batch with earlier ones need no columns: `history` is all they look at.
     2. Evaluate those about the schema, on Spark's types: no record is needed.
-    3. Read the records once, into pandas or into Spark's cache, compare, and evaluate the rest. Where nothing is left,
-       no record is read, and the evaluation's engine is `none`.
+    3. Read the records once, into pandas or into Spark's cache, compare, and evaluate the rest. Where nothing is left, or
+       there are no records, none is read, and the evaluation's engine is `none`.
     4. Judge.
 
     Errors of Spark while it reads are raised, not judged: the step may be retried.
@@ -81,37 +82,54 @@ def evaluate(
         NotAsPromised: nothing was judged.
     """
     started = time.monotonic()
-    engine: Literal["pandas", "spark", "none"] = "none"
+    engine: Engine = "none"
     results: dict[int, CheckResult] = {}
-    if rows:
-        # 1.
-        kinds = column_kinds(frame)
-        ready: list[Prepared] = []
-        for declared in suite.expectations:
-            if declared.type in HISTORY:
-                results[declared.index] = liken(declared, history)
-                continue
-            try:
-                one = prepare(declared, kinds, quality.engine)
-                if one.condition and (error := condition_error(frame, one.condition)):
-                    raise NotEvaluable(error)
-                ready.append(one)
-            except NotEvaluable as error:
-                results[declared.index] = CheckResult.errored(declared, str(error))
-        # 2.
-        about_schema = [one for one in ready if one.scope is Scope.SCHEMA]
-        if about_schema:
-            found = engines.find_on_spark(about_schema, {"": _without_records(frame, kinds)})
-            results |= {one.declared.index: _result(one, found, kinds, rows, _no_sample) for one in about_schema}
-        # 3.
-        about_records = [one for one in ready if one.scope is not Scope.SCHEMA]
-        if about_records:
-            fits = rows <= quality.pandas_max_rows and size <= quality.pandas_max_megabytes * 1_000_000
-            engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
-            evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
-            promised = Promised(rows, fingerprint)
-            results |= evaluate_on(frame, about_records, kinds, promised, quality.sample_rows)
+    # 1.
+    kinds = column_kinds(frame)
+    ready: list[Prepared] = []
+    for declared in suite.expectations:
+        if declared.type in HISTORY:
+            results[declared.index] = liken(declared, history)
+            continue
+        try:
+            one = prepare(declared, kinds, quality.engine)
+            if one.condition and (error := condition_error(frame, one.condition)):
+                raise NotEvaluable(error)
+            ready.append(one)
+        except NotEvaluable as error:
+            results[declared.index] = CheckResult.errored(declared, str(error))
+    # 2.
+    about_schema = [one for one in ready if one.scope is Scope.SCHEMA]
+    if about_schema:
+        found = engines.find_on_spark(about_schema, {"": _without_records(frame, kinds)})
+        results |= {one.declared.index: _result(one, found, kinds, rows, _no_sample) for one in about_schema}
+    # 3.
+    about_records = [one for one in ready if one.scope is not Scope.SCHEMA]
+    if about_records and rows:
+        fits = rows <= quality.pandas_max_rows and size <= quality.pandas_max_megabytes * 1_000_000
+        engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
+        evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
+        promised = Promised(rows, fingerprint)
+        results |= evaluate_on(frame, about_records, kinds, promised, quality.sample_rows)
+    else:
+        results |= {one.declared.index: on_no_records(one.declared, quality.engine) for one in about_records}
     # 4.
+    return _judged(suite, quality, results, rows, engine, started)
+
+
+def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
+    """Evaluate `suite` on a batch that had nothing to read, and judge it: without a frame, Spark or Great Expectations."""
+    started = time.monotonic()
+    results = {
+        one.index: liken(one, history) if one.type in HISTORY else on_no_records(one, quality.engine)
+        for one in suite.expectations
+    }
+    return _judged(suite, quality, results, 0, "none", started)
+
+
+def _judged(
+    suite: Suite, quality: Quality, results: Mapping[int, CheckResult], rows: int, engine: Engine, started: float
+) -> Evaluation:
     checks = tuple(results[i] for i in sorted(results))
     outcome, reason = judge(suite, checks, rows, quality.empty)
     return Evaluation(

@@ -23,7 +23,7 @@ def judge(
     """The outcome and a one-sentence reason.
 
     1. A suite without expectations says nothing: undetermined.
-    2. A batch without records is judged by the pipeline's rule alone; nothing is evaluated.
+    2. A batch without records is rejected where the pipeline's rule says so; else it is judged like any other.
     3. Declared = evaluated, each exactly once and as declared, or undetermined.
     4. An errored check: undetermined.
     5. A failed critical check: rejected.
@@ -39,12 +39,9 @@ def judge(
             "The suite holds no expectation, or two with one number; nothing can be judged.",
         )
     # 2.
-    if rows == 0:
-        outcome = Outcome.PASSED if empty_rule == "pass" else Outcome.REJECTED
-        return outcome, (
-            f"The batch holds no records; quality.empty is {empty_rule!r}. "
-            f"None of the {_count(len(declared))} was evaluated."
-        )
+    none = "The batch holds no records. " if rows == 0 else ""
+    if rows == 0 and empty_rule == "reject":
+        return Outcome.REJECTED, "The batch holds no records; quality.empty is 'reject'."
     # 3.
     by_index: dict[int, CheckResult] = {}
     for result in results:
@@ -84,17 +81,21 @@ def judge(
     if critical:
         return (
             Outcome.REJECTED,
-            f"{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
+            f"{none}{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
         )
     # 6.
     idle = [r.title for r in by_index.values() if r.no_value]
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
-    held = (
-        f"All {_count(len(declared))} hold."
-        if not warnings
-        else (f"No critical expectation failed, of {_count(len(declared))}.")
-    )
-    return Outcome.PASSED, f"{held}{beside}{hollow}"
+    held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""
+    if not held and none and idle:  # most of them, so they are counted and not named
+        left = len(declared) - len(idle)
+        hollow = ""
+        held = (
+            f"{left} of {_count(len(declared))} could be judged all the same, and {'holds' if left == 1 else 'hold'}."
+        )
+        if not left:
+            held = f"None of the {_count(len(declared))} had anything to judge, and quality.empty is 'pass'."
+    return Outcome.PASSED, f"{none}{held or f'All {_count(len(declared))} hold.'}{beside}{hollow}"
 
 
 def _count(number: int) -> str:

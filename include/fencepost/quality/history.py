@@ -3,6 +3,9 @@
 A batch is like the others when its figure lies within `spreads` times their spread of their median; the spread is the median
 absolute deviation, which one odd batch does not move. `tolerance` is the least distance that counts: after many batches of
 the same size the spread is 0. With fewer than `at_least` published batches nothing is judged, and the check passes.
+
+A batch that read no record has no newest one. Nothing came in its interval, so the newest there is lies before it: the check
+fails where even the interval's length is too old, and has nothing to judge otherwise.
 """
 
 from __future__ import annotations
@@ -20,10 +23,14 @@ from fencepost.quality.suite import FRESHNESS, Declared, FreshnessLimits, Limits
 
 
 class Point(Frozen):
-    """One batch: records out, and how old its newest source record was at the interval's end (None: it had none)."""
+    """One batch: records out, and how old its newest source record was at the interval's end (None: not known).
+
+    Of one that read no record at all, `older_than` says what is known instead: the length of its interval.
+    """
 
     rows: int = Field(ge=0)
     age: timedelta | None = None
+    older_than: timedelta | None = None
 
 
 class History(Frozen):
@@ -42,7 +49,11 @@ def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> Hist
 
 
 def _point(interval: Interval, written: Written) -> Point:
-    return Point(rows=written.rows, age=interval.end - written.newest if written.newest else None)
+    return Point(
+        rows=written.rows,
+        age=interval.end - written.newest if written.newest else None,
+        older_than=interval.end - interval.start if written.rows_in == 0 else None,
+    )
 
 
 def liken(declared: Declared, history: History) -> CheckResult:
@@ -68,24 +79,28 @@ def _volume(declared: Declared, history: History) -> CheckResult:
 def _freshness(declared: Declared, history: History) -> CheckResult:
     """The newest source record, as near to the interval's end as usual, or nearer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
-    age = history.batch.age
+    age, older_than = history.batch.age, history.batch.older_than
     ages = [p.age.total_seconds() for p in history.before if p.age is not None]
-    if age is None:
+    if age is not None:
+        found = _time(age.total_seconds())
+    elif older_than is not None:
+        found = f"none was read, so above {_time(older_than.total_seconds())}"
+    else:
         return _not_judged(
             declared, {}, "no source record has a timestamp, or none was counted: a retry found them written"
         )
+    observed: dict[str, JsonValue] = {"age of the newest record": found}
     usual = _usual(ages, limits)
     if usual is None:
-        known: dict[str, JsonValue] = {"age of the newest record": _time(age.total_seconds())}
-        return _not_judged(declared, known, _too_few(ages, limits))
+        return _not_judged(declared, observed, _too_few(ages, limits))
     middle, spread = usual
     latest = middle + max(limits.spreads * spread, limits.tolerance_seconds)
-    observed: dict[str, JsonValue] = {
-        "age of the newest record": _time(age.total_seconds()),
-        "usual": _time(middle),
-        "at most": _time(latest),
-    }
-    return _judged(declared, observed, age.total_seconds() <= latest)
+    observed |= {"usual": _time(middle), "at most": _time(latest)}
+    if age is not None:
+        return _judged(declared, observed, age.total_seconds() <= latest)
+    if older_than is not None and older_than.total_seconds() >= latest:
+        return _judged(declared, observed, False)
+    return _not_judged(declared, observed, "no record was read, and the last one before may be young enough")
 
 
 def _usual(figures: Sequence[float], limits: Limits) -> tuple[float, float] | None:

@@ -49,13 +49,8 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     Raises:
         NotEvaluable: the type is not proven, or an argument does not fit the columns.
     """
-    entry = PROVEN.get(declared.type)
-    if entry is None and (engine == "auto" or not _exists_on(declared.type, engine)):
-        raise NotEvaluable(_why_not(declared.type))
-    kwargs = dict(declared.kwargs)
-    condition = kwargs.pop("row_condition", None)
-    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
-        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
+    entry, condition = check_alone(declared, engine)
+    kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
     columns = _columns(kwargs)
     if entry is None:
         _refuse_unknown_columns(columns, kinds)
@@ -63,18 +58,11 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
             declared=declared, entry=None, columns=columns, condition=condition, for_pandas=kwargs, for_spark=kwargs
         )
     if entry.scope is Scope.SCHEMA:
-        if condition is not None:
-            raise NotEvaluable("it looks at columns, not at records: it takes no row_condition")
-        if "type_" in kwargs and not isinstance(kwargs["type_"], str):
-            raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
         return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
+    if not columns and entry.scope is not Scope.TABLE:
+        raise NotEvaluable("its column is required, and missing")
     _refuse_unknown_columns(columns, kinds)
     _check_kinds(entry, columns, kinds)
-    _check_ignored_rows(entry, kwargs)
-    if kwargs.get("allow_relative_error"):
-        raise NotEvaluable("allow_relative_error is not allowed: quantiles are exact on both engines")
-    if "strftime_format" in kwargs:
-        _check_strftime(kwargs["strftime_format"])
     for name in entry.values:
         if kwargs.get(name) is not None:
             kwargs[name] = _in_units(kwargs[name], kinds[columns[0]], f"{columns[0]}", name)
@@ -86,6 +74,56 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
         for_pandas={k: _regexes(v, python_regex) if k in REGEXES else v for k, v in kwargs.items()},
         for_spark={k: _regexes(v, java_regex) if k in REGEXES else v for k, v in kwargs.items()},
     )
+
+
+def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) -> tuple[Entry | None, str | None]:
+    """What can be said of an expectation before there are columns: its catalogue entry, and its row_condition.
+
+    Raises:
+        NotEvaluable: the type is not proven, or an argument fits no column at all.
+    """
+    entry, condition, kwargs = known(declared.type, engine), condition_of(declared), declared.kwargs
+    _columns(kwargs)
+    if entry is None:
+        return None, condition
+    if entry.scope is Scope.SCHEMA:
+        if condition is not None:
+            raise NotEvaluable("it looks at columns, not at records: it takes no row_condition")
+        if "type_" in kwargs and not isinstance(kwargs["type_"], str):
+            raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
+        return entry, None
+    _check_ignored_rows(entry, kwargs)
+    if kwargs.get("allow_relative_error"):
+        raise NotEvaluable("allow_relative_error is not allowed: quantiles are exact on both engines")
+    if "strftime_format" in kwargs:
+        _check_strftime(kwargs["strftime_format"])
+    for name in REGEXES:
+        _regexes(kwargs.get(name, []), python_regex)
+    return entry, condition
+
+
+def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None:
+    """What is known of a type; None for one that only an engine that was named may try.
+
+    Raises:
+        NotEvaluable: it may not be used at all.
+    """
+    entry = PROVEN.get(name)
+    if entry is None and (engine == "auto" or not _exists_on(name, engine)):
+        raise NotEvaluable(_why_not(name))
+    return entry
+
+
+def condition_of(declared: Declared) -> str | None:
+    """Its row_condition, Spark SQL.
+
+    Raises:
+        NotEvaluable: it is no text.
+    """
+    condition = declared.kwargs.get("row_condition")
+    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
+        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
+    return condition
 
 
 def _exists_on(name: str, engine: str) -> bool:

@@ -7,34 +7,65 @@ output topic's own readers may look, and nowhere else. The lines of text hold co
 from __future__ import annotations
 
 import os
-import tempfile
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen, Interval, Outcome, Written
+from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, Written, told_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
 REPORT_VERSION = 1
 LISTED = 6  # checks that the lines of text name
 COORDINATES = 3  # records that they name of each
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 
 class ReceiptCheck(Frozen):
-    """What the receipts promise and what read_committed showed; equal, or the batch is not judged at all."""
+    """What the receipts promise and what read_committed showed; equal, or the batch is not judged at all.
+
+    Where records are missing, `deleted` are the offsets of the batch's output that its topic no longer has, and `compacted` says
+    whether the topic is.
+    """
 
     rows_expected: int = Field(ge=0)
     rows_read: int = Field(ge=0)
     fingerprint_expected: int = Field(ge=0, lt=2**64)
     fingerprint_read: int = Field(ge=0, lt=2**64)
+    deleted: tuple[OffsetRange, ...] = ()
+    compacted: bool = False
 
     @property
     def agrees(self) -> bool:
         """Whether rows and fingerprint are the same."""
         return (self.rows_expected, self.fingerprint_expected) == (self.rows_read, self.fingerprint_read)
+
+    @property
+    def difference(self) -> str:
+        """What was promised and what was found, and why they differ where that is known."""
+        found = (
+            f"The receipts promise {self.rows_expected} records with fingerprint {self.fingerprint_expected:016x}; "
+            f"read_committed shows {self.rows_read} with {self.fingerprint_read:016x}."
+        )
+        if self.deleted:
+            return (
+                f"{found} The output topic no longer has {told_ranges(self.deleted)}: its retention (retention.ms, "
+                "retention.bytes), or somebody, deleted them before they were judged."
+            )
+        if self.compacted:
+            return f"{found} The output topic is compacted: records with a newer one of their key were removed before judgement."
+        return f"{found} Records were lost, doubled or changed, or somebody else writes under this batch's header."
+
+    def cure(self, topic: str) -> str:
+        """The first step of what is to be done about a difference."""
+        if self.deleted:
+            return f"Raise retention.ms and retention.bytes of topic {topic}, which counts from the records' own timestamps"
+        if self.compacted:
+            return f"Raise min.compaction.lag.ms of topic {topic}, or take `compact` out of its cleanup.policy"
+        return f"Find who else writes to topic {topic}"
 
 
 class Report(Frozen):
@@ -56,12 +87,17 @@ class Report(Frozen):
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            return (
-                f"The suite was not run. Find who else writes to {self.batch.plan.output_topic}, or why the transform "
-                "gives other rows on a retry; then clear write. The README says how."
-            )
+            cure = self.receipt_check.cure(self.batch.plan.output_topic)
+            if not (self.receipt_check.deleted or self.receipt_check.compacted):
+                cure += ", or why the transform gives other rows on a retry"
+            return f"The suite was not run. {cure}; then write the batch anew. The README says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
+        if self.evaluation.rows == 0 and self.evaluation.failed_critical:
+            return (
+                "Is an empty batch right? Then mend expectations.yaml so that it allows one, and clear validate. "
+                "Else mend the source or the transform and clear write. The README says more."
+            )
         if self.evaluation.rows == 0:
             return (
                 "Is an empty batch right? Then set quality.empty: pass and clear validate. "
@@ -87,6 +123,7 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
+    Owner and group may read it, others never: it shows records. The umask may narrow that further.
     A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
     is what was recorded. Whoever reads sees a whole report.
     """
@@ -95,7 +132,9 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
     batch = report.batch
     stem = f"revision-{batch.revision}-validation-{report.number}"
     target = folder / batch.pipeline / str(batch.interval)
-    target.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder, target.parent, target):
+        place.mkdir(mode=FOLDER_MODE, exist_ok=True)
     html, text = render_html(report), report.model_dump_json(indent=2) + "\n"
     for attempt in count(1):
         name = stem if attempt == 1 else f"{stem}-attempt-{attempt}"
@@ -127,7 +166,10 @@ def render_plain(report: Report) -> str:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
         lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
     judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
-    took = f"{judged} of {len(evaluation.checks)} evaluated, on {evaluation.engine}, in {evaluation.seconds:.1f} s"
+    idle = sum(check.no_value for check in evaluation.checks)
+    on = f"on {evaluation.engine}" if evaluation.engine != "none" else "no record read"
+    took = f"{judged} of {len(evaluation.checks)} evaluated, {on}, in {evaluation.seconds:.1f} s"
+    took += f"; {idle} of them had nothing to judge" if idle else ""
     lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
     return "\n".join(lines)
 
@@ -163,14 +205,15 @@ def _plain_check(check: CheckResult) -> str:
 
 def _create(target: Path, text: str) -> bool:
     """Make the file whole or not at all; whether the name was still free."""
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.") as part:
-        part.write(text.encode("utf-8", "backslashreplace"))
-        part.flush()
-        os.fsync(part.fileno())
-        temporary = Path(part.name)
-        temporary.chmod(0o644)
+    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
         try:
-            target.hardlink_to(temporary)
+            part.write(text.encode("utf-8", "backslashreplace"))
+            part.flush()
+            os.fsync(part.fileno())
+            target.hardlink_to(draft)
         except FileExistsError:
             return False
+        finally:
+            draft.unlink()
     return True

@@ -118,15 +118,6 @@ def test_looking_at_other_records_than_the_receipts_promise_is_undetermined(run:
     assert f"looked at {ROWS} records; the batch has {ROWS + 1}" in said.reason
 
 
-def test_an_empty_batch_starts_nothing(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most checks pass on no data; the stated rule decides instead."""
-    for name in ("find_on_pandas", "find_on_spark"):
-        monkeypatch.setattr(engines, name, None)
-    for rule, outcome in (("pass", Outcome.PASSED), ("reject", Outcome.REJECTED)):
-        said = evaluate(batch, Suite.of((KNOWN,)), Quality(empty=rule), 0)
-        assert (said.outcome, said.engine, said.checks) == (outcome, "none", ())
-
-
 @pytest.mark.parametrize(
     ("found", "says"),
     [

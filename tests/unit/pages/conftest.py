@@ -72,7 +72,7 @@ class Guard:
         return bool(details.id != "secret")
 
     def get_authorized_dag_ids(self, **_: Any) -> set[str]:
-        return {"orders"}
+        return set(FakeLedgers().content) - {"secret"}
 
 
 Get = Callable[..., httpx.Response]
@@ -103,7 +103,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def get(folders: Path, ledgers: FakeLedgers, monkeypatch: pytest.MonkeyPatch) -> Get:
     """A GET as Airflow would pass it on: mounted at /fencepost, by ann or by nobody."""
     monkeypatch.setattr(app, "runs_of", lambda dag_id, intervals: {i.start: f"run {i}" for i in intervals})
-    monkeypatch.setattr(app, "interval_of_run", lambda dag_id, run_id: None)
+    monkeypatch.setattr(app, "run_of", lambda dag_id, run_id: None)
+    monkeypatch.setattr(app, "stopped_runs", lambda dag_id, rows: set())
     monkeypatch.setattr(security, "get_auth_manager", Guard)
     monkeypatch.setattr(access, "get_auth_manager", Guard)
     monkeypatch.setattr(security.DagModel, "get_team_name", lambda dag_id: None)

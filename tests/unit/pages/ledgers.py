@@ -88,7 +88,7 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
             failed_critical=() if verdict is Outcome.PASSED else ("no_nulls",),
             unexpected_rows=0 if verdict is Outcome.PASSED else 7,
             suite_digest="e" * 64,
-            report="/nowhere/report.html",
+            report=f"/nowhere/revision-{revision}-validation-1.html",
             seconds=1.5,
             judged_at=planned + timedelta(minutes=4),
         ),

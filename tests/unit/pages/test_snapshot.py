@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
 
-from fencepost.model import Event, State
+import pytest
+
+from fencepost.awaiting import Awaiting, Need, awaiting_person
+from fencepost.model import Batch, Decision, Event, OffsetRange, Outcome, State
+from fencepost.pages.content import awaiting_of, card_of
 from fencepost.pages.snapshot import take
-from fencepost.transitions import View, frontier, holding_back, moved
+from fencepost.pages.trend import Lag, trend
+from fencepost.transitions import WITHDRAW, View, frontier, holding_back, moved, taken_out
 
-from .ledgers import batch, hour, ledger
+from .ledgers import HOUR, PARTITIONS, batch, hour, ledger
+
+NOW = hour(5).end
+PIPELINE: Any = SimpleNamespace(name="orders")
+
+
+def undetermined(written: Batch) -> Batch:
+    """The same, judged without a result."""
+    verdict = batch(0, State.REJECTED).verdict
+    assert verdict is not None
+    return written.model_copy(update={"verdict": verdict.model_copy(update={"outcome": Outcome.UNDETERMINED})})
+
+
+def at(judged: Batch, moment: datetime) -> Batch:
+    """The same, judged at that moment."""
+    assert judged.verdict is not None
+    history = (*judged.history[:-1], judged.history[-1].model_copy(update={"at": moment}))
+    verdict = judged.verdict.model_copy(update={"judged_at": moment})
+    return judged.model_copy(update={"verdict": verdict, "history": history})
+
+
+# States of an interval's revisions, in order.
+REVISIONS = [
+    *[(State.PUBLISHED,)] * 8,
+    *((state,) for state in State if state is not State.SUPERSEDED),
+    (State.SUPERSEDED, State.PUBLISHED),
+    (State.SUPERSEDED, State.REJECTED),
+    (State.PUBLISHED, State.PLANNED),
+    (State.PUBLISHED, State.REJECTED),
+    (State.SUPERSEDED, State.SKIPPED),
+]
 
 
 def test_an_empty_ledger_has_no_rows_and_no_frontier() -> None:
@@ -28,19 +66,73 @@ def test_a_published_revision_counts_while_a_newer_one_is_under_way() -> None:
     assert (row.batch.revision, row.newest.revision, len(row.revisions)) == (1, 2, 2)
 
 
+def any_revisions(chance: random.Random, number: int) -> list[Batch]:
+    """One to three revisions of an hour, as the ledger's transitions leave them: at most one of them is not settled."""
+    rows = chance.choice([0, 400])
+    last = chance.choice([State.PUBLISHED] * 3 + [s for s in State if s is not State.SUPERSEDED])
+    older = [chance.choice([State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]) for _ in range(chance.randrange(3))]
+    return [batch(number, state, revision, rows) for revision, state in enumerate([*older, last], start=1)]
+
+
 def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger() -> None:
     chance = random.Random(7)
+    several = 0
     for _ in range(60):
-        states = {n: chance.choice([State.PUBLISHED] * 4 + list(State)) for n in range(12)}
-        batches = [batch(n, states[n], rows=chance.choice([0, 400])) for n in range(12)]
+        batches = [b for n in range(12) for b in any_revisions(chance, n)]
         chance.shuffle(batches)
         view, snapshot = View.of(batches), take("orders", batches)
         assert snapshot.frontier == frontier(view)
         assert snapshot.hole == holding_back(view)
         assert [row.batch for row in snapshot.rows] == [view.effective(i) for i in view.intervals]
+        assert [row.newest for row in snapshot.rows] == [view.latest(i) for i in view.intervals]
+        assert awaiting_of(snapshot, NOW, HOUR) == awaiting_person(view, NOW, HOUR)
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
             assert snapshot.frontier == {r.partition: r.end for r in last.plan.ranges}
+        several += sum(row.batch.state is State.SKIPPED and row.newest is not row.batch for row in snapshot.rows)
+    assert several > 5, "skipped intervals that are written again were among them"
+
+
+def test_a_skipped_interval_counts_as_skipped_while_it_is_written_again() -> None:
+    skipped = batch(1, State.SKIPPED)
+    snapshot = take("orders", [batch(0), skipped, batch(1, State.PLANNED, revision=2), batch(2)])
+    assert snapshot.rows[1].batch == skipped
+    assert (snapshot.passed, snapshot.hole) == (3, None)
+
+
+@pytest.mark.parametrize(
+    "rejected", [batch(1, State.REJECTED, revision=2), undetermined(batch(1, State.WRITTEN, revision=2))]
+)
+def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend(rejected: Batch) -> None:
+    again = at(rejected, hour(9).end)
+    snapshot = take("orders", [*ledger(3), again])
+    row = snapshot.rows[1]
+    assert (row.batch.revision, row.telling, row.pass_rate) == (
+        1,
+        again,
+        None if again.state is State.WRITTEN else 75.0,
+    )
+    assert snapshot.last_judged == again
+    assert snapshot.counts == {State.PUBLISHED: 3, again.state: 1}
+    card = card_of(PIPELINE, snapshot, None, 30)
+    assert (card.good, card.judged, card.last) == (2, 3, again)
+    assert str(card.verdicts).count('class="v-passed"') == 2
+    assert [p.lag for p in trend(snapshot, 30)] == [Lag(0, 0)] * 3, "what is published stays passed"
+
+
+def test_a_reprocess_under_way_changes_no_count() -> None:
+    snapshot = take("orders", [*ledger(3), batch(1, State.PLANNED, revision=2)])
+    card = card_of(PIPELINE, snapshot, None, 30)
+    assert (card.good, card.judged) == (3, 3)
+    assert awaiting_of(snapshot, hour(1).end, HOUR) == ()
+
+
+def test_a_revision_whose_run_failed_awaits_a_person_at_once_and_one_that_nobody_moves_after_a_while() -> None:
+    planned = batch(1, State.PLANNED, revision=2)
+    snapshot = take("orders", [*ledger(3), planned])
+    (stopped,) = awaiting_of(snapshot, hour(1).end, HOUR, {hour(1)})
+    (late,) = awaiting_of(snapshot, hour(9).end, HOUR)
+    assert stopped == late == Awaiting(planned, Need.STUCK, batch(1))
 
 
 def test_an_interval_planned_further_back_later_is_not_counted_by_the_frontier() -> None:
@@ -61,3 +153,59 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
 def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
     good, bad, open_ = take("orders", ledger(3, {1: State.REJECTED, 2: State.PLANNED})).rows
     assert (good.pass_rate, bad.pass_rate, open_.pass_rate) == (100.0, 75.0, None)
+
+
+def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
+    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
+    snapshot = take("orders", [*ledger(3), taken_out(batch(3, State.PLANNED), decision), batch(4)])
+    assert (snapshot.passed, snapshot.hole) == (5, None)
+
+
+def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is_empty() -> None:
+    """Worked out here anew, in other words than the ledger's: by interval and partition, from states and ranges alone."""
+    chance = random.Random(11)
+    seen = dict.fromkeys(["hole", "waits", "partitions apart", "nothing passed"], 0)
+    for _ in range(200):
+        hours = range(8)
+        anchor = chance.choice([0, 0, 2])
+        lengths = [[chance.choice([0, 7]) if chance.random() < 0.4 else 100 for _ in range(PARTITIONS)] for _ in hours]
+        starts = [[sum(lengths[m][p] for m in range(n)) for p in range(PARTITIONS)] for n in hours]
+        revisions = {n: chance.choice(REVISIONS) for n in hours}
+        batches = []
+        for n in hours:
+            ranges = tuple(
+                OffsetRange(partition=p, start=starts[n][p], end=starts[n][p] + lengths[n][p])
+                for p in range(PARTITIONS)
+            )
+            for revision, state in enumerate(revisions[n], start=1):
+                made = batch(n, state, revision=revision)
+                plan = made.plan.model_copy(update={"ranges": ranges})
+                lease = made.known_lease + (1000 if n < anchor else 0)
+                batches.append(made.model_copy(update={"plan": plan, "lease": lease}))
+        chance.shuffle(batches)
+        snapshot = take("orders", batches)
+
+        run = range(anchor, len(hours))
+        passed = [State.PUBLISHED in revisions[n] or revisions[n][-1] is State.SKIPPED for n in hours]
+        expected = {}
+        for p in range(PARTITIONS):
+            stops = [n for n in run if lengths[n][p] and not passed[n]]
+            before = [n for n in run if passed[n] and n < min(stops, default=len(hours))]
+            if before:
+                expected[p] = starts[before[-1]][p] + lengths[before[-1]][p]
+            elif stops:
+                expected[p] = starts[anchor][p]
+        assert snapshot.frontier == expected
+        stops = [n for n in run if any(lengths[n]) and not passed[n]]
+        waits = [n for n in run if passed[n] and stops and n > stops[0]]
+        assert [row.key for row in snapshot.rows if row.waits] == [str(hour(n)) for n in waits]
+        hole = stops[:1] if stops and (any(passed[stops[0] :]) or revisions[stops[0]][-1] is State.REJECTED) else []
+        assert [row.key for row in snapshot.rows if row.holds_back] == [str(hour(n)) for n in hole]
+        through = [n for n in run if passed[n] and n not in waits]
+        assert snapshot.frontier_time == (hour(through[-1]).end if through else hour(anchor).start)
+        seen["hole"] += bool(hole)
+        seen["waits"] += bool(waits)
+        beyond = [p for p in expected if stops and expected[p] > starts[stops[0]][p] + lengths[stops[0]][p]]
+        seen["partitions apart"] += bool(beyond)
+        seen["nothing passed"] += not through
+    assert min(seen.values()) > 5, seen

@@ -7,6 +7,7 @@ from typing import Any
 
 from fencepost.model import Batch, Interval, Layout, OffsetRange, Outcome, Plan, Receipt, State, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
+from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.suite import Declared, Severity, Suite
@@ -52,6 +53,24 @@ PASSING = (
         unexpected_count=0,
         no_value=True,
     ),
+)
+ON_NONE = tuple(
+    on_no_records(
+        Declared(
+            **{**c.model_dump(include={"index", "type", "severity", "description"}), "kwargs": {**c.kwargs, **change}}
+        ),
+        "auto",
+    )
+    for c, change in zip(PASSING, ({}, {}, {"min_value": 0}, {}), strict=True)
+)
+FAILED_ON_NONE = on_no_records(
+    Declared(
+        index=4,
+        type="expect_column_distinct_values_to_contain_set",
+        description="New York's airports",
+        kwargs={"column": "origin", "value_set": ["EWR", "JFK", "LGA"]},
+    ),
+    "auto",
 )
 FAILED_SET = check(
     4,
@@ -159,13 +178,13 @@ def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int
     suite = Suite.of(
         tuple(Declared(**c.model_dump(include={"index", "type", "severity", "description", "kwargs"})) for c in checks)
     )
-    outcome, reason = judge(suite, checks if rows else (), rows, fields.pop("empty", "pass"))
+    outcome, reason = judge(suite, checks, rows, fields.pop("empty", "pass"))
     evaluation = Evaluation(
         outcome=outcome,
         reason=reason,
         engine="pandas" if rows else "none",
         rows=rows,
-        checks=checks if rows else (),
+        checks=checks,
         suite_digest=suite.digest,
         seconds=1.3,
     )
@@ -181,12 +200,18 @@ def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int
 
 def disagreeing() -> Report:
     """The receipts promise other records than were read, so no check was run."""
-    check = ReceiptCheck(rows_expected=842, rows_read=843, fingerprint_expected=2**63 + 5, fingerprint_read=17)
+    return differing(
+        ReceiptCheck(rows_expected=842, rows_read=843, fingerprint_expected=2**63 + 5, fingerprint_read=17)
+    )
+
+
+def differing(check: ReceiptCheck) -> Report:
+    """A batch that is not what its receipts promise."""
     evaluation = Evaluation(
         outcome=Outcome.UNDETERMINED,
-        reason="The receipts promise 842 records; read_committed shows 843.",
+        reason=check.difference,
         engine="none",
-        rows=843,
+        rows=check.rows_read,
         checks=(),
         suite_digest="0" * 64,
         seconds=0,
@@ -199,8 +224,9 @@ REPORTS: dict[str, Report] = {
     "passed_with_warning": report(*PASSING, FAILED_WARNING, malformed=5),
     "rejected": report(*PASSING, FAILED_SET, FAILED_WARNING, FAILED_MEDIAN),
     "undetermined": report(*PASSING, FAILED_SET, ERRORED),
-    "empty": report(*PASSING, rows=0),
-    "empty_rejected": report(*PASSING, rows=0, empty="reject"),
+    "empty": report(*ON_NONE, rows=0),
+    "empty_rejected": report(*ON_NONE, rows=0, empty="reject"),
+    "empty_failed": report(*ON_NONE, FAILED_ON_NONE, rows=0),
     "many_partitions": report(*PASSING, FAILED_WARNING, tasks=50, rows=1_234_567),
     "hostile": report(*PASSING, HOSTILE, rows=50_000_000),
     "disagreeing": disagreeing(),

@@ -100,12 +100,37 @@ def test_severity_is_the_suites_and_never_the_results() -> None:
     assert said is Outcome.REJECTED
 
 
-def test_an_empty_batch_is_judged_by_the_stated_rule_alone() -> None:
-    for rule, expected in (("pass", Outcome.PASSED), ("reject", Outcome.REJECTED)):
-        said, reason = judge(suite(CRITICAL, WARNING), [], 0, rule)  # type: ignore[arg-type]
-        assert said is expected
-        assert f"quality.empty is '{rule}'" in reason
-        assert "None of the 2 expectations was evaluated" in reason
+def test_an_empty_batch_is_judged_by_what_can_be_judged_on_none() -> None:
+    """The pipeline's rule says what is to be when no check minds; a check that fails rejects whatever the rule says."""
+    declared = suite(CRITICAL, WARNING)
+    idle = results(declared, P, P, no_value=True)
+    said = judge(declared, idle, 0, "pass")
+    assert said == (
+        Outcome.PASSED,
+        "The batch holds no records. None of the 2 expectations had anything to judge, and quality.empty is 'pass'.",
+    )
+    said = judge(declared, [results(declared, P)[0], idle[1]], 0, "pass")
+    assert said == (
+        Outcome.PASSED,
+        "The batch holds no records. 1 of 2 expectations could be judged all the same, and holds.",
+    )
+    failed = [results(declared, F)[0], idle[1]]
+    outcome, reason = judge(declared, failed, 0, "pass")
+    assert outcome is Outcome.REJECTED
+    assert reason == "The batch holds no records. 1 of 2 expectations failed: expect_column_values_to_not_be_null(c0)."
+    warned = [idle[0], results(declared, P, F)[1]]
+    outcome, reason = judge(declared, warned, 0, "pass")
+    assert outcome is Outcome.PASSED
+    assert "Warnings: expect_column_values_to_not_be_null(c1)." in reason
+    for checks in (idle, failed, warned, []):
+        outcome, reason = judge(declared, checks, 0, "reject")
+        assert (outcome, reason) == (Outcome.REJECTED, "The batch holds no records; quality.empty is 'reject'.")
+
+
+def test_declared_is_evaluated_on_empty_batches_too() -> None:
+    declared = suite(CRITICAL, CRITICAL)
+    assert judge(declared, results(declared, P), 0, "pass")[0] is Outcome.UNDETERMINED
+    assert judge(declared, results(declared, P, E), 0, "pass")[0] is Outcome.UNDETERMINED
 
 
 def test_a_check_that_found_no_value_is_named() -> None:
@@ -132,7 +157,7 @@ def test_only_the_first_line_of_an_error_enters_the_reason() -> None:
 PAIRS = st.lists(st.tuples(st.sampled_from(Severity), st.sampled_from(Status)), max_size=6)
 
 
-@given(pairs=PAIRS, drop=st.sets(st.integers(0, 5)), twice=st.sets(st.integers(0, 5)), rows=st.integers(1, 5))
+@given(pairs=PAIRS, drop=st.sets(st.integers(0, 5)), twice=st.sets(st.integers(0, 5)), rows=st.integers(0, 5))
 def test_passed_means_every_check_evaluated_once_and_no_critical_failed(
     pairs: list[tuple[Severity, Status]], drop: set[int], twice: set[int], rows: int
 ) -> None:

@@ -71,6 +71,17 @@ def test_a_batch_fresher_than_usual_is_welcome() -> None:
     assert freshness(0, [3600, 3700, 3500] * 3) is Status.PASSED
 
 
+@pytest.mark.parametrize(("length", "status"), [(361, Status.FAILED), (360, Status.FAILED), (359, None)])
+def test_a_batch_that_read_no_record_is_as_old_as_its_interval_is_long(length: float, status: Status | None) -> None:
+    """The newest record lies before the interval: that may be all one has to know."""
+    before = tuple(Point(rows=1, age=timedelta(seconds=60)) for _ in range(7))  # usual 60 s, at most 360
+    point = Point(rows=0, older_than=timedelta(seconds=length))
+    found = liken(Declared(index=0, type=FRESHNESS), History(batch=point, before=before))
+    assert (None if found.no_value else found.status) is status
+    assert isinstance(found.observed, dict)
+    assert found.observed["age of the newest record"] == f"none was read, so above 0:0{length // 60}:{length % 60:02}"
+
+
 def test_only_the_newest_batches_count() -> None:
     newest_first = [1000] * 7 + [10] * 100
     assert volume(1000, newest_first, batches=7) is Status.PASSED
@@ -137,6 +148,14 @@ def test_history_is_what_was_published_for_earlier_intervals_the_newest_first() 
         batch=Point(rows=7, age=timedelta(hours=1)),
         before=(Point(rows=12, age=timedelta(hours=4)), Point(rows=10)),
     )
+
+
+def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not_count_does_not() -> None:
+    now = batch(3, State.WRITTEN, 0)
+    assert now.written is not None
+    assert history_of(now, now.written, [now]).batch == Point(rows=0, older_than=timedelta(days=1))
+    uncounted = now.written.model_copy(update={"rows_in": None})
+    assert history_of(now, uncounted, [now]).batch == Point(rows=0)
 
 
 @pytest.mark.parametrize(

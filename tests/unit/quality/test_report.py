@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fencepost
-from fencepost.quality.report import REPORT_VERSION, Report, render_plain, write_report
+from fencepost.model import OffsetRange
+from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report, render_plain, write_report
 from fencepost.quality.report_html import render_html, visible
-from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, report
+from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, differing, report
 
 
 class Page(HTMLParser):
@@ -86,10 +89,49 @@ def test_what_was_not_evaluated_leads_an_undetermined_report() -> None:
     assert "did you mean expect_column_values_to_be_in_set?" in text
 
 
-def test_an_empty_batch_says_that_nothing_was_evaluated() -> None:
+def test_an_empty_batch_says_what_was_judged_and_what_had_nothing_to_judge() -> None:
     text = Page(render_html(REPORTS["empty"])).text
     assert "empty batch" in text
-    assert "None was evaluated." in text
+    assert "1 of 4 expectations could be judged all the same, and holds." in text
+    assert text.count("nothing to judge") == 3
+    assert "Evaluated without reading a record" in text
+    assert "4 of 4 evaluated, no record read, in 1.3 s; 3 of them had nothing to judge" in render_plain(
+        REPORTS["empty"]
+    )
+
+
+def test_an_empty_batch_that_a_check_refuses_names_the_check_and_the_cure() -> None:
+    text = Page(render_html(REPORTS["empty_failed"])).text
+    assert (
+        text.index("Rejected") < text.index("mend expectations.yaml so that it allows one") < text.index("Observed: []")
+    )
+    assert "quality.empty: pass and clear" in Page(render_html(REPORTS["empty_rejected"])).text
+
+
+GONE = (OffsetRange(partition=1, start=9_031, end=9_040), OffsetRange(partition=3, start=9_093, end=9_094))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says", "do"),
+    [
+        (
+            {"deleted": GONE},
+            "no longer has partition 1: offsets 9031 to 9039, partition 3: offsets 9093 to 9093",
+            "retention.ms",
+        ),
+        ({"compacted": True}, "The output topic is compacted", "Raise min.compaction.lag.ms"),
+        ({}, "somebody else writes under this batch's header", "Find who else writes to topic flight_delays"),
+    ],
+)
+def test_records_that_are_missing_are_accounted_for_where_the_topic_tells(
+    fields: dict[str, Any], says: str, do: str
+) -> None:
+    check = ReceiptCheck(rows_expected=842, rows_read=800, fingerprint_expected=5, fingerprint_read=17, **fields)
+    text = Page(render_html(differing(check))).text
+    assert says in text
+    assert do in differing(check).next_step
+    assert ("Find who else writes" in text) is not bool(fields)
+    assert "empty batch" not in text
 
 
 def test_receipts_that_disagree_are_told_in_the_banner() -> None:
@@ -139,7 +181,29 @@ def test_files_are_named_by_the_batch_and_a_name_is_given_once(tmp_path: Path) -
     assert "Rejected" in first.html.read_text(encoding="utf-8"), "what the ledger may name already stays as it is"
     assert "Passed" in second.html.read_text(encoding="utf-8")
     assert set(folder.iterdir()) == {*first, *second}
-    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o644}
+
+
+@pytest.mark.parametrize(
+    ("umask", "file", "folder"), [(0o000, 0o640, 0o750), (0o022, 0o640, 0o750), (0o077, 0o600, 0o700)]
+)
+def test_reports_are_for_owner_and_group_whatever_the_umask(umask: int, file: int, folder: int, tmp_path: Path) -> None:
+    """They show records. A folder that was there before stays as it is: it is not ours."""
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(0o755)
+    before = os.umask(umask)
+    try:
+        new, old = (write_report(REPORTS["rejected"], place) for place in (tmp_path / "new", there))
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (*new, *old)] == [file] * 4
+    made = [new.json.parents[2], *(f for files in (new, old) for f in files.json.parents[:2])]
+    assert [mode(path) for path in made] == [folder] * 5
+    assert mode(there) == 0o755
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
 
 
 def test_a_write_that_fails_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

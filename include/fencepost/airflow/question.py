@@ -1,0 +1,111 @@
+"""The question about a rejected batch: what failed, with counts and a few records, as Airflow's UI shows it.
+
+Airflow draws the text as Markdown, and folds the lines of a block into one. So the lines are a list, and everything in it
+that came from data or from the suite is a code span: no character in it ends the line or the span, and nothing in it is
+Markdown, HTML or a link. The text is bounded, whatever the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from fencepost.awaiting import Awaiting, sentence
+from fencepost.model import Batch, Verdict
+from fencepost.quality.checks import CheckResult, SampleRow, Status
+from fencepost.quality.report import Report, rank, span
+from fencepost.quality.report_html import visible
+from fencepost.reports import ReportMissing, report_file
+
+PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
+CHECKS = 6  # failed checks that the question lists
+ROWS = 3  # unexpected records that it shows of each
+COLUMNS = 4  # values of each record
+TITLE, VALUE = 160, 80  # characters of a check's name, and of one value
+MARKS = ("**not evaluated**", "**critical**", "warning")
+
+
+def subject_of(batch: Batch) -> str:
+    """The question in one line."""
+    return f"{batch.pipeline}: {span(batch.interval)}, revision {batch.revision} was rejected"
+
+
+def body_of(found: Awaiting) -> str:
+    """What is known of a rejected batch, and what each answer does."""
+    batch, older = found.batch, found.in_force
+    verdict = batch.verdict
+    assert verdict is not None
+    rows = batch.written.rows if batch.written else 0
+    return (
+        f"{sentence(found.says)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
+        f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{_failed(batch, verdict)}\n\n"
+        "The whole report is on this task's tab *Report*.\n\n"
+        f"- *{PUBLISH}*: consumers of validated data get it as it is"
+        f"{f', in the place of revision {older.revision}' if older else ''}.\n"
+        f"- *{WRITE_AGAIN}*: the same input, a new revision, judged again: for a transform that was mended.\n"
+        f"- *{SKIP}*: "
+        + (
+            f"revision {batch.revision} is left out, and revision {older.revision} stays {older.state}.\n"
+            if older
+            else "the frontier passes the interval, and nobody gets its output.\n"
+        )
+    )
+
+
+def _failed(batch: Batch, verdict: Verdict) -> str:
+    report = _report(batch, verdict)
+    if report is None:
+        named = [("**critical**", name) for name in verdict.failed_critical]
+        named += [("warning", name) for name in verdict.failed_warning]
+        lines = [f"- {mark} {_code(name, TITLE)}" for mark, name in named[:CHECKS]]
+        lines += [*_more(len(named)), "- Its report is not where this worker looks for it: no counts, no records."]
+    else:
+        bad = [check for check in report.in_order() if check.status is not Status.PASSED]
+        lines = [line for check in bad[:CHECKS] for line in _check(check)] + _more(len(bad))
+    return "\n".join([f"{_code(verdict.reason, 400)}\n", *lines])
+
+
+def _more(failed: int) -> list[str]:
+    return [f"- and {failed - CHECKS:,} more; the report lists them all"] if failed > CHECKS else []
+
+
+def _report(batch: Batch, verdict: Verdict) -> Report | None:
+    """The verdict's own report, or None where it is not to be had here."""
+    try:
+        report = Report.model_validate_json(report_file(batch, ".json").read_text(encoding="utf-8"))
+    except (ReportMissing, OSError, ValueError):
+        return None
+    same = (report.batch.id, report.batch.lease, report.number) == (batch.id, batch.lease, verdict.number)
+    return report if same else None
+
+
+def _check(check: CheckResult) -> list[str]:
+    """A check's line, and one for each record shown."""
+    told = ""
+    if check.unexpected_count is not None and check.element_count is not None:
+        share = f" ({check.unexpected_percent:.2f} %)" if check.unexpected_percent is not None else ""
+        told = f": {check.unexpected_count:,} of {check.element_count:,} records are unexpected{share}"
+    elif check.observed is not None:
+        told = f": observed {_value(check.observed)}"
+    lines = [f"- {MARKS[rank(check)]} {_code(check.title, TITLE)}{told}"]
+    lines += [f"  - {_code(text, TITLE)}" for text in (check.description, check.error) if text]
+    return lines + [f"  - {_row(row)}" for row in check.sample[:ROWS]]
+
+
+def _row(row: SampleRow) -> str:
+    where = _code(f"{row.topic}[{row.partition}]@{row.offset}", TITLE)
+    key = "no key" if row.key is None else f"key {'0x ' if row.key_is_hex else ''}{_value(row.key)}"
+    values = [f"{_code(name, VALUE)} = {_value(value)}" for name, value in list(row.values.items())[:COLUMNS]]
+    left = [f"and {len(row.values) - COLUMNS} more"] if len(row.values) > COLUMNS else []
+    return ", ".join([where, key, *values, *left])
+
+
+def _value(value: object) -> str:
+    return _code(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), VALUE)
+
+
+def _code(text: str, longest: int) -> str:
+    """A text as a code span: its fence is longer than any run of backticks in it, and `visible` leaves no line's end."""
+    shown = visible(text, longest) or "(empty)"
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    return f"{fence} {shown} {fence}" if "`" in shown or shown != shown.strip() else f"{fence}{shown}{fence}"

@@ -1,0 +1,140 @@
+"""Which intervals are planned: mistyped ones are refused, told and taken back, and nothing starves behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from conftest import at, day
+from fencepost.advance import advance_batch, skip_batch
+from fencepost.errors import SettingsError, TransitionRefused
+from fencepost.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.model import Decision, Interval, State, StepResult, utc_now
+from fencepost.plan import plan_batch, withdraw_batch
+from fencepost.settings import Pipeline
+from fencepost.validate import validate_without_spark
+from fencepost.write import write_without_spark
+from kafka_tools import create_topic, group_offsets, produce
+from steps import latest
+
+Make = Callable[..., Pipeline]
+
+FAR = Interval.of(datetime(2834, 1, 1, tzinfo=UTC), datetime(2834, 1, 2, tzinfo=UTC))
+MISTAKE = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=utc_now())
+
+
+@pytest.fixture
+def pipeline(broker: Broker, make_pipeline: Make) -> Pipeline:
+    made = make_pipeline(lanes=4)
+    create_topic(broker.bootstrap, made.source.topic, 1)
+    return made
+
+
+def arrive(broker: Broker, pipeline: Pipeline, number: int, count: int = 5) -> None:
+    """Records of that day."""
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n}, 0, at(number)) for n in range(count)])
+
+
+def publish_empty(pipeline: Pipeline, interval: Interval) -> StepResult:
+    planned = plan_batch(pipeline, interval, allow_future=True)
+    assert write_without_spark(pipeline, interval)
+    assert validate_without_spark(pipeline, interval)
+    assert advance_batch(pipeline, interval).state is State.PUBLISHED
+    return planned
+
+
+def offsets(pipeline: Pipeline, interval: Interval) -> list[tuple[int, int]]:
+    return [(r.start, r.end) for r in latest(pipeline, interval).plan.ranges]
+
+
+def test_an_interval_that_ends_in_the_future_is_refused_and_nothing_is_planned(pipeline: Pipeline) -> None:
+    for interval in (FAR, Interval.of(day(1).start, utc_now() + timedelta(hours=1))):
+        with pytest.raises(SettingsError, match=r"ends in the future.*--allow-future"):
+            plan_batch(pipeline, interval)
+    assert Ledger(pipeline).read().all() == []
+    plan_batch(pipeline, FAR, allow_future=True)
+    assert plan_batch(pipeline, FAR).changed is False, "a retry needs no flag"
+
+
+def test_an_interval_behind_a_later_one_says_that_it_has_no_records_and_there_is_a_way_back(
+    pipeline: Pipeline, broker: Broker
+) -> None:
+    assert "starved_by" not in publish_empty(pipeline, FAR).details
+    arrive(broker, pipeline, 1)
+    planned = plan_batch(pipeline, day(1))
+    assert planned.details["offsets"] == 0
+    assert planned.details["starved_by"] == str(latest(pipeline, FAR).id)
+    assert f"fencepost withdraw {pipeline.name} --start 2834-01-01T00:00:00+00:00" in planned.message
+    assert "starved_by" in plan_batch(pipeline, day(1)).details, "a retry says it too"
+
+    withdraw_batch(pipeline, FAR, MISTAKE)
+    assert withdraw_batch(pipeline, FAR, MISTAKE).changed is False
+    arrive(broker, pipeline, 2, 3)
+    assert plan_batch(pipeline, day(2)).details["offsets"] == 8, "the starved day's records are late, not lost"
+    withdraw_batch(pipeline, day(2), MISTAKE)
+    withdraw_batch(pipeline, day(1), MISTAKE)
+    assert plan_batch(pipeline, day(1)).details["offsets"] == 5, "or they are planned again, in their order"
+    assert latest(pipeline, day(1)).revision == 2
+    assert plan_batch(pipeline, FAR, allow_future=True).details["offsets"] == 3
+
+
+def test_the_frontier_goes_on_from_where_it_was(pipeline: Pipeline, broker: Broker) -> None:
+    """It was counted from the interval that was withdrawn, which was planned first of all."""
+    arrive(broker, pipeline, 1)
+    publish_empty(pipeline, FAR)
+
+    def frontier() -> dict[int, int]:
+        return group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0])
+
+    assert frontier() == {0: 5}
+    withdraw_batch(pipeline, FAR, MISTAKE)
+    arrive(broker, pipeline, 2, 3)
+    for number, end in ((1, 5), (2, 8)):
+        plan_batch(pipeline, day(number))
+        skip_batch(pipeline, day(number), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+        assert frontier() == {0: end}
+    assert [offsets(pipeline, day(n)) for n in (1, 2)] == [[(0, 5)], [(5, 8)]]
+
+
+def test_what_would_be_lost_or_read_twice_is_not_withdrawn(pipeline: Pipeline, broker: Broker) -> None:
+    arrive(broker, pipeline, 1)
+    arrive(broker, pipeline, 2)
+    for number in (1, 2):
+        plan_batch(pipeline, day(number))
+    with pytest.raises(TransitionRefused, match="begins where it ends"):
+        withdraw_batch(pipeline, day(1), MISTAKE)
+    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    with pytest.raises(TransitionRefused, match="read again by another interval"):
+        withdraw_batch(pipeline, day(2), MISTAKE)
+    with pytest.raises(TransitionRefused, match="never planned"):
+        withdraw_batch(pipeline, day(3), MISTAKE)
+    assert [latest(pipeline, day(n)).state for n in (1, 2)] == [State.PLANNED, State.SKIPPED]
+
+
+@pytest.mark.parametrize(("start", "end", "found"), [(1, 1960, 0), (1960, 1970, 0), (1969, 2026, 1), (1, 2026, 1)])
+def test_an_interval_before_1970_has_the_records_there_are(
+    pipeline: Pipeline, broker: Broker, start: int, end: int, found: int
+) -> None:
+    """Kafka takes negative timestamps for the names of offsets: -1 is the end, -2 the beginning."""
+    old, new = (int(datetime(year, 6, 1, tzinfo=UTC).timestamp() * 1000) for year in (1970, 2026))
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, old), (b"k", {"n": 2}, 0, new)])
+    interval = Interval.of(datetime(start, 1, 1, tzinfo=UTC), datetime(end, 1, 1, tzinfo=UTC))
+    assert plan_batch(pipeline, interval).details["offsets"] == found
+    assert latest(pipeline, interval).interval == interval, "the ledger's key can be read back"
+
+
+def test_a_transform_or_suite_that_cannot_be_loaded_keeps_an_interval_from_being_planned(
+    pipeline: Pipeline, make_pipeline: Make
+) -> None:
+    typo = "expectations:\n  - {type: expect_column_values_to_be_betwixt, kwargs: {column: n}}\n"
+    for changes in ({"transform": "def transform(frame:\n"}, {"expectations": typo}):
+        with pytest.raises(SettingsError, match=r"SyntaxError|betwixt"):
+            plan_batch(make_pipeline(name=pipeline.name, lanes=4, **changes), day(1))
+    assert Ledger(pipeline).read().all() == []
+    plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(1))
+    Path(pipeline.expectations_file).write_text(typo)
+    assert plan_batch(pipeline, day(1)).changed is False, "what is planned is found planned"

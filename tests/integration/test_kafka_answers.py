@@ -1,0 +1,83 @@
+"""What a real broker refuses is named as what it answered, with advice that is about it; and never called silence."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.errors import FencepostError, KafkaRefused, RecordRefused, SettingsError, TopicMissing
+from fencepost.kafka import Cluster, Settings
+from fencepost.kafka_errors import translate
+from fencepost.local.broker import Broker
+from fencepost.transaction import Transaction
+from kafka_tools import QUIET_LOG
+
+
+@pytest.fixture
+def settings(broker: Broker) -> Settings:
+    return Settings({"bootstrap.servers": broker.bootstrap})
+
+
+def write(settings: Settings, topic: str, timestamp: int | None = None) -> None:
+    """One record without a key."""
+    columns: dict[str, pa.Array] = {"key": pa.array([None], pa.binary()), "value": pa.array([b"v"], pa.binary())}
+    if timestamp is not None:
+        columns["timestamp"] = pa.array([timestamp], pa.int64())
+    transaction = Transaction(settings, f"answers-{topic}", "write", 0)
+    transaction.init()
+    with transaction:
+        transaction.produce_rows(topic, pa.RecordBatch.from_pydict(columns))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "raised", "words"),
+    [
+        ("no topic's name!", {}, SettingsError, "TOPIC_EXCEPTION.*at most 249"),
+        ("odd-settings", {"no.such.setting": "1"}, KafkaRefused, "INVALID_CONFIG.*Create it yourself"),
+    ],
+)
+def test_a_topic_that_is_not_created_says_why(
+    settings: Settings, name: str, config: dict[str, str], raised: type[FencepostError], words: str
+) -> None:
+    with pytest.raises(raised, match=words):
+        Cluster(settings).ensure_topic(name, 1, config)
+
+
+def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, settings: Settings) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    with pytest.raises(KafkaException) as answered:
+        admin.create_topics([NewTopic("three-times", 1, replication_factor=3)])["three-times"].result(20)
+    error = translate(answered.value.args[0], "creating topic three-times", settings)
+    assert type(error) is KafkaRefused
+    assert "default.replication.factor" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("topic", "config", "timestamp", "raised", "words"),
+    [
+        (
+            "of-today",
+            {"message.timestamp.before.max.ms": "1000"},
+            1000,
+            RecordRefused,
+            "message.timestamp.before.max.ms",
+        ),
+        ("with-keys", {"cleanup.policy": "compact"}, None, RecordRefused, "output.key"),
+        ("not-there", None, None, TopicMissing, "Create the topic"),
+    ],
+)
+def test_a_record_that_is_refused_says_why(
+    settings: Settings,
+    topic: str,
+    config: dict[str, str] | None,
+    timestamp: int | None,
+    raised: type[FencepostError],
+    words: str,
+) -> None:
+    if config is not None:
+        Cluster(settings).ensure_topic(topic, 1, config)
+    with pytest.raises(raised, match=words) as refused:
+        write(settings, topic, timestamp)
+    assert "message.max.bytes" not in str(refused.value), "nobody spoke of size"

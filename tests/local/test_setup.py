@@ -1,0 +1,155 @@
+"""Set-up installs what has its hash in requirements.txt, and nothing else: tried in a small checkout, without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fencepost.local.state import CHECKOUT
+
+PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+REQUIREMENTS = (CHECKOUT / "requirements.txt").read_text()
+UV_VERSION = next(version for name, version, _ in PIN.findall(REQUIREMENTS) if name == "uv")
+
+
+def test_every_requirement_has_a_version_and_a_hash_and_names_no_address() -> None:
+    rest = re.sub(r"^#.*\n", "", PIN.sub("", REQUIREMENTS), flags=re.MULTILINE)
+    assert rest.strip() == ""
+    assert {"uv", "setuptools", "apache-airflow", "pyspark"} <= {name for name, _, _ in PIN.findall(REQUIREMENTS)}
+    assert "://" not in REQUIREMENTS
+
+
+def _wheel(folder: Path, name: str, version: str) -> Path:
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return path
+
+
+def _source(folder: Path, name: str, version: str) -> Path:
+    """A package that has to be built, by setuptools."""
+    path = folder / f"{name}-{version}.tar.gz"
+    files = {
+        "setup.py": f"from setuptools import setup\nsetup(name='{name}', version='{version}')\n",
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+    }
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in files.items():
+            member = tarfile.TarInfo(f"{name}-{version}/{file}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+class Checkout:
+    """This repository's setup.sh beside a package of two empty modules, and a folder in place of the package index."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.index = root / "checkout", root / "index"
+        self.index.mkdir()
+        local = self.root / "include" / "fencepost" / "local"
+        local.mkdir(parents=True)
+        for module in (local.parent / "__init__.py", local / "__init__.py", local / "jars.py"):
+            module.touch()
+        shutil.copy(CHECKOUT / "include/fencepost/local/setup.sh", local)
+        pyproject = (CHECKOUT / "pyproject.toml").read_text()
+        build = re.search(r"^\[build-system\]\n.*?(?=^\[tool\.ruff)", pyproject, re.MULTILINE | re.DOTALL)
+        assert build
+        project = '[project]\nname = "fencepost"\nversion = "0.1.0"\n'
+        (self.root / "pyproject.toml").write_text(project + build.group())
+        self.pins: dict[Path, str] = {}
+        self.pin(_wheel(self.index, "uv", UV_VERSION))  # of no content: the program is there already, but in one test
+
+    def pin(self, file: Path) -> None:
+        self.pins[file] = hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def run(self, *, uv_is_there: bool = True) -> subprocess.CompletedProcess[str]:
+        names = {file: re.sub(r"(-py3-none-any)?(\.whl|\.tar\.gz)$", "", file.name) for file in self.pins}
+        (self.root / "requirements.txt").write_text(
+            "".join(
+                names[file].replace("-", "==") + (f" \\\n    --hash=sha256:{digest}\n" if digest else "\n")
+                for file, digest in self.pins.items()
+            )
+        )
+        venv = self.root / ".venv"
+        base = sys._base_executable  # type: ignore[attr-defined]
+        if uv_is_there and not venv.exists():
+            subprocess.run([base, "-m", "venv", "--without-pip", venv], check=True)
+            (venv / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+        offline = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(self.index), "UV_CACHE_DIR": str(self.root / "cache")}
+        offline |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
+        return subprocess.run(
+            [self.root / "include/fencepost/local/setup.sh", ".venv", base],
+            env={**os.environ, **offline},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @property
+    def installed(self) -> set[str]:
+        return {path.name.split("-")[0] for path in self.root.glob(".venv/lib/*/site-packages/*.dist-info")}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_pinned_packages_are_installed_and_no_other_is_left(checkout: Checkout) -> None:
+    checkout.pin(_wheel(checkout.index, "toy", "1.0"))
+    done = checkout.run()
+    assert done.returncode == 0, done.stderr
+    assert checkout.installed == {"uv", "toy", "fencepost"}
+    del checkout.pins[checkout.index / "toy-1.0-py3-none-any.whl"]
+    assert checkout.run().returncode == 0
+    assert checkout.installed == {"uv", "fencepost"}
+
+
+def test_a_package_that_is_not_the_hashed_one_is_refused(checkout: Checkout) -> None:
+    toy = _wheel(checkout.index, "toy", "1.0")
+    checkout.pin(toy)
+    with zipfile.ZipFile(toy, "a") as archive:
+        archive.writestr("toy.py", "print('not what was reviewed')")
+    done = checkout.run()
+    assert done.returncode == 1
+    assert "Hash mismatch for `toy==1.0`" in done.stderr
+    assert "setup: could not install requirements.txt" in done.stderr
+    assert "toy" not in checkout.installed
+
+
+def test_a_package_without_a_hash_is_refused(checkout: Checkout) -> None:
+    checkout.pins[_wheel(checkout.index, "toy", "1.0")] = ""
+    done = checkout.run()
+    assert done.returncode == 1
+    assert "all requirements must have a hash, but none were provided for: toy==1.0" in done.stderr
+
+
+def test_what_builds_a_package_has_to_be_hashed_too(checkout: Checkout) -> None:
+    checkout.pin(_source(checkout.index, "toy", "1.0"))
+    _wheel(checkout.index, "setuptools", "99.0")
+    done = checkout.run()
+    assert done.returncode == 1
+    assert "no trusted hash was provided for: `setuptools`" in done.stderr
+
+
+def test_a_uv_that_is_not_the_hashed_one_is_refused(checkout: Checkout) -> None:
+    (wheel,) = checkout.pins
+    checkout.pins[wheel] = "0" * 64
+    done = checkout.run(uv_is_there=False)
+    assert done.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert f"setup: could not install uv {UV_VERSION}" in done.stderr

@@ -1,0 +1,155 @@
+"""What a person is told to do about a batch: commands that exist, and help in its state."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+import typer
+
+from fencepost.cli import app
+from fencepost.errors import TransitionRefused
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    Outcome,
+    Plan,
+    Receipt,
+    State,
+    Verdict,
+    Written,
+    utc_now,
+)
+from fencepost.transitions import PASSED, View, judging, planning, published, skipped, what_next
+
+NOW = utc_now()
+
+
+def batch(state: State, outcome: Outcome | None = None) -> Batch:
+    plan = Plan(
+        source_topic="in",
+        source_topic_id="a",
+        ranges=(),
+        output_topic="out",
+        output_topic_id="b",
+        output_ends=(),
+        layout=Layout.SOURCE,
+        writers=1,
+        lane=0,
+        fence_up_to=1,
+        settings_digest="",
+        software="",
+        planned_at=NOW,
+    )
+    verdict = outcome and Verdict(
+        outcome=outcome, reason="", number=1, expectations=1, suite_digest="", report="r", seconds=0, judged_at=NOW
+    )
+    written = Written(
+        receipts=(Receipt(task=0, lease=0, rows=0, fingerprint=0),),
+        output_ends=(),
+        rows_in=0,
+        value_schema="",
+        seconds=0,
+        written_at=NOW,
+    )
+    return Batch(
+        pipeline="p",
+        interval=Interval.of(NOW, NOW + timedelta(days=1)),
+        revision=1,
+        state=state,
+        lease=0,
+        plan=plan,
+        written=written if state in {State.WRITTEN, State.REJECTED, State.PUBLISHED} else None,
+        verdict=verdict,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome", "words"),
+    [
+        (State.PLANNED, None, "writes, judges and publishes it"),
+        (State.WRITTEN, None, "clear validate) judges and publishes it"),
+        (State.WRITTEN, Outcome.PASSED, "clear advance) publishes it"),
+        (State.WRITTEN, Outcome.UNDETERMINED, "See its report and mend what it names, most often the suite"),
+        (State.REJECTED, Outcome.REJECTED, "If the suite is wrong, mend it"),
+        (State.REJECTED, Outcome.UNDETERMINED, "If the suite is wrong, mend it"),
+    ],
+)
+def test_the_advice_fits_the_batch(state: State, outcome: Outcome | None, words: str) -> None:
+    assert words in what_next(batch(state, outcome))
+
+
+DECISION = Decision(action="publish", by="somebody", reason="known", decided_at=NOW)
+SITUATIONS = [
+    (State.PLANNED, None),
+    (State.WRITTEN, None),
+    (State.WRITTEN, Outcome.PASSED),
+    (State.WRITTEN, Outcome.UNDETERMINED),
+    (State.REJECTED, Outcome.REJECTED),
+    (State.REJECTED, Outcome.UNDETERMINED),
+    (State.PUBLISHED, Outcome.PASSED),
+    (State.SKIPPED, None),
+    (State.SKIPPED, Outcome.REJECTED),
+]
+COMMANDS: dict[str, Callable[[View, Interval], object]] = {
+    "publish": lambda view, interval: published(view, interval, NOW, DECISION),
+    "skip": lambda view, interval: skipped(view, interval, DECISION),
+    "advance": lambda view, interval: published(view, interval, NOW),
+    "validate": judging,
+}
+
+
+def commands_in(message: str) -> list[list[str]]:
+    """The command lines that a message names."""
+    return [shlex.split(line)[1:] for line in re.findall(r"`(fencepost [^`]+)`", message)]
+
+
+def helps(words: list[str], given: Batch) -> bool:
+    """Whether a command line is one, is about this batch, and does something for it."""
+    verb, *rest = words
+    command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    options = command.make_context(verb, rest).params
+    interval = Interval.of(datetime.fromisoformat(options["start"]), datetime.fromisoformat(options["end"]))
+    assert (options["pipeline"], interval) == (given.pipeline, given.interval)
+    view = View.of([given])
+    if verb == "run":
+        found = planning(view, interval, options["reprocess"])
+        return found is None or found.state not in PASSED
+    return bool(COMMANDS[verb](view, interval))
+
+
+def refusal_of(asked: str, given: Batch) -> str | None:
+    """What a command's refusal says of a batch; None where it is not refused."""
+    try:
+        COMMANDS[asked](View.of([given]), given.interval)
+    except TransitionRefused as refused:
+        return str(refused)
+    return None
+
+
+@pytest.mark.parametrize(("state", "outcome"), SITUATIONS)
+@pytest.mark.parametrize("asked", COMMANDS)
+def test_what_is_refused_names_commands_that_exist_and_help(asked: str, state: State, outcome: Outcome | None) -> None:
+    given = batch(state, outcome)
+    refusal = refusal_of(asked, given)
+    named = commands_in(refusal or "")
+    assert refusal is None or named, refusal
+    assert all(helps(words, given) for words in named), refusal
+
+
+def test_an_interval_that_was_never_planned_is_told_how_to_begin() -> None:
+    with pytest.raises(TransitionRefused, match=r"never planned. `fencepost run` begins"):
+        judging(View(), batch(State.PLANNED).interval)
+
+
+@pytest.mark.parametrize(("state", "outcome"), SITUATIONS)
+def test_the_advice_names_commands_that_exist_and_help(state: State, outcome: Outcome | None) -> None:
+    given = batch(state, outcome)
+    named = commands_in(what_next(given))
+    assert named
+    assert all(helps(words, given) for words in named)

@@ -1,0 +1,140 @@
+"""What a batch's output is decided by: everything in the pipeline's folder and settings but what is known not to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.settings import load_pipeline
+
+SETTINGS: dict[str, Any] = {
+    "source": {"topic": "in", "schema": {"n": "int"}},
+    "output": {"topic": "out", "layout": "output"},
+    "schedule": {"start": "2026-01-01"},
+    "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+}
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Callable[..., list[str]]:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "transform.py").write_text("def transform(frame):\n    return frame\n")
+    (folder / "expectations.yaml").write_text("expectations: []")
+    (folder / "helper.py").write_text("RATE = 1")
+
+    def digests(sections: dict[str, Any]) -> dict[str, str]:
+        merged = {**SETTINGS, **{k: {**SETTINGS.get(k, {}), **v} for k, v in sections.items()}}
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(merged, sort_keys=False))
+        return load_pipeline(folder).write_digests()
+
+    def parts(change: Callable[[Path], object] = lambda folder: None, before: Any = None, **sections: Any) -> list[str]:
+        """The parts that differ after a change of the folder and of pipeline.yaml."""
+        one = digests(before or {})
+        change(folder)
+        two = digests(sections)
+        return [part for part in one if one[part] != two[part]]
+
+    return parts
+
+
+@pytest.mark.parametrize(
+    "setting",
+    """spark.sql.ansi.enabled=false spark.sql.caseSensitive=true spark.sql.legacy.timeParserPolicy=LEGACY spark.jars=udf.jar
+    spark.sql.shuffle.partitions=7 spark.executorEnv.RATE=2 spark.executor.extraJavaOptions=-Dx=y spark.nobody.knows=1
+    spark.sql.extensions=a.B spark.default.parallelism=3 spark.hadoop.x=y spark.kubernetes.container.image=b""".split(),
+)
+def test_a_spark_setting_counts_unless_it_is_known_not_to(changed: Callable[..., list[str]], setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert changed(spark={name: value}) == ["spark"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    """spark.executor.memory=2g spark.executor.cores=3 spark.driver.memory=2g spark.log.level=INFO spark.ui.enabled=true
+    spark.speculation=true spark.speculation.quantile=0.5 spark.eventLog.enabled=true spark.network.timeout=9s
+    spark.hadoop.fs.s3a.secret.key=guess spark.dynamicAllocation.enabled=true""".split(),
+)
+def test_resources_logs_and_credentials_do_not_count(changed: Callable[..., list[str]], setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert changed(spark={name: value}) == []
+
+
+def test_a_jar_counts_by_its_content(changed: Callable[..., list[str]], tmp_path: Path) -> None:
+    jar = tmp_path / "udf.jar"
+    jar.write_bytes(b"1")
+    spark = {"spark.jars": f"file:{jar}"}
+    assert changed(lambda folder: jar.write_bytes(b"2"), {"spark": spark}, spark=spark) == ["spark"]
+
+
+def _link(folder: Path) -> None:
+    shared = folder.parent / "shared"
+    shared.mkdir(exist_ok=True)
+    (shared / "rates.csv").write_text("1")
+    (folder / "side").symlink_to(shared)
+    (shared / "back").symlink_to(folder)  # a ring ends
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (
+            lambda f: (f / "transform.py").write_text("def transform(frame):\n    return frame.limit(1)\n"),
+            ["transform"],
+        ),
+        (lambda f: (f / "helper.py").write_text("RATE = 2"), ["files"]),
+        (lambda f: (f / "helper.py").rename(f / "rates.py"), ["files"]),
+        (lambda f: (f / "new.csv").write_bytes(b"\xff"), ["files"]),
+        (_link, ["files"]),
+        (lambda f: (f / "expectations.yaml").write_text("expectations: [x]"), []),
+        (lambda f: (f / "README.md").write_text("more"), []),
+        (lambda f: (f / ".hidden").write_text("more"), []),
+        (lambda f: (f / "__pycache__").mkdir(), []),
+        (lambda f: os.mkfifo(f / "pipe"), []),
+        (lambda f: (f / "gone").symlink_to(f / "nowhere"), []),
+    ],
+)
+def test_each_file_counts_that_a_transform_may_read(
+    changed: Callable[..., list[str]], change: Callable[[Path], object], part: list[str]
+) -> None:
+    assert changed(change) == part
+
+
+def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_path: Path) -> None:
+    _link(tmp_path / "p")
+    assert changed(lambda folder: (tmp_path / "shared" / "rates.csv").write_text("2")) == ["files"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "part"),
+    [
+        ({"source": {"schema": {"n": "bigint"}}}, ["source"]),
+        ({"source": {"on_expired": "skip"}}, []),
+        ({"output": {"key": "n"}}, ["output"]),
+        ({"output": {"partitions": 9}}, []),
+        ({"output": {"commit_every": {"rows": 5}}}, ["output"]),
+        ({"quality": {"engine": "pandas"}}, []),
+        ({"kafka": {"linger.ms": 5}}, []),
+    ],
+)
+def test_settings_count_that_say_what_is_read_and_written(
+    changed: Callable[..., list[str]], sections: dict[str, Any], part: list[str]
+) -> None:
+    assert changed(**sections) == part
+
+
+def test_the_order_of_columns_counts_and_that_of_spark_settings_does_not(changed: Callable[..., list[str]]) -> None:
+    one, two = {"n": "int", "m": "int"}, {"m": "int", "n": "int"}
+    settings = {"spark.sql.a": "1", "spark.sql.b": "2"}
+    before = {"source": {"schema": one}, "spark": settings}
+    assert changed(before=before, source={"schema": two}, spark=dict(reversed(settings.items()))) == ["source"]
+
+
+def test_how_long_a_chains_links_are_does_not_count(changed: Callable[..., list[str]]) -> None:
+    before = {"output": {"commit_every": {"rows": 5}}}
+    assert changed(before=before, output={"commit_every": {"rows": 6}}) == []

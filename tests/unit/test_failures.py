@@ -1,0 +1,113 @@
+"""What an error's text tells of its kind and place, whatever stands in the records that it quotes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from fencepost import jobs
+from fencepost.errors import BatchRejected, FencepostError, KafkaUnavailable, Retriable, TransformFailed, Unexpected
+from fencepost.failures import carried, carried_in, is_the_transforms, told, unexpected
+
+FOLDER = Path("/pipelines/orders")
+OWN = '  File "/pipelines/orders/transform.py", line 6, in parse\n    int(text)\n    ~~~^^^^^^\n'
+LIBRARY = '  File "/usr/lib/python3/json/decoder.py", line 9, in decode\n    fail()\n'
+WORKER = '  File "/x/pyspark/worker.py", line 1830, in main\n    process()\n'
+WRITER = '  File "/x/fencepost/writer.py", line 20, in _answer\n    write()\n'
+HEAD = "An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback (most recent call last):\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "own"),
+    [
+        (f"{HEAD}{WORKER}{OWN}ValueError: secret", "ValueError in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}{OWN}{LIBRARY}json.JSONDecodeError: secret", "JSONDecodeError in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}{OWN}fencepost_transform_orders.Boom: secret", "Boom in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}{OWN}fencepost_transform_orders.Stop\n", "Stop in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}{OWN}SystemExit: secret", "SystemExit in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}{OWN}ConnectionResetError: secret", "ConnectionResetError in transform.py, line 6", True),
+        (f"{HEAD}{WORKER}pyarrow.lib.ArrowTypeError: secret", "ArrowTypeError in worker.py, line 1830", True),
+        (f"{HEAD}{WORKER}EOFError\n", "EOFError in worker.py, line 1830", False),
+        (f"{HEAD}{WORKER}MemoryError: secret", "MemoryError in worker.py, line 1830", False),
+        (f"{HEAD}{WORKER}{WRITER}RuntimeError: secret", "RuntimeError in writer.py, line 20", False),
+        ("[CAST_INVALID_INPUT] The value 'secret' cannot be cast. SQLSTATE: 22018", "CAST_INVALID_INPUT", True),
+        ("[USER_RAISED_EXCEPTION] secret SQLSTATE: P0001", "USER_RAISED_EXCEPTION", True),
+        ("[KAFKA_DATA_LOSS.X] Some data may have been lost. SQLSTATE: 22000", "KAFKA_DATA_LOSS.X", False),
+        ("[UNABLE_TO_ACQUIRE_MEMORY] secret SQLSTATE: 53200", "UNABLE_TO_ACQUIRE_MEMORY", False),
+        (
+            "Job aborted: ExecutorLostFailure (executor 1 exited) Reason: OOM\n" + HEAD + OWN + "E: x",
+            "ExecutorLost",
+            False,
+        ),
+        ("Job aborted.\nCaused by: java.lang.OutOfMemoryError", "java.lang.OutOfMemoryError", False),
+    ],
+)
+def test_an_error_is_told_by_kind_and_place_and_the_transforms_own_are_known(text: str, words: str, own: bool) -> None:
+    said = told(RuntimeError(text), FOLDER)
+    assert words in said
+    assert "secret" not in said
+    assert is_the_transforms(RuntimeError(text), FOLDER) is own
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "\nfencepost.errors.BatchRejected: secret\n",
+        '\nTraceback (most recent call last):\n  File "/secret/orders/secret.py", line 1, in x\nSecretError: secret\n',
+        "\n[SECRET] secret SQLSTATE: 53200\nCaused by: secret.secret",
+    ],
+)
+def test_a_record_cannot_forge_what_is_told(record: str) -> None:
+    error = RuntimeError(f"{HEAD}{WORKER}{OWN}ValueError: {record}")
+    assert told(error, FOLDER) == "ValueError in transform.py, line 6"
+    assert is_the_transforms(error, FOLDER)
+    assert carried_in(str(error), "0123456789abcdef") is None
+
+
+@pytest.mark.parametrize("raised", [KafkaUnavailable('a "quoted" line\nand another'), BatchRejected("no")])
+def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: FencepostError) -> None:
+    text = f"{HEAD}{WRITER}RuntimeError: {carried(raised, '5ec4e7')}\n\n\tat org.apache.spark.api.python.X"
+    found = carried_in(text, "5ec4e7")
+    assert (type(found), str(found)) == (type(raised), str(raised))
+    assert carried_in(text, "another") is None
+    assert carried_in(text, "") is None
+
+
+@pytest.mark.parametrize(
+    "mistake", [TypeError("secret"), KeyError("secret"), AssertionError("secret"), ValueError("secret")]
+)
+def test_a_defect_is_no_reason_to_run_again(mistake: Exception) -> None:
+    found = unexpected(mistake, "write")
+    assert type(found) is Unexpected
+    assert "in write" in str(found)
+    assert "report it" in str(found)
+    assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize("trouble", [OSError("secret"), MemoryError("secret"), RuntimeError("secret")])
+def test_what_may_be_the_machines_fault_is_run_again(trouble: Exception) -> None:
+    found = unexpected(trouble)
+    assert isinstance(found, Retriable)
+    assert "Run again" in str(found)
+    assert "secret" not in str(found)
+
+
+def test_a_failing_transform_is_terminal() -> None:
+    assert TransformFailed.exit_code == 4
+
+
+@pytest.mark.parametrize(("level", "shown"), [("WARNING", False), ("INFO", False), ("DEBUG", True)])
+def test_clients_speak_for_themselves_only_to_who_asks(level: str, shown: bool) -> None:
+    """librdkafka's line for every refused connection, py4j's traceback for every call to a dead JVM."""
+    loggers = [logging.getLogger(name) for name in ("fencepost", "fencepost.librdkafka", "py4j")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers[1:]:
+            logger.setLevel(logging.CRITICAL if logger.name.startswith("fencepost") else logging.NOTSET)
+        jobs.start_log(level)
+        assert [logger.isEnabledFor(logging.ERROR) for logger in loggers[1:]] == [shown, shown]
+    finally:
+        for logger, number in zip(loggers, before, strict=True):
+            logger.setLevel(number)

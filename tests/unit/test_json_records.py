@@ -1,0 +1,161 @@
+"""A JSON record is exactly what it says, or malformed: the decoder against a parser of its own, on generated records."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fencepost.json_records import DEEPEST, Decoder, Malformed, decoding
+from oracle.json_reader import NotSo, read_record
+from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def comparable(kind: pa.DataType, value: Any) -> Any:
+    """As the oracle says it."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {f.name: comparable(f.type, value[f.name]) for f in kind}
+    if pa.types.is_map(kind):
+        return [(name, comparable(kind.item_type, item)) for name, item in value]
+    if pa.types.is_list(kind):
+        return [comparable(kind.value_type, item) for item in value]
+    if pa.types.is_floating(kind):
+        return value, math.copysign(1, value) < 0
+    if pa.types.is_decimal(kind):
+        return Fraction(value)
+    if pa.types.is_date(kind):
+        return value.timetuple()[:3]
+    if pa.types.is_timestamp(kind):
+        return (value.replace(tzinfo=value.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
+    return value
+
+
+def said(schema: pa.Schema, value: bytes) -> list[Any] | None:
+    try:
+        return read_record(schema, [], value)
+    except NotSo:
+        return None
+
+
+def decoded(schema: pa.Schema, values: list[bytes]) -> list[list[Any] | None]:
+    """All of a batch, through Arrow's columns; None where it is malformed."""
+    columns, why = Decoder(schema).decode_values(values)
+    rows = zip(*(c.to_pylist() for c in columns), strict=True)
+    kinds = [f.type for f in schema]
+    return [
+        None if reason else [comparable(kind, v) for kind, v in zip(kinds, row, strict=True)]
+        for row, reason in zip(rows, why, strict=True)
+    ]
+
+
+def disagreements(schema: pa.Schema, values: list[bytes]) -> list[Any]:
+    compared = zip(values, decoded(schema, values), (said(schema, value) for value in values), strict=True)
+    return [(value, ours, theirs) for value, ours, theirs in compared if ours != theirs]
+
+
+def test_generated_records_say_what_an_independent_parser_reads_or_are_malformed_to_both() -> None:
+    random = Random(20260101)
+    values = [generate(random) for _ in range(4000)]
+    assert disagreements(SCHEMA, values) == []
+    fit = Counter(row is not None for row in decoded(SCHEMA, values))
+    assert min(fit.values()) > 1000  # the generator is not one-sided
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_anything_in_a_field_of_any_type_and_nesting_is_exact_or_malformed(name: str) -> None:
+    kind = LEAVES[name]
+    schema = pa.schema(
+        [
+            ("x", kind),
+            ("list", pa.list_(kind)),
+            ("map", pa.map_(pa.string(), kind)),
+            ("st", pa.struct([("x", kind)])),
+            ("deep", pa.list_(pa.map_(pa.string(), pa.struct([("x", kind)])))),
+        ]
+    )
+    shapes = ['{"x":%s}', '{"list":[%s]}', '{"map":{"k":%s}}', '{"st":{"x":%s}}', '{"deep":[{"k":{"x":%s}}]}']
+    values = [(shape % text).encode() for shape in shapes for text in ANYTHING]
+    assert disagreements(schema, values) == []
+
+
+def test_each_declared_type_takes_the_usual_texts() -> None:
+    """Not only agreement with an oracle that may be too strict: these pass."""
+    usual = {
+        "i8": ["5", "-128", "null"],
+        "i64": ["9223372036854775807"],
+        "f32": ["1", "1.5", "1e3"],
+        "f64": ["5", "1e3", "1.10", "-0.0", "1E-7", "12345678901234567890"],
+        "dec": ["1.10", "5", "1e2", "999.99", "1.500"],
+        "s": ['"x"', '"\\u00e9\\n"', "5", "1.10", "12345678901234567890123456", "true", '{"a" : [1.10]}', "[]"],
+        "b": ['"AP8="', '""'],
+        "ok": ["true", "false"],
+        "day": ['"2024-02-29"'],
+        "t": ['"2026-01-01T01:02:03.123456+01:00"', '"2026-01-01T01:02:03Z"', '"2026-01-01"', '"2026-01-01 01:02"'],
+        "ntz": ['"2026-01-01T01:02:03.5"', '"2026-01-01"'],
+        "list_i32": ["[]", "[1, null]"],
+        "map_i32": ["{}", '{"": 1, "a": null}'],
+        "st": ["{}", '{"i8": null, "unknown": [1]}'],
+        "unknown": ["[[]]", '{"a": {"b": 1.10}}', "1e999", "9" * 5000],
+    }
+    values = [f' {{"{name}" : {text}}}\n'.encode() for name, texts in usual.items() for text in texts]
+    assert [v for v, row in zip(values, decoded(SCHEMA, values), strict=True) if row is None] == []
+
+
+@pytest.mark.parametrize("deep", ["[", '{"a":'])
+def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) -> None:
+    close, inner = {"[": ("]", ""), '{"a":': ("}", "1")}[deep]
+
+    def record(levels: int) -> bytes:
+        return f'{{"unknown":{deep * (levels - 1)}{inner}{close * (levels - 1)}}}'.encode()
+
+    def from_within(frames: int) -> list[bool]:
+        if frames:
+            return from_within(frames - 1)
+        return [row is not None for row in decoded(SCHEMA, [record(DEEPEST), record(DEEPEST + 1), record(100_000)])]
+
+    assert from_within(0) == from_within(500) == [True, False, False]
+
+
+def test_a_reason_names_the_place_and_no_value() -> None:
+    decoder = Decoder(pa.schema([("id", pa.int32()), ("at", pa.list_(pa.struct([("x", pa.date32())])))]), ["id"])
+    reasons = {
+        b'{"id": 4711000000}': "id: not an integer of 32 bits",
+        b'{"id": null}': "id: null or missing, and declared not null",
+        b'{"id": 1, "at": [{"x": "secret"}]}': "at[*].x: not a day such as 2026-01-31",
+        b'{"id": 1, "id": 1}': "a name is there twice in one object",
+        b'{"id": 1} {}': "something follows the JSON object at character 9",
+        b"\xff": "not UTF-8",
+        b"": "not a JSON object",
+    }
+    for value, reason in reasons.items():
+        with pytest.raises(Malformed) as raised:
+            decoder.decode(value)
+        assert str(raised.value) == reason
+
+
+def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_records() -> None:
+    """2,500 rows, so that they come out in several pieces."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": None}], None, []] * 834, kind)
+    values = [None if n % 5 == 0 else b"{" if n % 5 == 1 else b'{"n": %d}' % n for n in range(2500)]
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.array(values, pa.binary()), "offset": pa.array(range(2500)), "headers": headers[:2500]}
+    )
+    schema = pa.schema([("n", pa.int32())])
+    found = pa.Table.from_batches(list(decoding(schema, ["n"])([batch])))
+    assert found.column_names == ["n", "_offset", "_headers", "_tombstone", "_malformed"]
+    assert found["n"].to_pylist() == [n if n % 5 > 1 else None for n in range(2500)]
+    assert found["_offset"].to_pylist() == list(range(2500))
+    assert found["_headers"].combine_chunks() == headers[:2500]
+    assert found["_tombstone"].to_pylist() == [value is None for value in values]
+    assert [why is not None for why in found["_malformed"].to_pylist()] == [value == b"{" for value in values]

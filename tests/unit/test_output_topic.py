@@ -1,0 +1,61 @@
+"""Which settings of an output topic lose or refuse an interval's records before they are judged."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from conftest import DAY, day
+from fencepost.output_topic import KEPT_FOR, what_is_lost
+
+HOUR = 3_600_000
+WEEK = {"cleanup.policy": "delete", "retention.ms": str(168 * HOUR)}
+COMPACT = {"cleanup.policy": "compact", "min.compaction.lag.ms": "0", "retention.ms": "-1"}
+NOW = DAY + timedelta(days=7)  # a week after the start of day 1
+LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "stamped", "names"),
+    [
+        (WEEK, False, None),
+        (WEEK, True, "retention.ms=604800000 by their timestamps, and output.timestamp stamps them from 2026-01-01 00:00"),
+        ({**WEEK, **LOG_TIME}, True, None),
+        ({**WEEK, "retention.ms": "-1"}, True, None),
+        ({**WEEK, "retention.ms": str(174 * HOUR)}, True, None),
+        ({**WEEK, "retention.ms": str(174 * HOUR - 1)}, True, "retention.ms"),
+        ({**WEEK, "retention.ms": str(6 * HOUR)}, False, None),
+        ({**WEEK, "retention.ms": str(6 * HOUR - 1)}, False, "Raise retention.ms with kafka-configs.sh (-1: no limit)."),
+        ({**WEEK, "retention.ms": "0"}, False, "retention.ms=0"),
+        (COMPACT, False, "is compacted (cleanup.policy=compact) after min.compaction.lag.ms=0"),
+        ({**COMPACT, "min.compaction.lag.ms": str(6 * HOUR)}, False, None),
+        ({**COMPACT, "min.compaction.lag.ms": str(6 * HOUR)}, True, "set message.timestamp.type=LogAppendTime"),
+        ({**COMPACT, "min.compaction.lag.ms": str(6 * HOUR), **LOG_TIME}, True, None),
+        ({**COMPACT, "min.compaction.lag.ms": str(2**63 - 1)}, True, None),
+        ({**COMPACT, "retention.ms": "1"}, False, "is compacted"),
+        ({**WEEK, "cleanup.policy": "compact,delete"}, False, "is compacted"),
+        ({**COMPACT, "cleanup.policy": "compact,delete", "retention.ms": "1"}, False, "deletes records after retention.ms=1"),
+        ({"message.timestamp.before.max.ms": str(2**63 - 1)}, True, None),
+        ({"message.timestamp.before.max.ms": str(167 * HOUR)}, True, "refuses records older than message.timestamp.before"),
+        ({"message.timestamp.before.max.ms": str(168 * HOUR)}, True, None),
+        ({"message.timestamp.before.max.ms": "1"}, False, None),
+        ({"cleanup.policy": "", "retention.ms": "1"}, False, None),
+        ({}, True, None),
+    ],
+)  # fmt: skip
+def test_what_would_not_be_there_to_be_judged_is_named_with_the_way_out(
+    settings: dict[str, str], stamped: bool, names: str | None
+) -> None:
+    found = what_is_lost(settings, day(1), NOW, stamped=stamped)
+    if names is None:
+        assert found is None
+    else:
+        assert names in str(found)
+
+
+def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:
+    settings = {**WEEK, "retention.ms": str(round(KEPT_FOR / timedelta(milliseconds=1)))}
+    assert what_is_lost(settings, day(8), NOW, stamped=True) is None
+    assert what_is_lost(settings, day(9), NOW, stamped=True) is None, "an interval that is still to come"
+    assert what_is_lost(settings, day(7), NOW, stamped=True) is not None

@@ -1,0 +1,124 @@
+"""What is wrong with a transform or a suite is known before anything is planned, and without Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fencepost.cli import app
+from fencepost.errors import SettingsError
+from fencepost.preflight import check_pipeline
+from fencepost.settings import load_pipeline
+from fencepost.spark import load_transform
+
+SETTINGS = """
+source: {topic: in, schema: {n: int}}
+output: {topic: out}
+schedule: {start: 2026-01-01}
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+quality: {engine: %s}
+"""
+GOOD = "def transform(frame):\n    return frame\n"
+SUITE = "expectations:\n  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}\n"
+
+
+def folder(root: Path, files: dict[str, str], engine: str = "auto") -> Path:
+    made = root / "p"
+    made.mkdir()
+    for name, text in ({"expectations.yaml": SUITE, "pipeline.yaml": SETTINGS % engine} | files).items():
+        (made / name).write_bytes(text.encode("latin-1"))
+    return made
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"transform.py": GOOD},
+        {"transform.py": "\xef\xbb\xbf" + GOOD},
+        {"transform.py": "# coding: latin-1\nX = '\xff'\n" + GOOD},
+        {"transform.sql": "SELECT n -- all\nFROM {source}"},
+    ],
+)
+def test_a_good_pipeline_passes_and_no_spark_is_started(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", lambda self: asked.append("session"))
+    monkeypatch.setattr("pyspark.SparkContext.__init__", lambda *_, **__: asked.append("context"))
+    check_pipeline(load_pipeline(folder(tmp_path, files)))
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("transform.py", "def transform(frame:\n", "SyntaxError.*line 1"),
+        ("transform.py", "import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("transform.py", "import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ("transform.py", "class Stop(BaseException): ...\nraise Stop('x')\n", "Stop: x"),
+        ("transform.py", "transform = 5\n", r"expected a function transform\(DataFrame\)"),
+        ("transform.py", "x = '\xff'\n", "cannot be imported: SyntaxError.*utf-8"),
+        ("transform.py", "x = 1\0\n", "cannot be imported"),
+        ("transform.sql", " -- SELECT 1\n/* nothing */ \n", "empty; expected a SELECT"),
+        ("transform.sql", "SELECT '\xff'", "not UTF-8 at byte 8"),
+    ],
+)
+def test_a_transform_that_cannot_be_loaded_is_named(tmp_path: Path, name: str, text: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: .*{words}"):
+        check_pipeline(load_pipeline(folder(tmp_path, {name: text})))
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        ("{type: expect_column_values_to_be_betwixt}", "unknown.*did you mean"),
+        ("{type: expect_column_values_to_match_like_pattern}", "SQL only"),
+        ("{type: expect_column_to_exist, kwargs: {column: n, row_condition: n > 1}}", "takes no row_condition"),
+        ("{type: expect_column_to_exist, kwargs: {column: 5}}", "a column is named by a text"),
+        ("{type: expect_column_values_to_match_regex, kwargs: {column: n, regex: 5}}", "a regex is a text"),
+        ("{type: expect_batch_volume_like_history, kwargs: {at_least: 1}}", "at_least"),
+    ],
+)
+def test_an_expectation_that_can_never_be_evaluated_is_named(tmp_path: Path, one: str, words: str) -> None:
+    made = folder(tmp_path, {"transform.py": GOOD, "expectations.yaml": f"expectations:\n  - {one}\n"})
+    with pytest.raises(SettingsError, match=rf"expectations.yaml: expectations\.0.*{words}"):
+        check_pipeline(load_pipeline(made))
+
+
+def test_a_type_beyond_the_proven_ones_has_to_exist(tmp_path: Path) -> None:
+    suite = (
+        "expectations:\n  - {type: expect_column_value_z_scores_to_be_less_than, kwargs: {column: n, threshold: 3}}\n"
+    )
+    made = folder(tmp_path, {"transform.py": GOOD, "expectations.yaml": suite}, engine="pandas")
+    check_pipeline(load_pipeline(made))
+    (made / "expectations.yaml").write_text(suite.replace("z_scores", "y_scores"))
+    with pytest.raises(SettingsError, match="knows no such type"):
+        check_pipeline(load_pipeline(made))
+
+
+def test_a_transform_mended_within_the_same_second_is_the_one_that_runs(tmp_path: Path) -> None:
+    """Python's own cache of compiled modules knows a text by second and size."""
+    pipeline = load_pipeline(folder(tmp_path, {"transform.py": "X = 1\n" + GOOD}))
+    first = load_transform(pipeline)
+    pipeline.transform_file.write_text("X = 2\n" + GOOD)
+    second = load_transform(pipeline)
+    assert first is not None
+    assert second is not None
+    assert (first.X, second.X) == (1, 2)
+    assert not (pipeline.folder / "__pycache__").exists()
+    assert sys.modules[second.__name__] is second
+
+
+def test_the_list_of_pipelines_names_what_a_run_would_stumble_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("FENCEPOST_STATE", str(tmp_path / ".state"))
+    folder(tmp_path, {"transform.py": "def transform(frame:\n"})
+    shown = CliRunner().invoke(app, ["pipelines"])
+    assert shown.exit_code == 2
+    assert "transform.py: cannot be imported: SyntaxError" in shown.stderr
+    assert shown.stdout == ""

@@ -1,0 +1,83 @@
+"""Topic ids are compared once more where `written` and `published` are decided; a topic made anew records nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost import advance, write
+from fencepost.errors import TopicRecreated
+from fencepost.kafka import Topic
+from fencepost.ledger import Change
+from fencepost.model import Batch, Outcome, State, Verdict
+from fencepost.transitions import View
+from unit.quality.reports import NOON, batch
+
+IDS = {"flights": "kV9s", "flight_delays": "Qm2a"}  # as the plan has them
+
+
+class LedgerOf:
+    """A ledger that holds one batch, on a cluster whose topics have these ids."""
+
+    def __init__(self, held: Batch, ids: dict[str, str]) -> None:
+        self.held, self.recorded = held, list[Batch]()
+        self.pipeline = SimpleNamespace(name=held.pipeline)
+        self.cluster = SimpleNamespace(
+            describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda _: [9_300] * 4
+        )
+
+    def transact(self, decide: Callable[[View], Change]) -> View:
+        self.recorded += decide(View.of([self.held])).batches
+        return View.of([self.held, *self.recorded])
+
+
+def of(state: State) -> Batch:
+    """The batch planned, or written and passed."""
+    made = batch()
+    if state is State.PLANNED:
+        return made.model_copy(update={"state": state, "written": None})
+    verdict = Verdict(
+        outcome=Outcome.PASSED,
+        reason="",
+        number=1,
+        expectations=1,
+        suite_digest="",
+        report="",
+        seconds=0,
+        judged_at=NOON,
+    )
+    return made.model_copy(update={"verdict": verdict})
+
+
+def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = batch().written
+    assert written is not None
+    made_of: Any = ledger
+    write._record(made_of, ledger.held, written.receipts, write._Input(), "", 0.0)
+
+
+def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline: Any = ledger.pipeline
+    monkeypatch.setattr(advance, "Ledger", lambda _: ledger)
+    monkeypatch.setattr(advance, "_offsets_to_move", lambda *_: {})
+    advance.advance_batch(pipeline, ledger.held.interval)
+
+
+@pytest.mark.parametrize(
+    ("step", "before", "after"), [(record, State.PLANNED, State.WRITTEN), (publish, State.WRITTEN, State.PUBLISHED)]
+)
+@pytest.mark.parametrize("anew", [None, "flights", "flight_delays"])
+def test_nothing_is_recorded_on_a_topic_that_was_made_anew_meanwhile(
+    step: Callable[..., None], before: State, after: State, anew: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = LedgerOf(of(before), IDS if anew is None else {**IDS, anew: "another"})
+    if anew is None:
+        step(ledger, monkeypatch)
+        assert [b.state for b in ledger.recorded] == [after]
+    else:
+        with pytest.raises(TopicRecreated, match=f"topic {anew} was deleted and created again"):
+            step(ledger, monkeypatch)
+        assert ledger.recorded == []
