@@ -231,7 +231,7 @@ def _security_names() -> list[str]:
 
 
 def check_spark(values: Mapping[str, str]) -> None:
-    """Refuse Spark settings that the protocol rests on, and such as Spark would ignore.
+    """Refuse Spark settings that the protocol rests on, and those that Spark would ignore.
 
     Raises:
         ValueError: naming the setting, what was found and what is allowed.

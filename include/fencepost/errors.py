@@ -10,8 +10,9 @@
     │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
     │   ├── JobFailed              a Spark job failed that only reads
     │   ├── DriverDied             the JVM that runs Spark ended in the middle of a step
+    │   ├── Overtaken              another attempt at the step was recorded first
     │   ├── NoFreeLane             as many batches are being written as there are lanes
-    │   └── OpenTransaction        somebody's open transaction hides committed records
+    │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
         ├── AccessDenied           Kafka refused the credentials or the right     exit code 2
@@ -73,7 +74,7 @@ class DriverDied(Retriable):
 
 
 class Overtaken(Retriable):
-    """Another attempt at the same step was recorded while this one was at work, and counts."""
+    """Another attempt at the same step was recorded first and takes precedence."""
 
 
 class NoFreeLane(Retriable):
@@ -81,7 +82,7 @@ class NoFreeLane(Retriable):
 
 
 class OpenTransaction(Retriable):
-    """The last stable offset stayed behind the end of the data: a transaction of somebody is open."""
+    """The last stable offset stayed behind the end of the data: another producer has an open transaction."""
 
 
 class Terminal(FencepostError):
@@ -123,7 +124,7 @@ class LedgerUnreadable(NeedsOperator):
 
 
 class LedgerLost(NeedsOperator):
-    """The ledger is empty, and the pipeline's group says that it was not."""
+    """The ledger is empty, and the pipeline's group or its output's records say that it was not."""
 
 
 class MalformedRecords(NeedsOperator):
@@ -155,7 +156,7 @@ class RecordRefused(NeedsOperator):
 
 
 class TransformFailed(NeedsOperator):
-    """The transform's own code, or an expression of its, failed on a record: the same record fails again."""
+    """The transform's own code, or an expression in it, failed on a record: the same record fails again."""
 
 
 class KafkaRefused(NeedsOperator):

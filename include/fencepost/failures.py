@@ -1,7 +1,7 @@
 """What may be said of an error that Spark, a transform or a bug raised: its kind and its place, never its words.
 
 Such words quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. A log, Airflow's UI and
-a terminal are read by more people than the topic is. The words go to the log at level DEBUG, for who asks.
+a terminal are read by more people than the topic is. The words go to the log at level DEBUG.
 
 A record may hold anything, a traceback too. So the first traceback in a text counts, which stands before any words; and what a
 writer raised on purpose is found behind a number that no record knows.

@@ -406,7 +406,7 @@ def committed_offsets(
 
     Partitions are named one by one and read_committed asks for stable offsets: without both, an offset just committed
     in a transaction can be left out in silence. UNSTABLE_OFFSET_COMMIT is asked again, by librdkafka and here, until the
-    request's time is up: as long as a transaction of a dead producer's is open. Not `settled`, nothing is waited for.
+    request's time is up: as long as a dead producer's transaction is open. Not `settled`, nothing is waited for.
     """
     consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:

@@ -1,7 +1,7 @@
 """Whether an empty ledger is a new pipeline's, or was lost with everything in it.
 
 What knows better: the group that only publications move, whose offsets expire in a week; and the output's own records, whose
-header names their batch, as long as the topic keeps them. Who has neither, has nothing in Kafka to tell the two apart.
+header names their batch, as long as the topic keeps them. Where both are gone, nothing in Kafka tells the two apart.
 """
 
 from __future__ import annotations

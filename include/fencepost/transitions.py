@@ -316,8 +316,8 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
     before = batch.verdict.number if batch.verdict else 0
     if verdict.number != before + 1:
         raise Overtaken(
-            f"batch {batch.id}: validation {before} was recorded while this one, begun before it, was at work. What it "
-            "said counts; run the validate step again to judge anew."
+            f"batch {batch.id}: validation {before} was recorded first and takes precedence. Run the validate step "
+            "again to judge anew."
         )
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)

@@ -271,7 +271,7 @@ def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first
     written_batch = batch_of(0, 1, State.WRITTEN, 0, None, plan_of())
     (after,) = judged(View.of([written_batch]), day(0), 1, verdict_of(first))
     view = View.of([after])
-    with pytest.raises(Overtaken, match="validation 1 was recorded while this one"):
+    with pytest.raises(Overtaken, match="validation 1 was recorded first"):
         judged(view, day(0), 1, verdict_of(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
     assert judged(view, day(0), 1, verdict_of(first)) == (), "its own commit, asked about once more"
     assert judged(view, day(0), 1, verdict_of(Outcome.PASSED, 2))[0].state is State.WRITTEN

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn, and what a reader without eyes for it is told."""
+    """A chart as SVG, with its title and latest value as text for readers who cannot see it."""
 
     title: str
     latest: str

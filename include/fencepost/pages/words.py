@@ -84,7 +84,7 @@ def tip(row: Row) -> str:
 
 
 def standing(row: Row, batch: Batch) -> str:
-    """How a revision stands beside the others of its interval; nothing where it is the newest and counts."""
+    """How a revision stands beside the others of its interval; nothing where it is the newest and in force."""
     newest, counts = row.newest, row.batch
     told = []
     if newest.revision != batch.revision:

@@ -145,7 +145,7 @@ def _why_not(name: str) -> str:
 def unknown_type(name: str) -> str:
     """What to say of a type nobody knows."""
     near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else "the README lists those that are proven"
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/expectations.md lists the proven ones"
     return f"Great Expectations knows no such type; {hint}"
 
 

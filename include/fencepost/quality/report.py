@@ -90,22 +90,22 @@ class Report(Frozen):
             cure = self.receipt_check.cure(self.batch.plan.output_topic)
             if not (self.receipt_check.deleted or self.receipt_check.compacted):
                 cure += ", or why the transform gives other rows on a retry"
-            return f"The suite was not run. {cure}; then write the batch anew. The README says how."
+            return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
         if self.evaluation.rows == 0 and self.evaluation.failed_critical:
             return (
                 "Is an empty batch right? Then mend expectations.yaml so that it allows one, and clear validate. "
-                "Else mend the source or the transform and clear write. The README says more."
+                "Else mend the source or the transform and clear write. docs/operating.md says more."
             )
         if self.evaluation.rows == 0:
             return (
                 "Is an empty batch right? Then set quality.empty: pass and clear validate. "
-                "Else mend the source or the transform and clear write. The README says more."
+                "Else mend the source or the transform and clear write. docs/operating.md says more."
             )
         return (
             "Is the suite wrong? Mend expectations.yaml and clear validate. "
-            "Are the data wrong? Mend the transform and clear write. The README says more."
+            "Are the data wrong? Mend the transform and clear write. docs/operating.md says more."
         )
 
     def in_order(self) -> tuple[CheckResult, ...]:
