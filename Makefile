@@ -38,6 +38,10 @@ down: ## stop what `up` or `demo` started, and only that
 test: setup ## all tests (ARGS="-k name" for some)
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
+.PHONY: unit
+unit: setup ## the unit tests: no broker, no Spark job (ARGS="-k name" for some)
+	@$(BIN)/pytest tests/unit $(ARGS)
+
 .PHONY: fault
 fault: setup ## the rest of the crash matrix, which `make test` leaves out
 	@$(BIN)/pytest -m fault $(ARGS)
