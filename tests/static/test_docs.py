@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import enum
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import typer
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from fencepost import errors, lost, output_topic, write
 from fencepost.cli import app
+from fencepost.client_settings import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA
+from fencepost.errors import FencepostError
+from fencepost.quality.catalogue import PROVEN
+from fencepost.quality.report import FILE_MODE, FOLDER_MODE
+from fencepost.quality.suite import HISTORY
 from fencepost.settings import Pipeline, load_pipeline
+from fencepost.sql_types import is_sql_type
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -28,6 +38,13 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 NAMES = [document.relative_to(ROOT).as_posix() for document in DOCUMENTS]
+PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
+    (ROOT / "docs" / f"{name}.md").read_text()
+    for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
+)
+ERRORS = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
+}
 
 
 @pytest.fixture(params=NAMES)
@@ -94,6 +111,13 @@ def test_every_command_is_one_of_the_command_line(document: Path) -> None:
             assert option in known, f"{line}: {name} has no option {option}"
 
 
+def test_every_command_is_told_of() -> None:
+    """A command that is in no page is known to nobody."""
+    told = README.read_text() + OPERATING
+    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert re.search(rf"fencepost ((\w+, )*){name}\b|make {name}\b", told), f"fencepost {name} is in no page"
+
+
 def test_every_make_target_exists(document: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for line in code(document.read_text()):
@@ -108,7 +132,19 @@ def test_every_test_and_file_that_is_named_exists(document: Path) -> None:
             assert any((place / text).exists() for place in places), f"{text}: no such file"
 
 
-def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]]:
+def test_no_section_is_empty(document: Path) -> None:
+    text = document.read_text()
+    for title, body in re.findall(r"^#{2,6} ([^\n]+)\n(.*?)(?=^#{1,6} |\Z)", prose_kept(text), re.M | re.S):
+        below = re.search(rf"^## {re.escape(title)}\n\s*^###", text, re.MULTILINE)
+        assert body.strip() or below, f"{title}: nothing is said"
+
+
+def prose_kept(text: str) -> str:
+    """The text with its code blocks, in which no line looks like a heading."""
+    return FENCE.sub(lambda block: re.sub(r"^#", "_", block.group(0), flags=re.MULTILINE), text)
+
+
+def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every field of pipeline.yaml by its path, with its default."""
     for name, field in model.model_fields.items():
         shown = f"{path}{field.alias or name}"
@@ -121,9 +157,68 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Any]
             yield shown, field
 
 
+def rows_under(text: str, heading: str) -> list[list[str]]:
+    """The cells of the tables in a section, heads left out."""
+    section = re.split(rf"^#+ {re.escape(heading)}\n", text, flags=re.MULTILINE)[1]
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
+    heads = {n - 1 for n, line in enumerate(lines) if set(line) <= set("-| ")}
+    return [
+        [cell.strip() for cell in line.split(" | ")]
+        for n, line in enumerate(lines)
+        if n not in heads and not set(line) <= set("-| ")
+    ]
+
+
+def choices(kind: Any) -> Iterator[str]:
+    """The values that a setting is one of."""
+    if get_origin(kind) is Literal:
+        yield from map(str, get_args(kind))
+    elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+        yield from (str(one.value) for one in kind)
+    elif kind is bool:
+        yield "true"
+
+
+def test_every_choice_and_bound_of_a_setting_is_in_its_row() -> None:
+    rows = {cells[0].strip("`"): cells for cells in rows_under(PIPELINES, "Settings")}
+    for name, field in settings(Pipeline):
+        told = " | ".join(rows[name][1:])
+        for choice in choices(field.annotation):
+            assert f"`{choice}`" in told, f"{name}: {choice} is not told of"
+        for bound in field.metadata:
+            limit: Any = getattr(bound, "ge", getattr(bound, "gt", getattr(bound, "le", None)))
+            if limit is not None and limit <= 10_000:
+                assert re.search(rf"\b{limit:,}\b", told), f"{name}: its bound {limit} is not told of"
+
+
+def test_kafka_settings_are_refused_and_fixed_as_the_table_says() -> None:
+    own, fixed, native, _ = (
+        re.findall(r"`([^`]+)`", " ".join(cells)) for cells in rows_under(PIPELINES, "Kafka settings")
+    )
+    assert {"transactional.id", "group.id"} <= set(own) <= OWN_KAFKA.keys()
+    names = [name for name in fixed if "." in name or name == "acks"]
+    assert set(names) <= FIXED_KAFKA.keys()
+    assert [v for v in fixed if v not in names] == [FIXED_KAFKA[name][0][0] for name in names]
+    assert set(native) - {"transform.py"} <= OWN_KAFKA.keys()
+    assert not (set(own) | set(native)) & ALLOWED_KAFKA
+
+
+def test_every_type_in_the_table_of_json_is_one() -> None:
+    named = [n for cells in rows_under(PIPELINES, "JSON records") for n in re.findall(r"`([^`]+)`", cells[0])]
+    assert {"bigint", "timestamp_ntz", "array", "map", "struct"} <= set(named)
+    within = {
+        "array": "array<int>",
+        "map": "map<string, int>",
+        "struct": "struct<a: int>",
+        "decimal(p, s)": "decimal(5, 2)",
+    }
+    for name in named:
+        assert is_sql_type(within.get(name, name)), f"{name}: no type of a schema"
+
+
 def test_every_setting_is_in_the_table_with_its_default() -> None:
-    text = (ROOT / "docs" / "pipelines.md").read_text()
-    rows = dict(re.findall(r"^\| `([a-z][\w.]*)` \| ([^|]*) \|", text, re.MULTILINE))
+    rows = {cells[0].strip("`"): cells[1] for cells in rows_under(PIPELINES, "Settings")}
     fields = dict(settings(Pipeline))
     assert set(rows) == set(fields)
     for name, field in fields.items():
@@ -133,6 +228,66 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
         if isinstance(default, str | int | float) and str(default):
             shown = f"{default:g}" if isinstance(default, float) else str(getattr(default, "value", default))
             assert rows[name].startswith(f"`{shown}`"), f"{name}: the default is {shown}"
+        if field.is_required():
+            assert rows[name].startswith("required"), f"{name}: it is required"
+
+
+def test_every_expectation_that_is_proven_is_listed_and_no_other() -> None:
+    section = EXPECTATIONS.split("## Types\n")[1].split("## Rules\n")[0]
+    assert f"These {len(PROVEN)} types" in section
+    listed = re.findall(r"`(expect_\w+)`", section)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == PROVEN.keys() | set(HISTORY)
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    told = [int(cells[0]) for cells in rows_under(OPERATING, "Commands and exit codes")]
+    assert told == sorted({0, *(kind.exit_code for kind in ERRORS.values())})
+
+
+def test_every_error_that_ends_a_task_has_a_row_and_every_row_an_error() -> None:
+    """The classes that others derive from are told of by those; `NeedsOperator` is raised itself as well."""
+    named = {n for cells in rows_under(OPERATING, "A red task") for n in re.findall(r"`([A-Z]\w+)`", cells[1])}
+    assert named <= ERRORS.keys()
+    kinds = {name for name, kind in ERRORS.items() if not kind.__subclasses__()}
+    assert kinds <= named, f"no row: {sorted(kinds - named)}"
+
+
+def test_every_error_that_a_document_names_exists(document: Path) -> None:
+    for name in re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", prose(document.read_text())):
+        if name.endswith(
+            ("Error", "Fenced", "Unavailable", "Unknown", "Denied", "Failed", "Lost", "Unreadable", "Refused")
+        ):
+            assert name in ERRORS, f"{name}: no such error"
+
+
+def test_the_tree_at_the_top_of_the_errors_names_each() -> None:
+    tree = set(re.findall(r"\b[A-Z][a-z]\w+", errors.__doc__ or ""))
+    assert ERRORS.keys() <= tree
+
+
+def test_every_module_is_on_the_page_of_architecture() -> None:
+    package = ROOT / "include" / "fencepost"
+    tree = ARCHITECTURE.split("```")[1]
+    modules = {file.name for file in package.glob("*.py")} - {"__init__.py"}
+    assert set(re.findall(r"\w+\.py", tree)) == modules
+    assert set(re.findall(r"(?<![\w/])(\w+)/(?!\w)", tree)) - {"dags", "plugins", "spark_jobs"} == {
+        folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        (EXACTLY_ONCE, f"The newest {lost.LOOKED_AT:,} offsets"),
+        (EXACTLY_ONCE, "for six hours" if timedelta(hours=6) == output_topic.KEPT_FOR else str(output_topic.KEPT_FOR)),
+        (PIPELINES, f"each {write.ROWS_A_PARTITION:,} offsets"),
+        (PIPELINES, f"never more than {write.SPARKS_DEFAULT}"),
+        (SECURITY, f"files have mode {FILE_MODE:04o} and folders {FOLDER_MODE:04o}"),
+    ],
+)
+def test_a_number_that_is_named_is_the_codes(page: str, told: str) -> None:
+    assert told in page
 
 
 def test_every_variable_is_one_that_the_product_reads() -> None:
