@@ -2,8 +2,8 @@
 
 Invariant: a `Transaction` that leaves its `with` block without an exception is committed; one that raises
 `CommitStateUnknown` may be, and so may one whose commit raises `WriterFenced`: a broker can take the commit, its answer can
-get lost, and a newer producer's init settle it before it is asked again. By then the outcome is final, so who reads behind an
-init of its own sees it. After any other exception nothing of it will ever be visible to read_committed.
+get lost, and a newer producer's init settle it before it is asked again. By then the outcome is final, so an attempt
+that reads after its own init sees it. After any other exception nothing of it will ever be visible to read_committed.
 
 Price: an instance goes on to a next transaction only behind a commit that succeeded: every record of the one before was
 acknowledged then, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record
