@@ -49,7 +49,7 @@ def test_validate_gives_no_verdict_on_part_of_the_data(spark: Any, broker: Broke
         validate_batch(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert (batch.state, batch.verdict) == (State.WRITTEN, None)
-    with pytest.raises(TransitionRefused, match="verdict is missing"):
+    with pytest.raises(TransitionRefused, match="it has not been judged"):
         advance_batch(pipeline, day(1))
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
     foreign.abort_transaction(20)
