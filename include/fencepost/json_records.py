@@ -44,17 +44,25 @@ class _Number(str):
     __slots__ = ()
 
 
-class _Object(dict[str, Any]):
+class _Sourced:
+    """Knows its own text, as a place in the record's: what is a thousand deep would be copied a thousand times."""
+
+    record: str
+    place: slice
+
+    @property
+    def text(self) -> str:
+        return self.record[self.place]
+
+
+class _Object(_Sourced, dict[str, Any]):
     """An object that knows its own text."""
 
-    text: str
     name: str | None = None  # the name read last, while its value is awaited
 
 
-class _Array(list[Any]):
+class _Array(_Sourced, list[Any]):
     """An array that knows its own text."""
-
-    text: str
 
 
 def decoding(
@@ -154,7 +162,8 @@ _scan = json.JSONDecoder(
 HALF_PAIR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# One that does not end is taken whole too: looking for another beginning in it would take the square of its length.
+STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 BRACKET = re.compile(rf"{STRING}|([\[{{])|([\]}}])", re.DOTALL)
 TOKEN = re.compile(rf'({STRING}|[^\[\]{{}}:,"\s]+)|([\[{{])|([\]}}])', re.DOTALL)
 
@@ -216,7 +225,7 @@ def _with_sources(text: str) -> dict[str, Any]:
             continue
         if found[3]:
             value, start = within.pop()
-            value.text = text[start : found.end()]
+            value.record, value.place = text, slice(start, found.end())
         else:
             value = _scan(found[1], 0)[0]
         if within:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from random import Random
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +126,23 @@ def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) ->
         return [row is not None for row in decoded(SCHEMA, [record(DEEPEST), record(DEEPEST + 1), record(100_000)])]
 
     assert from_within(0) == from_within(500) == [True, False, False]
+
+
+def test_a_deep_text_that_does_not_end_is_refused_in_no_time() -> None:
+    value = b'{"unknown":' + b"[" * 101 + b'"' + b'\\"' * 100_000
+    before = process_time()
+    assert decoded(SCHEMA, [value]) == [None]
+    assert process_time() - before < 5  # minutes, where each quote is taken for a beginning
+
+
+def test_a_deep_value_in_a_string_is_not_held_once_for_each_level() -> None:
+    inner = "[" * 900 + '"' + "x" * 100_000 + '"' + "]" * 900
+    tracemalloc.start()
+    try:
+        assert Decoder(pa.schema([("s", pa.string())])).decode(f'{{"s":{inner}}}'.encode()) == [inner]
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_reason_names_the_place_and_no_value() -> None:
