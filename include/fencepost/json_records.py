@@ -17,10 +17,13 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 DEEPEST = 1000  # arrays and objects in each other
 SHALLOW = 100  # of them, Python's own limit on recursion leaves room for
-ROWS_AT_ONCE = 1000  # bounds what is held as Python's objects; Spark hands over ten times as many
+# They bound what is held as Python's objects, ten times the bytes of ordinary JSON; Spark hands over several times as many.
+ROWS_AT_ONCE = 1000
+BYTES_AT_ONCE = 8_000_000
 Convert = Callable[[Any], Any]
 
 
@@ -77,10 +80,22 @@ def decoding(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(schema, required)
         for batch in batches:
-            for first in range(0, len(batch), ROWS_AT_ONCE):
-                yield decoder.decode_batch(batch.slice(first, ROWS_AT_ONCE))
+            for first, end in _pieces(batch.column("value")):
+                yield decoder.decode_batch(batch.slice(first, end - first))
 
     return decode
+
+
+def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
+    """Begin and end of the pieces that are decoded at once; a record that is too large alone is one by itself."""
+    first = held = 0
+    for at, size in enumerate(pc.fill_null(pc.binary_length(values), 0).to_pylist()):
+        if at > first and (at - first == ROWS_AT_ONCE or held + size > BYTES_AT_ONCE):
+            yield first, at
+            first, held = at, 0
+        held += size
+    if len(values):
+        yield first, len(values)
 
 
 class Decoder:

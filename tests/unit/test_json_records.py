@@ -12,6 +12,7 @@ from time import process_time
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fencepost.json_records import DEEPEST, Decoder, Malformed, decoding
@@ -178,3 +179,14 @@ def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_rec
     assert found["_headers"].combine_chunks() == headers[:2500]
     assert found["_tombstone"].to_pylist() == [value is None for value in values]
     assert [why is not None for why in found["_malformed"].to_pylist()] == [value == b"{" for value in values]
+
+
+def test_large_records_are_decoded_a_few_at_a_time() -> None:
+    """Each piece is held as Python's objects, which take many times the bytes."""
+    sizes = [1, 9_000_000, 1, 3_000_000, 3_000_000, 3_000_000, None, 1]
+    values = [None if size is None else b'{"s":"%s"}' % (b"x" * size) for size in sizes]
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+    pieces = list(decoding(pa.schema([("s", pa.string())]), [])([batch]))
+    assert [len(piece) for piece in pieces] == [1, 1, 3, 3]
+    lengths = [length for piece in pieces for length in pc.binary_length(piece.column("s")).to_pylist()]
+    assert lengths == sizes
