@@ -349,7 +349,15 @@ def _moment(option: str, text: str) -> datetime:
 def _decision(action: str, reason: str) -> Decision:
     if not reason.strip():
         raise SettingsError("--reason: say why, for those who read the ledger later.")
-    return Decision(action=action, by=getpass.getuser(), reason=reason, decided_at=utc_now())
+    return Decision(action=action, by=_user(), reason=reason, decided_at=utc_now())
+
+
+def _user() -> str:
+    """Who decides, by name; in a container the user may have a number alone."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 def _pipeline(name: str) -> Pipeline:

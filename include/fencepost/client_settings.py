@@ -185,6 +185,9 @@ def _check_name(name: str) -> None:
 def _check_protocol(name: str, value: str) -> None:
     if name == "bootstrap.servers":
         _check_brokers(value)
+    if name.endswith(".location") and ("\n" in value or "-----BEGIN" in value):  # a message would show it as a path
+        hint = f"; a text is given as {pem}" if (pem := name.replace(".location", ".pem")) in ALLOWED_KAFKA else ""
+        raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file{hint}")
     if name in FIXED_KAFKA:
         allowed, reason = FIXED_KAFKA[name]
         if value.lower() not in allowed:

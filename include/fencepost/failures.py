@@ -32,7 +32,10 @@ _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
-_LOST = re.compile(r"ExecutorLostFailure \([^)\n]{0,200}\)(?: Reason: [^\n]{0,300})?")
+# Where Spark names the task that failed, in front of any words of the task's own.
+_LOST = re.compile(
+    r"\(TID \d+\) \([^)\n]{0,200}\): (?:(ExecutorLostFailure \([^)\n]{0,200}\)(?: Reason: [^\n]{0,300})?)|[^E])"
+)
 _UNTOLD = frozenset({"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"})  # say nothing; the cause does
 # Classes of SQLSTATE that a query's own expressions end with: feature, cardinality, data, constraint, external routine, syntax,
 # and raise_error.
@@ -70,9 +73,8 @@ def told(error: BaseException, folder: Path | None = None) -> str:
     """
     log.debug("the whole error", exc_info=error)
     text = str(error)
-    lost = _LOST.search(text)
-    if lost:
-        return str(lost.group(0)).strip()
+    if lost := _lost_executor(text):
+        return lost
     raised = _traceback_in(text)
     if raised is not None:
         return _at(raised, folder)
@@ -86,6 +88,12 @@ def told(error: BaseException, folder: Path | None = None) -> str:
     return _at(_Traceback(type(error).__name__, frames), folder)
 
 
+def _lost_executor(text: str) -> str | None:
+    """What Spark says of an executor that ended with its task, or None where the task failed by itself."""
+    found = _LOST.search(text)
+    return str(found.group(1)).strip() if found and found.group(1) else None
+
+
 def _at(raised: _Traceback, folder: Path | None) -> str:
     if not raised.frames:
         return raised.kind
@@ -96,7 +104,7 @@ def _at(raised: _Traceback, folder: Path | None) -> str:
 def is_the_transforms(error: Exception, folder: Path) -> bool:
     """Whether a job failed in the transform's own code or expressions: the same records make it fail again."""
     text = str(error)
-    if _LOST.search(text):
+    if _lost_executor(text):
         return False
     raised = _traceback_in(text)
     if raised is not None:

@@ -17,10 +17,13 @@ from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperatio
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 DEEPEST = 1000  # arrays and objects in each other
 SHALLOW = 100  # of them, Python's own limit on recursion leaves room for
-ROWS_AT_ONCE = 1000  # bounds what is held as Python's objects; Spark hands over ten times as many
+# They bound what is held as Python's objects, ten times the bytes of ordinary JSON; Spark hands over several times as many.
+ROWS_AT_ONCE = 1000
+BYTES_AT_ONCE = 8_000_000
 Convert = Callable[[Any], Any]
 
 
@@ -44,17 +47,25 @@ class _Number(str):
     __slots__ = ()
 
 
-class _Object(dict[str, Any]):
+class _Sourced:
+    """Knows its own text, as a place in the record's: what is a thousand deep would be copied a thousand times."""
+
+    record: str
+    place: slice
+
+    @property
+    def text(self) -> str:
+        return self.record[self.place]
+
+
+class _Object(_Sourced, dict[str, Any]):
     """An object that knows its own text."""
 
-    text: str
     name: str | None = None  # the name read last, while its value is awaited
 
 
-class _Array(list[Any]):
+class _Array(_Sourced, list[Any]):
     """An array that knows its own text."""
-
-    text: str
 
 
 def decoding(
@@ -69,10 +80,22 @@ def decoding(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(schema, required)
         for batch in batches:
-            for first in range(0, len(batch), ROWS_AT_ONCE):
-                yield decoder.decode_batch(batch.slice(first, ROWS_AT_ONCE))
+            for first, end in _pieces(batch.column("value")):
+                yield decoder.decode_batch(batch.slice(first, end - first))
 
     return decode
+
+
+def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
+    """Begin and end of the pieces that are decoded at once; a record that is too large alone is one by itself."""
+    first = held = 0
+    for at, size in enumerate(pc.fill_null(pc.binary_length(values), 0).to_pylist()):
+        if at > first and (at - first == ROWS_AT_ONCE or held + size > BYTES_AT_ONCE):
+            yield first, at
+            first, held = at, 0
+        held += size
+    if len(values):
+        yield first, len(values)
 
 
 class Decoder:
@@ -154,7 +177,8 @@ _scan = json.JSONDecoder(
 HALF_PAIR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# One that does not end is taken whole too: looking for another beginning in it would take the square of its length.
+STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 BRACKET = re.compile(rf"{STRING}|([\[{{])|([\]}}])", re.DOTALL)
 TOKEN = re.compile(rf'({STRING}|[^\[\]{{}}:,"\s]+)|([\[{{])|([\]}}])', re.DOTALL)
 
@@ -216,7 +240,7 @@ def _with_sources(text: str) -> dict[str, Any]:
             continue
         if found[3]:
             value, start = within.pop()
-            value.text = text[start : found.end()]
+            value.record, value.place = text, slice(start, found.end())
         else:
             value = _scan(found[1], 0)[0]
         if within:

@@ -1,7 +1,8 @@
 """What Kafka's errors mean: every code has a class, and a sentence that says what to do.
 
-A code is a broker's answer (positive) or librdkafka's own word (negative). Silence is told apart from answers: only where
-nobody answered is the broker asked after. What is retried is what Kafka's own clients retry, and what a new producer mends.
+A code is a broker's answer (positive, and -1: unknown) or librdkafka's own word (negative). Silence is told apart from
+answers: only where nobody answered is the broker asked after. What is retried is what Kafka's own clients retry, and what a
+new producer mends.
 """
 
 from __future__ import annotations
@@ -355,7 +356,8 @@ def translate(error: KafkaError, doing: str, at: At, complaints: Complaints | No
 
 def _said(error: KafkaError, at: At) -> str:
     """Kafka's own name and words, and who said them."""
-    who = f"Kafka at {at.bootstrap} answered" if error.code() > 0 else "Kafka's client reports"
+    answer = error.code() > 0 or error.code() == K.UNKNOWN
+    who = f"Kafka at {at.bootstrap} answered" if answer else "Kafka's client reports"
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
 
 

@@ -33,7 +33,7 @@ from fencepost.model import (
 from fencepost.output_topic import check_output_topic
 from fencepost.preflight import check_pipeline
 from fencepost.settings import Pipeline
-from fencepost.transitions import View, free_lane, planned, planning, widest, withdrawn
+from fencepost.transitions import REASON, View, free_lane, planned, planning, widest, withdrawn
 
 NEW_NAME = (
     "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
@@ -388,9 +388,7 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
 def starved(by: Batch) -> str:
     """What to say of an interval without offsets, where a later one was planned first."""
     when = by.interval
-    times = f"--start {when.start.isoformat()} --end {when.end.isoformat()}"
     return (
         f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. If {when} was a "
-        f"mistake, `fencepost withdraw {by.pipeline} {times} --reason ...` takes it out of the order; intervals planned from "
-        "then on get their records"
+        f"mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned from then on get their records"
     )

@@ -43,6 +43,8 @@ SECRET_NAMES = re.compile(
     r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|JAAS|(_|^)DSN(_|$)|_CONN(_|$)|^AIRFLOW__|^AIRFLOW_(CONN|VAR)_", re.IGNORECASE
 )
 
+URL_WITH_PASSWORD = re.compile(r"://[^/\s@]*:[^/\s]*@")
+
 
 def _topic(name: str) -> str:
     if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
@@ -432,6 +434,11 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         if found is None:
             raise SettingsError(
                 f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
+            )
+        if URL_WITH_PASSWORD.search(found) and (path in PUBLIC or path[0] == "spark"):
+            raise SettingsError(
+                f"{file}: {'.'.join(path)}: ${{{name}}} holds a URL with a password, and this field shows in messages, on pages "
+                "or among a process's arguments; take another variable."
             )
         if SECRET_NAMES.search(name) and len(found) > 2:
             secrets.add(found)

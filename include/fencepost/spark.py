@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -180,10 +180,15 @@ def _pass_on(words: int) -> None:
     rest = b""
     while chunk := os.read(words, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
-        told_lines = [line + b"\n" for line in lines if not line.startswith(IDLE_WORDS)]
-        os.write(2, b"".join(told_lines))
-    os.write(2, rest)
+        _say(b"".join(line + b"\n" for line in lines if not line.startswith(IDLE_WORDS)))
+    _say(rest)
     os.close(words)
+
+
+def _say(text: bytes) -> None:
+    """On stderr. Where nobody reads that any more, the JVM is read on: it would stand still at a full pipe."""
+    with suppress(OSError):
+        os.write(2, text)
 
 
 def package_zip() -> Path:

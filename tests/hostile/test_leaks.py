@@ -244,7 +244,7 @@ def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_word
     [
         (f"[A.B] {MARKER}", "A.B"),
         (
-            f"Job aborted: ExecutorLostFailure (executor 1 exited) Reason: disassociated\n{MARKER}",
+            f"Lost task 0.0 in stage 1.0 (TID 7) (host): ExecutorLostFailure (executor 1 exited) Reason: disassociated\n{MARKER}",
             "ExecutorLostFailure",
         ),
         (f"{MARKER}\nCaused by: java.io.IOException: {MARKER}", "java.io.IOException"),

@@ -242,6 +242,17 @@ def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
     )
 
 
+@pytest.mark.parametrize("path", ["source.topic", "output.topic", "kafka/bootstrap.servers", "spark/spark.x"])
+def test_a_url_with_a_password_is_taken_for_nothing_that_is_shown_whatever_its_variable_is_called(
+    folder: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://etl:hunter2@db/x")
+    place = tuple(path.split("/")) if "/" in path else tuple(path.split("."))
+    said = str(outcome(folder, changed(place, "${DATABASE_URL}")))
+    assert "${DATABASE_URL} holds a URL with a password" in said
+    assert "hunter2" not in said
+
+
 def test_the_environment_is_taken_where_it_is_allowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHERE", "there")
     tree = yaml.safe_load(GOOD)

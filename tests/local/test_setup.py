@@ -153,3 +153,20 @@ def test_a_uv_that_is_not_the_hashed_one_is_refused(checkout: Checkout) -> None:
     assert done.returncode == 1
     assert "DO NOT MATCH THE HASHES" in done.stderr
     assert f"setup: could not install uv {UV_VERSION}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("says", "found"), [('openjdk version "11.0.2" 2019-01-15', "is version 11"), ("", "was not found")]
+)
+def test_a_java_that_is_too_old_or_missing_is_named(
+    checkout: Checkout, says: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = checkout.root / "java"
+    if says:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    done = checkout.run()
+    assert done.returncode == 1
+    assert f"Java 17 or newer is needed and '{home}/bin/java' {found}. Install it" in done.stderr

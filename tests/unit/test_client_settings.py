@@ -289,6 +289,14 @@ def test_a_pem_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> Non
         java_settings({name: str(tmp_path / "missing.pem")})
 
 
+@pytest.mark.parametrize("kind", ["ca", "certificate", "key", "keystore"])
+def test_a_key_in_the_place_of_its_files_path_is_refused_and_not_shown(load: Load, kind: str) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n"
+    with pytest.raises(SettingsError, match=rf"ssl\.{kind}\.location holds the text of a certificate or key") as raised:
+        load({f"ssl.{kind}.location": key})
+    assert "hunter2" not in str(raised.value)
+
+
 @pytest.mark.parametrize(("kind", "cure"), [("RSA", "openssl pkcs8 -topk8"), ("ENCRYPTED", r"PKCS#12")])
 def test_a_key_that_java_cannot_read_is_refused_with_the_cure(kind: str, cure: str) -> None:
     key = f"-----BEGIN {kind} PRIVATE KEY-----\nhunter2\n-----END {kind} PRIVATE KEY-----\n"

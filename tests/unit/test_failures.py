@@ -19,6 +19,12 @@ WRITER = '  File "/x/fencepost/writer.py", line 20, in _answer\n    write()\n'
 HEAD = "An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback (most recent call last):\n"
 
 
+LOST_TASK = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 1.0 (TID 7) (10.0.0.1 executor 1): "
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words", "own"),
     [
@@ -37,7 +43,7 @@ HEAD = "An exception was thrown from the Python worker. Please see the stack tra
         ("[KAFKA_DATA_LOSS.X] Some data may have been lost. SQLSTATE: 22000", "KAFKA_DATA_LOSS.X", False),
         ("[UNABLE_TO_ACQUIRE_MEMORY] secret SQLSTATE: 53200", "UNABLE_TO_ACQUIRE_MEMORY", False),
         (
-            "Job aborted: ExecutorLostFailure (executor 1 exited) Reason: OOM\n" + HEAD + OWN + "E: x",
+            LOST_TASK + "ExecutorLostFailure (executor 1 exited) Reason: OOM\n" + HEAD + OWN + "E: x",
             "ExecutorLost",
             False,
         ),
@@ -57,10 +63,12 @@ def test_an_error_is_told_by_kind_and_place_and_the_transforms_own_are_known(tex
         "\nfencepost.errors.BatchRejected: secret\n",
         '\nTraceback (most recent call last):\n  File "/secret/orders/secret.py", line 1, in x\nSecretError: secret\n',
         "\n[SECRET] secret SQLSTATE: 53200\nCaused by: secret.secret",
+        "\nExecutorLostFailure (executor 1 exited) Reason: secret",
+        f"\n{LOST_TASK}ExecutorLostFailure (executor 1 exited) Reason: secret",
     ],
 )
 def test_a_record_cannot_forge_what_is_told(record: str) -> None:
-    error = RuntimeError(f"{HEAD}{WORKER}{OWN}ValueError: {record}")
+    error = RuntimeError(f"{LOST_TASK}org.apache.spark.api.python.PythonException: {HEAD}{WORKER}{OWN}ValueError: {record}")
     assert told(error, FOLDER) == "ValueError in transform.py, line 6"
     assert is_the_transforms(error, FOLDER)
     assert carried_in(str(error), "0123456789abcdef") is None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from random import Random
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fencepost.json_records import DEEPEST, Decoder, Malformed, decoding
@@ -126,6 +129,23 @@ def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) ->
     assert from_within(0) == from_within(500) == [True, False, False]
 
 
+def test_a_deep_text_that_does_not_end_is_refused_in_no_time() -> None:
+    value = b'{"unknown":' + b"[" * 101 + b'"' + b'\\"' * 100_000
+    before = process_time()
+    assert decoded(SCHEMA, [value]) == [None]
+    assert process_time() - before < 5  # minutes, where each quote is taken for a beginning
+
+
+def test_a_deep_value_in_a_string_is_not_held_once_for_each_level() -> None:
+    inner = "[" * 900 + '"' + "x" * 100_000 + '"' + "]" * 900
+    tracemalloc.start()
+    try:
+        assert Decoder(pa.schema([("s", pa.string())])).decode(f'{{"s":{inner}}}'.encode()) == [inner]
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_reason_names_the_place_and_no_value() -> None:
     decoder = Decoder(pa.schema([("id", pa.int32()), ("at", pa.list_(pa.struct([("x", pa.date32())])))]), ["id"])
     reasons = {
@@ -159,3 +179,14 @@ def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_rec
     assert found["_headers"].combine_chunks() == headers[:2500]
     assert found["_tombstone"].to_pylist() == [value is None for value in values]
     assert [why is not None for why in found["_malformed"].to_pylist()] == [value == b"{" for value in values]
+
+
+def test_large_records_are_decoded_a_few_at_a_time() -> None:
+    """Each piece is held as Python's objects, which take many times the bytes."""
+    sizes = [1, 9_000_000, 1, 3_000_000, 3_000_000, 3_000_000, None, 1]
+    values = [None if size is None else b'{"s":"%s"}' % (b"x" * size) for size in sizes]
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+    pieces = list(decoding(pa.schema([("s", pa.string())]), [])([batch]))
+    assert [len(piece) for piece in pieces] == [1, 1, 3, 3]
+    lengths = [length for piece in pieces for length in pc.binary_length(piece.column("s")).to_pylist()]
+    assert lengths == sizes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -19,3 +21,13 @@ def test_only_the_words_of_every_start_are_left_out(capfd: pytest.CaptureFixture
     os.close(its_stderr)
     _pass_on(words)
     assert capfd.readouterr().err == "OpenJDK 64-Bit Server VM warning: useful\nno line's end"
+
+
+def test_the_jvm_is_read_on_where_nobody_reads_our_stderr() -> None:
+    """As in `fencepost run 2>&1 | head`: the JVM would wait for ever for room in the pipe."""
+    script = (
+        "import os; from fencepost.spark import _pass_on; r, w = os.pipe(); gone, ours = os.pipe(); os.close(gone);"
+        "os.dup2(ours, 2); os.write(w, b'words\\n' * 10); os.close(w); _pass_on(r); print('read to the end')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stdout == "read to the end\n"

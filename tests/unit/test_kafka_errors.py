@@ -225,3 +225,15 @@ def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.L
     with pytest.raises(KafkaUnavailable, match=r"the host name is not known here.*Mend\s+bootstrap.servers"):
         Cluster(nowhere).describe("orders")
     assert caplog.records == [], "not even a line to say that it waits"
+
+
+@pytest.mark.parametrize(
+    ("code", "who"),
+    [
+        (KafkaError.POLICY_VIOLATION, "Kafka at 127.0.0.1:1 answered"),
+        (KafkaError.UNKNOWN, "Kafka at 127.0.0.1:1 answered"),
+        (KafkaError._QUEUE_FULL, "Kafka's client reports"),
+    ],
+)
+def test_a_brokers_answer_is_told_from_the_clients_own_word(code: int, who: str) -> None:
+    assert str(translate(KafkaError(code), "reading", HERE)).startswith(f"reading: {who} ")

@@ -16,8 +16,9 @@ fail() {
     fail "Python 3.11 is needed and '$python' is not it. Install it (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python3.11 ..."
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1) || true
+found_java=${java_major:+is version $java_major}
 [ "${java_major:-0}" -ge 17 ] ||
-    fail "Java 17 or newer is needed and '$java' ${java_major:+is version $java_major}${java_major:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
+    fail "Java 17 or newer is needed and '$java' ${found_java:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
 
 mkdir -p "$venv"
 exec 9>"$venv/.fencepost-lock" # not `.lock`: that is uv's own
