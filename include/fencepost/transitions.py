@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
@@ -29,6 +29,9 @@ from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outco
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
 WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
+
+
+Order = tuple[int, datetime, int]  # when a batch was planned; see `View.order`
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,31 @@ class View:
             return None  # there was room, and no record
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
-    def planned_first(self, interval: Interval) -> int:
-        """The lease of the revision that froze the interval's ranges: its first, or the first since it was withdrawn."""
+    def planned_first(self, interval: Interval) -> Order:
+        """When the interval's ranges were frozen: by its first revision, or the first since it was withdrawn."""
         revisions = self.batches[interval]
         since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
-        return revisions[min(since + 1, len(revisions) - 1)].known_lease
+        return self.order(revisions[min(since + 1, len(revisions) - 1)])
+
+    def order(self, batch: Batch) -> Order:
+        """Sorts batches as they were planned.
+
+        By lease in one ledger topic. A topic that was restored from a copy counts leases anew: what was planned in the one
+        before comes first, by the clock, since a copied plan record has another offset.
+        """
+        topic = batch.plan.ledger_topic_id
+        copied = bool(topic) and topic != self._topics[-1]
+        planned_at = batch.plan.planned_at if copied else datetime.min.replace(tzinfo=UTC)
+        return self._topics.index(topic), planned_at, batch.known_lease
+
+    @cached_property
+    def _topics(self) -> list[str]:
+        """Ids of the ledger topics that batches were planned in, in order; early plans name none."""
+        begun: dict[str, datetime] = {}
+        for batch in self._all:
+            topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
+            begun[topic] = min(at, begun.get(topic, at))
+        return sorted(begun, key=lambda topic: (topic != "", begun[topic]))
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
@@ -439,7 +462,7 @@ def _former_anchors(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    return [b for b in view.all() if was_withdrawn(b) and b.known_lease < view.planned_first(anchor)]
+    return [b for b in view.all() if was_withdrawn(b) and view.order(b) < view.planned_first(anchor)]
 
 
 def holding_back(view: View) -> Batch | None:
@@ -463,7 +486,7 @@ def validated_ends(view: View) -> dict[int, int]:
     which is that of the newest plan.
     """
     ends: dict[int, int] = {}
-    newest = max(view.all(), key=lambda b: b.known_lease, default=None)
+    newest = max(view.all(), key=view.order, default=None)
     for batch in _run(view):
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
