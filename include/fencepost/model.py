@@ -14,7 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, mod
 
 Offset = Annotated[int, Field(ge=0)]
 
-LEDGER_VERSION = 1
+# 2: plans name their ledger and what decides their output, receipts the ledger; records of version 1 are read.
+LEDGER_VERSION = 2
 BATCH_HEADER = "fencepost-batch"
 
 
