@@ -402,23 +402,32 @@ def withdrawn(view: View, interval: Interval, decision: Decision) -> tuple[Batch
     Raises:
         TransitionRefused: its records would be in no interval any more, or in two.
     """
-    latest = _known(view, interval)
+    _known(view, interval)
     if view.is_withdrawn(interval):
         return ()
+    if refusal := why_it_stays(view, interval):
+        raise TransitionRefused(refusal)
     standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
-    if _has_had_offsets(latest):
-        passed, after = next((b for b in standing if b.state in PASSED), None), view.after(interval)
-        if passed is not None:
-            raise TransitionRefused(
-                f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
-                "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
-            )
-        if after is not None:
-            raise TransitionRefused(
-                f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
-                f"in no interval. Withdraw {after.interval} first, or finish this one."
-            )
     return tuple(taken_out(b, decision) for b in standing)
+
+
+def why_it_stays(view: View, interval: Interval) -> str | None:
+    """Why a planned interval cannot be withdrawn, or None."""
+    latest, after = _known(view, interval), view.after(interval)
+    if not _has_had_offsets(latest):
+        return None
+    passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
+    if passed is not None:
+        return (
+            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+            "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+        )
+    if after is not None:
+        return (
+            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
+            f"in no interval. Withdraw {after.interval} first, or finish this one."
+        )
+    return None
 
 
 def taken_out(batch: Batch, decision: Decision) -> Batch:
