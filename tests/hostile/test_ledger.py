@@ -32,6 +32,7 @@ from waiting import await_true
 
 Make = Callable[..., Pipeline]
 MARKER = "MARKER-of-a-record"
+NEWER = LEDGER_VERSION + 1
 Raw = tuple[bytes, bytes | None]
 
 
@@ -74,7 +75,7 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
     "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a record of Fencepost's"),
     "no value under a batch's key": (lambda k, v: (k, None), "not a record of Fencepost's"),
     "an empty value": (lambda k, v: (k, b""), "not a record of Fencepost's"),
-    "a newer version": (lambda k, v: (k, changed(v, version=LEDGER_VERSION + 1, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
+    "a newer version": (lambda k, v: (k, changed(v, version=NEWER, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
     "a version below the first": (lambda k, v: (k, changed(v, version=0)), "damaged in version"),
     "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),
     "a state there is not": (lambda k, v: (k, changed(v, state=MARKER)), "damaged in state"),
