@@ -32,6 +32,7 @@ WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision
 
 
 Order = tuple[int, datetime, int]  # when a batch was planned; see `View.order`
+ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -118,19 +119,22 @@ class View:
         By lease in one ledger topic. A topic that was restored from a copy counts leases anew: what was planned in the one
         before comes first, by the clock, since a copied plan record has another offset.
         """
-        topic = batch.plan.ledger_topic_id
-        copied = bool(topic) and topic != self._topics[-1]
-        planned_at = batch.plan.planned_at if copied else datetime.min.replace(tzinfo=UTC)
-        return self._topics.index(topic), planned_at, batch.known_lease
+        number, copied = self._topics[batch.plan.ledger_topic_id]
+        return number, batch.plan.planned_at if copied else ALWAYS, batch.known_lease
 
     @cached_property
-    def _topics(self) -> list[str]:
-        """Ids of the ledger topics that batches were planned in, in order; early plans name none."""
+    def _topics(self) -> dict[str, tuple[int, bool]]:
+        """By the id of each ledger topic that batches were planned in: its number in order, and whether one came after it.
+
+        Early plans name no topic, and were made in the first one.
+        """
         begun: dict[str, datetime] = {}
         for batch in self._all:
             topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
-            begun[topic] = min(at, begun.get(topic, at))
-        return sorted(begun, key=lambda topic: (topic != "", begun[topic]))
+            if topic not in begun or at < begun[topic]:
+                begun[topic] = at
+        order = sorted(begun, key=lambda topic: (topic != "", begun[topic]))
+        return {topic: (n, topic not in {"", order[-1]}) for n, topic in enumerate(order)}
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
