@@ -371,8 +371,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
             f"batch {batch.id} is {batch.state}, not written. {to_finish(batch)} writes, judges and publishes it."
         )
     check_receipts(batch, batch.written)
-    passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
-    if not passed and not (decision and batch.state is State.REJECTED):
+    if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
