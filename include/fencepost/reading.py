@@ -72,7 +72,8 @@ def told_of(view: View, names: Collection[str]) -> list[Batch]:
 
 def _is_read(batch: Batch) -> bool:
     """Whether it is published; or it was, without a record, and has been withdrawn since."""
-    return batch.state is State.PUBLISHED or (was_withdrawn(batch) and batch.plan.is_empty)
+    had_none = batch.plan.is_empty and batch.written is not None
+    return batch.state is State.PUBLISHED or (was_withdrawn(batch) and had_none)
 
 
 def schema_of(batch: Batch, view: View) -> StructType:
@@ -102,6 +103,11 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
     assert batch.written is not None
+    if not batch.plan.batch_header and batch.written.rows:
+        raise NeedsOperator(
+            f"batch {batch.id}: its records carry no header, by a setting of an earlier Fencepost, so others in their ranges "
+            f"cannot be told apart. {batch.command('run', '--reprocess')} writes them again, each with its batch's header."
+        )
     output, ranges = same_output(ledger, batch), batch.output_ranges(batch.written)
     _, deleted = without_expired(ranges, ledger.cluster.earliest(output))
     if deleted:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from conftest import day
-from fencepost.errors import SettingsError, Superseded
+from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.model import Batch, Decision, State
-from fencepost.reading import check_types, schema_of, told_of
+from fencepost.reading import _frame, check_types, schema_of, told_of
 from fencepost.transitions import WITHDRAW, View, taken_out
 from unit.quality.reports import batch
 
@@ -73,6 +74,15 @@ def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> Non
     withdrawn = taken_out(published.model_copy(update={"plan": empty}), decision)
     view = View.of([*VIEW.all(), withdrawn])
     assert [str(b.id) for b in told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
+
+
+def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:
+    """An earlier Fencepost wrote them; who looks for the header finds none of them."""
+    made = of(1, 1, PUBLISHED)
+    bare = made.model_copy(update={"plan": made.plan.model_copy(update={"batch_header": False})})
+    nothing: Any = None
+    with pytest.raises(NeedsOperator, match=r"carry no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
+        _frame(nothing, nothing, bare, fields())
 
 
 def test_columns_of_one_name_have_one_type() -> None:
