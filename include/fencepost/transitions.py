@@ -311,7 +311,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
 def judging(view: View, interval: Interval) -> Batch:
     """The batch a validate step is about: a written one, or one that was published or skipped and is left as it is."""
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
@@ -358,7 +358,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
     an operator asks for it: a run that an operator's skip overtook has nothing to do.
     """
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()  # a run of a skipped interval has nothing to do either
     if batch.state is State.SKIPPED:
@@ -383,7 +383,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
 
 def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Let the frontier pass an interval without its output, by an operator's word."""
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
@@ -577,6 +577,16 @@ def _known(view: View, interval: Interval) -> Batch:
     if batch is None:
         begin = "`fencepost run` begins with that (in Airflow: the task plan)."
         raise TransitionRefused(f"interval {interval} was never planned. {begin}")
+    return batch
+
+
+def _standing(view: View, interval: Interval) -> Batch:
+    batch = _known(view, interval)
+    if was_withdrawn(batch):
+        raise TransitionRefused(
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval is as if it had not been planned. "
+            f"{batch.command('run')} plans it again."
+        )
     return batch
 
 

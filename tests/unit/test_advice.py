@@ -27,7 +27,18 @@ from fencepost.model import (
     utc_now,
 )
 from fencepost.plan import _starved
-from fencepost.transitions import PASSED, View, judging, planning, published, skipped, what_next, withdrawn
+from fencepost.transitions import (
+    PASSED,
+    WITHDRAW,
+    View,
+    judging,
+    planning,
+    published,
+    skipped,
+    taken_out,
+    what_next,
+    withdrawn,
+)
 
 NOW = utc_now()
 
@@ -169,3 +180,16 @@ def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offse
     assert [words[0] for words in named] == ([] if offsets else ["withdraw"])
     assert all(helps(words, later) for words in named)
     assert ("not lost" in told) is bool(offsets)
+
+
+@pytest.mark.parametrize("asked", [asked for asked in COMMANDS if asked != "withdraw"])
+@pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN, State.REJECTED])
+def test_a_withdrawn_interval_is_neither_judged_nor_published_nor_skipped_and_says_how_to_begin_again(
+    asked: str, state: State
+) -> None:
+    given = taken_out(batch(state), Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=NOW))
+    refusal = refusal_of(asked, given)
+    assert refusal is not None
+    assert "was withdrawn (withdraw by ann: a typing error)" in refusal
+    assert [words[0] for words in commands_in(refusal)] == ["run"]
+    assert all(helps(words, given) for words in commands_in(refusal))
