@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fencepost.model import Batch, Outcome, State
-from fencepost.transitions import PASSED, View, effective, what_next
+from fencepost.transitions import PASSED, View, effective, was_withdrawn, what_next
 
 
 class Need(StrEnum):
@@ -49,7 +49,7 @@ def need_of(
 
     A revision under way is stuck when its run has `stopped`, or when nothing happened to it for longer than `patience`.
     """
-    if batch.state in PASSED:
+    if batch.state in PASSED or was_withdrawn(batch):
         return None
     if batch.state is State.REJECTED:
         return Need.REJECTED

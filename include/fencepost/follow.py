@@ -199,6 +199,11 @@ def key_of(batch: Batch) -> bytes:
     return f"{batch.interval}/{batch.revision}".encode()
 
 
+def to_record(batch: Batch) -> bytes:
+    """A batch's record. One that was read in an older version is written in the present one, whose fields it has."""
+    return batch.model_copy(update={"version": LEDGER_VERSION}).model_dump_json(exclude_none=True).encode()
+
+
 def own_batch(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
     """The batch of a record of this pipeline's, with its lease.
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import CoordinatorFenced, NeedsOperator, TopicMissing, WriteFailed, WriterFenced
-from fencepost.follow import LedgerReader, key_of
+from fencepost.follow import LedgerReader, key_of, to_record
 from fencepost.kafka import TRANSACTION_TIMEOUT_MS, Cluster, Settings, settings_of
 from fencepost.model import Batch
 from fencepost.settings import Pipeline
@@ -143,7 +143,7 @@ class Ledger:
     def _commit(self, coordinator: Transaction, change: Change) -> None:
         with coordinator:
             for batch in change.batches:
-                value = batch.model_dump_json(exclude_none=True).encode()
+                value = to_record(batch)
                 coordinator.produce(self.pipeline.ledger_topic, value, key_of(batch), partition=0)
             for group, offsets in change.offsets.items():
                 coordinator.add_offsets(offsets, group)

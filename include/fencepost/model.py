@@ -14,7 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, mod
 
 Offset = Annotated[int, Field(ge=0)]
 
-LEDGER_VERSION = 1
+# 2: plans name their ledger and what decides their output, receipts the ledger; records of version 1 are read.
+LEDGER_VERSION = 2
 BATCH_HEADER = "fencepost-batch"
 
 
@@ -138,15 +139,10 @@ class Plan(Frozen):
     lane: int = Field(ge=0)
     fence_up_to: int = Field(ge=0)
     settings_digest: str = ""  # of older ledgers, which have no digests
+    batch_header: bool = True  # False only in older ledgers: records were written that do not name their batch
     digests: dict[str, str] = Field(default_factory=dict)
     software: str
     planned_at: AwareDatetime
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_was_a_setting(cls, values: object) -> object:
-        """Early ledgers say of each plan whether its records carry the batch's header; all do."""
-        return {k: v for k, v in values.items() if k != "batch_header"} if isinstance(values, dict) else values
 
     @property
     def is_empty(self) -> bool:

@@ -33,7 +33,7 @@ from fencepost.model import (
 from fencepost.output_topic import check_output_topic
 from fencepost.preflight import check_pipeline
 from fencepost.settings import Pipeline
-from fencepost.transitions import REASON, View, free_lane, planned, planning, widest, withdrawn
+from fencepost.transitions import REASON, View, free_lane, planned, planning, why_it_stays, widest, withdrawn
 
 NEW_NAME = (
     "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
@@ -372,7 +372,7 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
         message = f"already planned, revision {batch.revision}; it is {batch.state}"
     details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
     if starved_by is not None:
-        message += f". {starved(starved_by)}"
+        message += f". {_starved(view, starved_by)}"
         details["starved_by"] = str(starved_by.id)
     return StepResult(
         step="plan",
@@ -385,10 +385,16 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
     )
 
 
-def starved(by: Batch) -> str:
+def _starved(view: View, by: Batch) -> str:
     """What to say of an interval without offsets, where a later one was planned first."""
     when = by.interval
+    told = f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. "
+    if why_it_stays(view, when) is None:
+        return (
+            f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned "
+            "from then on get their records"
+        )
     return (
-        f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. If {when} was a "
-        f"mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned from then on get their records"
+        f"{told}Records of this interval are not lost: they are in {when}, which has offsets and stays, or in an interval "
+        "planned after it"
     )

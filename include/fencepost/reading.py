@@ -17,7 +17,7 @@ from fencepost.plan import same_output, without_expired
 from fencepost.records import parse_output
 from fencepost.settings import find_pipeline
 from fencepost.spark import read_batch
-from fencepost.transitions import View
+from fencepost.transitions import View, was_withdrawn
 
 
 def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DataFrame:
@@ -56,7 +56,7 @@ def told_of(view: View, names: Collection[str]) -> list[Batch]:
         Superseded: one of the names is of a batch that is not published, and no published one of its interval is named.
     """
     known = {str(batch.id): batch for batch in view.all()}
-    found = [known[name] for name in names if name in known and known[name].state is State.PUBLISHED]
+    found = [known[name] for name in names if name in known and _is_read(known[name])]
     covered = {batch.interval for batch in found}
     for name in sorted(names):
         batch = known.get(name)
@@ -68,6 +68,12 @@ def told_of(view: View, names: Collection[str]) -> list[Batch]:
             "If a newer revision was published, read that one's event, with this one or without."
         )
     return sorted(found, key=lambda batch: batch.interval.start)
+
+
+def _is_read(batch: Batch) -> bool:
+    """Whether it is published; or it was, without a record, and has been withdrawn since."""
+    had_none = batch.plan.is_empty and batch.written is not None
+    return batch.state is State.PUBLISHED or (was_withdrawn(batch) and had_none)
 
 
 def schema_of(batch: Batch, view: View) -> StructType:
@@ -97,6 +103,11 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
     assert batch.written is not None
+    if not batch.plan.batch_header and batch.written.rows:
+        raise NeedsOperator(
+            f"batch {batch.id}: its records carry no header, by a setting of an earlier Fencepost, so others in their ranges "
+            f"cannot be told apart. {batch.command('run', '--reprocess')} writes them again, each with its batch's header."
+        )
     output, ranges = same_output(ledger, batch), batch.output_ranges(batch.written)
     _, deleted = without_expired(ranges, ledger.cluster.earliest(output))
     if deleted:

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
@@ -29,6 +29,10 @@ from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outco
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
 WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
+
+
+Order = tuple[int, datetime, int]  # when a batch was planned; see `View.order`
+ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,34 @@ class View:
             return None  # there was room, and no record
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
-    def planned_first(self, interval: Interval) -> int:
-        """The lease of the revision that froze the interval's ranges: its first, or the first since it was withdrawn."""
+    def planned_first(self, interval: Interval) -> Order:
+        """When the interval's ranges were frozen: by its first revision, or the first since it was withdrawn."""
         revisions = self.batches[interval]
         since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
-        return revisions[min(since + 1, len(revisions) - 1)].known_lease
+        return self.order(revisions[min(since + 1, len(revisions) - 1)])
+
+    def order(self, batch: Batch) -> Order:
+        """Sorts batches as they were planned.
+
+        By lease in one ledger topic. A topic that was restored from a copy counts leases anew: what was planned in the one
+        before comes first, by the clock, since a copied plan record has another offset.
+        """
+        number, copied = self._topics[batch.plan.ledger_topic_id]
+        return number, batch.plan.planned_at if copied else ALWAYS, batch.known_lease
+
+    @cached_property
+    def _topics(self) -> dict[str, tuple[int, bool]]:
+        """By the id of each ledger topic that batches were planned in: its number in order, and whether one came after it.
+
+        Early plans name no topic, and were made in the first one.
+        """
+        begun: dict[str, datetime] = {}
+        for batch in self._all:
+            topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
+            if topic not in begun or at < begun[topic]:
+                begun[topic] = at
+        order = sorted(begun, key=lambda topic: (topic != "", begun[topic]))
+        return {topic: (n, topic not in {"", order[-1]}) for n, topic in enumerate(order)}
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""
@@ -284,7 +311,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
 def judging(view: View, interval: Interval) -> Batch:
     """The batch a validate step is about: a written one, or one that was published or skipped and is left as it is."""
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
@@ -331,7 +358,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
     A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
     an operator asks for it: a run that an operator's skip overtook has nothing to do.
     """
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()  # a run of a skipped interval has nothing to do either
     if batch.state is State.SKIPPED:
@@ -344,8 +371,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
             f"batch {batch.id} is {batch.state}, not written. {to_finish(batch)} writes, judges and publishes it."
         )
     check_receipts(batch, batch.written)
-    passed = batch.state is State.WRITTEN and batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
-    if not passed and not (decision and batch.state is State.REJECTED):
+    if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     records = [moved(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
@@ -357,7 +383,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
 
 def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Let the frontier pass an interval without its output, by an operator's word."""
-    batch = _known(view, interval)
+    batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
@@ -379,23 +405,32 @@ def withdrawn(view: View, interval: Interval, decision: Decision) -> tuple[Batch
     Raises:
         TransitionRefused: its records would be in no interval any more, or in two.
     """
-    latest = _known(view, interval)
+    _known(view, interval)
     if view.is_withdrawn(interval):
         return ()
+    if refusal := why_it_stays(view, interval):
+        raise TransitionRefused(refusal)
     standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
-    if _has_had_offsets(latest):
-        passed, after = next((b for b in standing if b.state in PASSED), None), view.after(interval)
-        if passed is not None:
-            raise TransitionRefused(
-                f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
-                "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
-            )
-        if after is not None:
-            raise TransitionRefused(
-                f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
-                f"in no interval. Withdraw {after.interval} first, or finish this one."
-            )
     return tuple(taken_out(b, decision) for b in standing)
+
+
+def why_it_stays(view: View, interval: Interval) -> str | None:
+    """Why a planned interval cannot be withdrawn, or None."""
+    latest, after = _known(view, interval), view.after(interval)
+    if not _has_had_offsets(latest):
+        return None
+    passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
+    if passed is not None:
+        return (
+            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+            "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+        )
+    if after is not None:
+        return (
+            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
+            f"in no interval. Withdraw {after.interval} first, or finish this one."
+        )
+    return None
 
 
 def taken_out(batch: Batch, decision: Decision) -> Batch:
@@ -439,7 +474,7 @@ def _former_anchors(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    return [b for b in view.all() if was_withdrawn(b) and b.known_lease < view.planned_first(anchor)]
+    return [b for b in view.all() if was_withdrawn(b) and view.order(b) < view.planned_first(anchor)]
 
 
 def holding_back(view: View) -> Batch | None:
@@ -463,7 +498,7 @@ def validated_ends(view: View) -> dict[int, int]:
     which is that of the newest plan.
     """
     ends: dict[int, int] = {}
-    newest = max(view.all(), key=lambda b: b.known_lease, default=None)
+    newest = max(view.all(), key=view.order, default=None)
     for batch in _run(view):
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
@@ -542,6 +577,16 @@ def _known(view: View, interval: Interval) -> Batch:
     if batch is None:
         begin = "`fencepost run` begins with that (in Airflow: the task plan)."
         raise TransitionRefused(f"interval {interval} was never planned. {begin}")
+    return batch
+
+
+def _standing(view: View, interval: Interval) -> Batch:
+    batch = _known(view, interval)
+    if was_withdrawn(batch):
+        raise TransitionRefused(
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval is as if it had not been planned. "
+            f"{batch.command('run')} plans it again."
+        )
     return batch
 
 

@@ -21,7 +21,7 @@ from fencepost.errors import LedgerLost, LedgerUnreadable, NeedsOperator
 from fencepost.follow import Record, Records, parse
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
-from fencepost.model import Batch, Decision, State, utc_now
+from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
 from fencepost.plan import plan_batch
 from fencepost.settings import Pipeline
 from fencepost.write import _writer_task
@@ -32,6 +32,7 @@ from waiting import await_true
 
 Make = Callable[..., Pipeline]
 MARKER = "MARKER-of-a-record"
+NEWER = LEDGER_VERSION + 1
 Raw = tuple[bytes, bytes | None]
 
 
@@ -74,7 +75,7 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
     "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a record of Fencepost's"),
     "no value under a batch's key": (lambda k, v: (k, None), "not a record of Fencepost's"),
     "an empty value": (lambda k, v: (k, b""), "not a record of Fencepost's"),
-    "a newer version": (lambda k, v: (k, changed(v, version=2, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
+    "a newer version": (lambda k, v: (k, changed(v, version=NEWER, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
     "a version below the first": (lambda k, v: (k, changed(v, version=0)), "damaged in version"),
     "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),
     "a state there is not": (lambda k, v: (k, changed(v, state=MARKER)), "damaged in state"),
@@ -106,7 +107,9 @@ def test_an_early_plan_that_speaks_of_the_header_is_read(header: bool, broker: B
     (key, value), *_ = stored(broker, planned)
     early = json.loads(value)
     early["plan"]["batch_header"] = header
-    assert taken(planned, [(0, key, json.dumps(early).encode())]) == taken(planned, [(0, key, value)])
+    (found,), (now,) = taken(planned, [(0, key, json.dumps(early).encode())]), taken(planned, [(0, key, value)])
+    plan = now.plan.model_copy(update={"batch_header": header})
+    assert found == now.model_copy(update={"plan": plan}), "who reads its records has to know"
 
 
 def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned: Pipeline) -> None:

@@ -17,6 +17,7 @@ from fencepost.model import (
     Decision,
     Interval,
     Layout,
+    OffsetRange,
     Outcome,
     Plan,
     Receipt,
@@ -25,7 +26,19 @@ from fencepost.model import (
     Written,
     utc_now,
 )
-from fencepost.transitions import PASSED, View, judging, planning, published, skipped, what_next
+from fencepost.plan import _starved
+from fencepost.transitions import (
+    PASSED,
+    WITHDRAW,
+    View,
+    judging,
+    planning,
+    published,
+    skipped,
+    taken_out,
+    what_next,
+    withdrawn,
+)
 
 NOW = utc_now()
 
@@ -100,6 +113,7 @@ COMMANDS: dict[str, Callable[[View, Interval], object]] = {
     "publish": lambda view, interval: published(view, interval, NOW, DECISION),
     "skip": lambda view, interval: skipped(view, interval, DECISION),
     "advance": lambda view, interval: published(view, interval, NOW),
+    "withdraw": lambda view, interval: withdrawn(view, interval, DECISION),
     "validate": judging,
 }
 
@@ -153,3 +167,29 @@ def test_the_advice_names_commands_that_exist_and_help(state: State, outcome: Ou
     named = commands_in(what_next(given))
     assert named
     assert all(helps(words, given) for words in named)
+
+
+@pytest.mark.parametrize("offsets", [0, 5])
+def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offsets: int) -> None:
+    """One that was planned by mistake may have taken the records, and be published with them."""
+    given = batch(State.PUBLISHED, Outcome.PASSED)
+    ranges = (OffsetRange(partition=0, start=0, end=offsets),)
+    later = given.model_copy(update={"plan": given.plan.model_copy(update={"ranges": ranges})})
+    told = _starved(View.of([later]), later)
+    named = commands_in(told)
+    assert [words[0] for words in named] == ([] if offsets else ["withdraw"])
+    assert all(helps(words, later) for words in named)
+    assert ("not lost" in told) is bool(offsets)
+
+
+@pytest.mark.parametrize("asked", [asked for asked in COMMANDS if asked != "withdraw"])
+@pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN, State.REJECTED])
+def test_a_withdrawn_interval_is_neither_judged_nor_published_nor_skipped_and_says_how_to_begin_again(
+    asked: str, state: State
+) -> None:
+    given = taken_out(batch(state), Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=NOW))
+    refusal = refusal_of(asked, given)
+    assert refusal is not None
+    assert "was withdrawn (withdraw by ann: a typing error)" in refusal
+    assert [words[0] for words in commands_in(refusal)] == ["run"]
+    assert all(helps(words, given) for words in commands_in(refusal))

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from fencepost.awaiting import Awaiting, Need, awaiting_person
-from fencepost.model import Batch, Outcome, State
-from fencepost.transitions import View, judged, planned, published, skipped, what_next
+from fencepost.model import Batch, Decision, Outcome, State
+from fencepost.pages.snapshot import take
+from fencepost.transitions import WITHDRAW, View, judged, planned, published, skipped, taken_out, what_next
 from unit.pages.ledgers import batch, hour
 
 PATIENCE = timedelta(hours=4)
@@ -48,6 +49,14 @@ def test_the_newest_revision_says_whether_somebody_has_to_act(name: str, older: 
     counts = first[0] if first and older is not State.SUPERSEDED else None
     for now, need in ((SOON, soon), (LATE, late)):
         assert awaiting_person(view, now, PATIENCE) == ((Awaiting(newest, need, counts),) if need else ())
+
+
+@pytest.mark.parametrize("name", SECONDS)
+def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
+    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=SOON)
+    withdrawn = taken_out(SECONDS[name][0], decision)
+    assert awaiting_person(View.of([batch(0), withdrawn]), LATE, PATIENCE) == ()
+    assert take("orders", [batch(0), withdrawn]).unsettled == ()
 
 
 def test_everything_that_awaits_is_listed_in_order_of_time() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import pytest
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from conftest import day
-from fencepost.errors import SettingsError, Superseded
-from fencepost.model import Batch, State
-from fencepost.reading import check_types, schema_of, told_of
-from fencepost.transitions import View
+from fencepost.errors import NeedsOperator, SettingsError, Superseded
+from fencepost.model import Batch, Decision, State
+from fencepost.reading import _frame, check_types, schema_of, told_of
+from fencepost.transitions import WITHDRAW, View, taken_out
 from unit.quality.reports import batch
 
 PUBLISHED, SUPERSEDED, REJECTED = State.PUBLISHED, State.SUPERSEDED, State.REJECTED
@@ -63,6 +64,25 @@ def test_a_superseded_event_is_dropped_where_the_revision_that_counts_is_told_of
 def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[tuple[int, int]], state: str) -> None:
     with pytest.raises(Superseded, match=f"is {state}"):
         told(*events)
+
+
+def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> None:
+    """An interval by mistake was published, told of, and taken out of the order."""
+    published = of(4, 1, PUBLISHED)
+    empty = published.plan.model_copy(update={"ranges": ()})
+    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=published.plan.planned_at)
+    withdrawn = taken_out(published.model_copy(update={"plan": empty}), decision)
+    view = View.of([*VIEW.all(), withdrawn])
+    assert [str(b.id) for b in told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
+
+
+def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:
+    """An earlier Fencepost wrote them; who looks for the header finds none of them."""
+    made = of(1, 1, PUBLISHED)
+    bare = made.model_copy(update={"plan": made.plan.model_copy(update={"batch_header": False})})
+    nothing: Any = None
+    with pytest.raises(NeedsOperator, match=r"carry no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
+        _frame(nothing, nothing, bare, fields())
 
 
 def test_columns_of_one_name_have_one_type() -> None:

@@ -81,7 +81,7 @@ class Snapshot:
     pipeline: str
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
-    unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published nor skipped
+    unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
     frontier: dict[int, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first of all; the frontier counts from it
@@ -132,7 +132,7 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
         pipeline=pipeline,
         rows=rows,
         counts=Counter(state for row in rows for state in row.states),
-        unsettled=tuple(row for row in rows if row.newest.state not in PASSED),
+        unsettled=tuple(r for r in rows if r.newest.state not in PASSED and not was_withdrawn(r.newest)),
         frontier=frontier(view),
         frontier_time=intervals[first + passed - 1].end if passed else anchor.start,
         first=first,

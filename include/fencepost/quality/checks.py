@@ -65,6 +65,16 @@ class CheckResult(Frozen):
         return Declared(index=self.index, type=self.type, kwargs=self.kwargs).title
 
     @classmethod
+    def judged(cls, declared: Declared, holds: bool, observed: JsonValue) -> CheckResult:
+        """The result of an expectation that looks at no single record."""
+        return cls(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)
+
+    @classmethod
+    def idle(cls, declared: Declared, observed: JsonValue = None, **counts: int) -> CheckResult:
+        """The result of an expectation that finds nothing to judge: it passes, and says so."""
+        return cls(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
+
+    @classmethod
     def errored(cls, declared: Declared, error: str) -> CheckResult:
         """The result of an expectation that could not be evaluated."""
         return cls(**declared.model_dump(), status=Status.ERRORED, error=error)

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import JsonValue
-
 from fencepost.quality.catalogue import OfNone, Scope
-from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.checks import CheckResult
 from fencepost.quality.prepare import NotEvaluable, condition_of, known
 from fencepost.quality.suite import Declared
 
@@ -31,17 +29,17 @@ def on_no_records(declared: Declared, engine: Literal["auto", "pandas", "spark"]
         entry = known(declared.type, engine)
         condition_of(declared)
         if entry is None or entry.scope in {Scope.RECORD, Scope.RECORDS}:
-            return _nothing_to_judge(declared, element_count=0, missing_count=0, unexpected_count=0)
+            return CheckResult.idle(declared, element_count=0, missing_count=0, unexpected_count=0)
         if entry.scope is Scope.SCHEMA:
-            return _nothing_to_judge(declared, observed={"not judged": NO_COLUMNS})
+            return CheckResult.idle(declared, observed={"not judged": NO_COLUMNS})
         match entry.of_none:
             case OfNone.NUMBER:
-                return _judged(declared, _allows_none(declared, column=entry.scope is Scope.COLUMN), 0)
+                return CheckResult.judged(declared, _allows_none(declared, column=entry.scope is Scope.COLUMN), 0)
             case OfNone.SET:
                 _check_arguments(declared, ("column", "value_set"), required=("column", "value_set"))
-                return _judged(declared, entry.holds_for_none, [])
+                return CheckResult.judged(declared, entry.holds_for_none, [])
             case _:
-                return _nothing_to_judge(declared)
+                return CheckResult.idle(declared)
     except NotEvaluable as error:
         return CheckResult.errored(declared, str(error))
 
@@ -85,11 +83,3 @@ def _flag(declared: Declared, name: str) -> bool:
     if not isinstance(value, bool):
         raise NotEvaluable(f"{name}: expected true or false; found {value!r}")
     return value
-
-
-def _nothing_to_judge(declared: Declared, observed: JsonValue = None, **counts: int) -> CheckResult:
-    return CheckResult(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True, **counts)
-
-
-def _judged(declared: Declared, holds: bool, observed: JsonValue) -> CheckResult:
-    return CheckResult(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)

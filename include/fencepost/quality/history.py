@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from fencepost.model import Batch, Frozen, Interval, State, Written
-from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.checks import CheckResult
 from fencepost.quality.suite import FRESHNESS, Declared, FreshnessLimits, Limits, VolumeLimits
 
 
@@ -73,7 +73,7 @@ def _volume(declared: Declared, history: History) -> CheckResult:
     middle, spread = usual
     distance = max(limits.spreads * spread, limits.tolerance * middle)
     observed: dict[str, JsonValue] = {"rows": rows, "usual": f"{middle:g} ± {distance:g}"}
-    return _judged(declared, observed, abs(rows - middle) <= distance)
+    return CheckResult.judged(declared, abs(rows - middle) <= distance, observed)
 
 
 def _freshness(declared: Declared, history: History) -> CheckResult:
@@ -97,9 +97,9 @@ def _freshness(declared: Declared, history: History) -> CheckResult:
     latest = middle + max(limits.spreads * spread, limits.tolerance_seconds)
     observed |= {"usual": _time(middle), "at most": _time(latest)}
     if age is not None:
-        return _judged(declared, observed, age.total_seconds() <= latest)
+        return CheckResult.judged(declared, age.total_seconds() <= latest, observed)
     if older_than is not None and older_than.total_seconds() >= latest:
-        return _judged(declared, observed, False)
+        return CheckResult.judged(declared, False, observed)
     return _not_judged(declared, observed, "no record was read, and the last one before may be young enough")
 
 
@@ -122,8 +122,4 @@ def _too_few(known: Sequence[Any], limits: Limits) -> str:
 
 def _not_judged(declared: Declared, observed: dict[str, JsonValue], why: str) -> CheckResult:
     observed = {**observed, "not judged": why}
-    return CheckResult(**declared.model_dump(), status=Status.PASSED, observed=observed, no_value=True)
-
-
-def _judged(declared: Declared, observed: JsonValue, holds: bool) -> CheckResult:
-    return CheckResult(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)
+    return CheckResult.idle(declared, observed)

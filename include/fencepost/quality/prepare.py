@@ -134,19 +134,22 @@ def _exists_on(name: str, engine: str) -> bool:
 def _why_not(name: str) -> str:
     if name in ONE_ENGINE_ONLY:
         return f"this type cannot be used: {ONE_ENGINE_ONLY[name]}"
-    near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    near = _alike(name)
     return (
-        f"the type is unknown, or not known to give one answer on pandas and on Spark{hint} "
+        f"the type is unknown, or not known to give one answer on pandas and on Spark{f'; {near}' if near else '.'} "
         "A type of Great Expectations beyond those needs its engine named (quality.engine: pandas or spark)"
     )
 
 
 def unknown_type(name: str) -> str:
     """What to say of a type nobody knows."""
+    return f"Great Expectations knows no such type; {_alike(name) or 'docs/expectations.md lists the proven ones'}"
+
+
+def _alike(name: str) -> str:
+    """A question that names the proven types which are spelt alike; nothing where none is."""
     near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else "docs/expectations.md lists the proven ones"
-    return f"Great Expectations knows no such type; {hint}"
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
