@@ -68,7 +68,9 @@ def test_an_error_is_told_by_kind_and_place_and_the_transforms_own_are_known(tex
     ],
 )
 def test_a_record_cannot_forge_what_is_told(record: str) -> None:
-    error = RuntimeError(f"{LOST_TASK}org.apache.spark.api.python.PythonException: {HEAD}{WORKER}{OWN}ValueError: {record}")
+    error = RuntimeError(
+        f"{LOST_TASK}org.apache.spark.api.python.PythonException: {HEAD}{WORKER}{OWN}ValueError: {record}"
+    )
     assert told(error, FOLDER) == "ValueError in transform.py, line 6"
     assert is_the_transforms(error, FOLDER)
     assert carried_in(str(error), "0123456789abcdef") is None
