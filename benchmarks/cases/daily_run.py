@@ -55,7 +55,7 @@ expectations:
   - {type: expect_column_values_to_be_between, kwargs: {column: items, min_value: 1, max_value: 100}}
   - {type: expect_column_mean_to_be_between, kwargs: {column: amount, min_value: 1, max_value: 10000}}
   - {type: expect_column_values_to_not_be_null, kwargs: {column: at}}
-  - {type: expect_table_row_count_to_be_between, kwargs: {min_value: 1}}
+  - {type: expect_table_row_count_to_be_between, kwargs: {max_value: 1000}}
 """
 
 
