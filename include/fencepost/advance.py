@@ -15,6 +15,7 @@ from fencepost.errors import TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka import committed_offsets
 from fencepost.ledger import Change, Ledger
+from fencepost.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.plan import same_topics
 from fencepost.settings import Pipeline
@@ -64,7 +65,7 @@ def _commit(
             )
         batches = transition(view)
         changed = bool(batches)
-        return Change(batches, _offsets_to_move(ledger, view.updated(batches)))
+        return Change(batches, _offsets_to_move(ledger, view, view.updated(batches)))
 
     reached("advance.deciding")
     view = ledger.transact(decide)
@@ -94,12 +95,16 @@ def _output(batch: Batch) -> dict[str, JsonValue]:
     return {str(r.partition): [r.start, r.end] for r in ranges if r.length}
 
 
-def _offsets_to_move(ledger: Ledger, view: View) -> dict[str, list[TopicPartition]]:
-    """Both groups' offsets where they are not yet what the ledger says."""
+def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:
+    """Both groups' offsets where they are not yet what the ledger says, once it is changed.
+
+    Raises:
+        LedgerLost: those of the source are ahead, so the ledger lacks what moved them. Moving them back would hide that.
+    """
     pipeline = ledger.pipeline
     wanted = {
-        pipeline.group: (pipeline.source.topic, frontier(view)),
-        pipeline.validated_group: (pipeline.output.topic, validated_ends(view)),
+        pipeline.group: (pipeline.source.topic, frontier(after)),
+        pipeline.validated_group: (pipeline.output.topic, validated_ends(after)),
     }
     moves: dict[str, list[TopicPartition]] = {}
     for group, (topic, ends) in wanted.items():
@@ -107,6 +112,8 @@ def _offsets_to_move(ledger: Ledger, view: View) -> dict[str, list[TopicPartitio
             continue
         asked = [TopicPartition(topic, p) for p in ends]
         have = committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}")
+        if group == pipeline.group:
+            check_accounted_for(ledger, read, after, topic, have)
         behind = [TopicPartition(topic, p, end) for p, end in sorted(ends.items()) if not _is_at(have, topic, p, end)]
         if behind:
             moves[group] = behind

@@ -124,7 +124,7 @@ class LedgerUnreadable(NeedsOperator):
 
 
 class LedgerLost(NeedsOperator):
-    """The ledger is empty, and the pipeline's group or its output's records say that it was not."""
+    """The ledger is empty or an old copy: the pipeline's group or its output's records know of batches that it lacks."""
 
 
 class MalformedRecords(NeedsOperator):

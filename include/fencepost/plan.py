@@ -57,8 +57,10 @@ def plan_batch(
     """Freeze the interval's batch, or find it frozen already.
 
     1. make the ledger and the output topic where they are missing;
-    2. check what would make every write fail: the cluster's limits here, transform and suite where something is planned;
-    3. decide and freeze in one coordinator transaction; what is to be written must be there to be judged.
+    2. check the cluster's limits, which would make every write fail;
+    3. decide and freeze in one coordinator transaction. Where something is planned, the ledger must be all that was recorded,
+       the interval must have ended, a lane must be free, and transform and suite must load, in this order; what is to be
+       written must be there to be judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
     asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
@@ -74,11 +76,15 @@ def plan_batch(
 
     def decide(view: View) -> Change | None:
         nonlocal changed, checked
-        if not view.batches:
-            check_not_lost(ledger, source, output)
-        if planning(view, interval, reprocess) is None and not checked:
-            if not allow_future and (view.latest(interval) is None or view.is_withdrawn(interval)):
+        changed = False
+        if planning(view, interval, reprocess) is not None:
+            return None
+        check_not_lost(ledger, view, source, output)
+        if not checked:
+            latest = None if view.is_withdrawn(interval) else view.latest(interval)
+            if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
+            free_lane(view, pipeline.lanes, latest)  # a plan that waits for one asks every second
             check_pipeline(pipeline)
             checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
@@ -154,7 +160,10 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
     output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
 
     def decide(view: View) -> Change | None:
-        return _kept_until_judged(ledger, decide_revision(ledger, view, batch, source, output, reason))
+        change = decide_revision(ledger, view, batch, source, output, reason)
+        if change is not None:
+            check_not_lost(ledger, view, source, output)
+        return _kept_until_judged(ledger, change)
 
     latest = ledger.transact(decide).latest(interval)
     assert latest is not None

@@ -469,6 +469,20 @@ def frontier(view: View) -> dict[int, int]:
     return ends
 
 
+def accounted_for(view: View) -> dict[int, int]:
+    """Per source partition, how far the ledger accounts for committed offsets: they never lie behind this honestly.
+
+    It is the frontier; and in a partition that no standing batch has, where the frontier may have stood before one that had it
+    was withdrawn.
+    """
+    ends: dict[int, int] = {}
+    for batch in view.all():
+        if was_withdrawn(batch):
+            for part in batch.plan.ranges:
+                ends[part.partition] = max(part.start, ends.get(part.partition, 0))
+    return ends | frontier(view)
+
+
 def _former_anchors(view: View) -> list[Batch]:
     """What was withdrawn and was planned before the anchor was: the frontier may have been counted from there."""
     anchor = view.anchor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,13 +244,58 @@ def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_re
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
     write_partition(_writer_task(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
-    copy = stored(broker, pipeline)
-    delete(broker, pipeline.ledger_topic)
-    Ledger(pipeline).create()
-    produce(broker.bootstrap, pipeline.ledger_topic, [(key, value, 0, at(1)) for key, value in copy])
+    restore(broker, pipeline, stored(broker, pipeline))
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).revision == 2
     assert numbers(broker, pipeline) == DAY_1
+
+
+def restore(broker: Broker, pipeline: Pipeline, copy: list[Raw]) -> None:
+    """The ledger topic made anew, with these records."""
+    delete(broker, pipeline.ledger_topic)
+    Ledger(pipeline).create()
+    produce(broker.bootstrap, pipeline.ledger_topic, [(key, value, 0, at(1)) for key, value in copy])
+
+
+def test_a_ledger_restored_from_an_old_copy_is_refused_and_what_the_error_says_works(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Day 2 was published after the copy was made; planned again, its records would be written a second time."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    old = stored(broker, pipeline)
+    run(spark, pipeline, day(2))
+    published, whole = str(latest(pipeline, day(2)).id), stored(broker, pipeline)
+    restore(broker, pipeline, old)
+    with pytest.raises(LedgerLost, match=rf"incomplete, and group {pipeline.group} has offsets.*copy that has them"):
+        plan_batch(pipeline, day(2))
+    delete(broker, group=pipeline.group)
+    with pytest.raises(LedgerLost, match=rf"incomplete, and topic .* has records of its batch {published}\."):
+        plan_batch(pipeline, day(3))
+    assert stored(broker, pipeline) == old
+
+    # "restore the ledger from a copy that has them"
+    restore(broker, pipeline, whole)
+    for number in (2, 3):
+        assert run(spark, pipeline, day(number)).state is State.PUBLISHED
+    assert numbers(broker, pipeline) == DAY_1 + DAY_2
+    # "If somebody set these offsets by hand, set them back": a plan is refused, and so is a publication of what was planned
+    there = group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1])
+    plan_batch(pipeline, day(4))
+    set_offset(broker, pipeline, there[1] + 1)
+    for step in (lambda: plan_batch(pipeline, day(5)), lambda: run(spark, pipeline, day(4))):
+        with pytest.raises(LedgerLost, match=rf"set them back: {pipeline.source.topic}:1 to {there[1]} "):
+            step()
+    set_offset(broker, pipeline, there[1])
+    assert run(spark, pipeline, day(4)).state is State.PUBLISHED
+
+
+def set_offset(broker: Broker, pipeline: Pipeline, offset: int) -> None:
+    """By hand, as kafka-consumer-groups.sh does."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    moved = ConsumerGroupTopicPartitions(pipeline.group, [TopicPartition(pipeline.source.topic, 1, offset)])
+    admin.alter_consumer_group_offsets([moved])[pipeline.group].result(20)
 
 
 def test_records_of_other_pipelines_in_the_output_do_not_make_a_new_one_lost(

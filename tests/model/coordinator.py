@@ -4,6 +4,7 @@ Promises, for every interleaving and with a crash after every step:
 
 - the frontier that was committed never lies behind a record of an interval that is neither published nor skipped
   (`hole`), is what the ledger says, and never moves back (`moved back`); the same for the validated ends;
+- the frontier that was committed never lies ahead of what the ledger accounts for, so one that does proves a loss (`ahead`);
 - an interval has one published revision at most, published on its own passed verdict or by an operator, with receipts of
   its own lease, and its output lies between the ends that were recorded (`published wrongly`);
 - a published or skipped interval gets a new revision only when that is asked for, and a batch is pushed aside only for a
@@ -36,6 +37,7 @@ from fencepost.plan import decide_plan, decide_revision
 from fencepost.transitions import (
     PASSED,
     View,
+    accounted_for,
     frontier,
     judged,
     judging,
@@ -145,6 +147,7 @@ class Coordinator:
         self._decided: dict[tuple[Any, ...], tuple[Batch, ...] | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
         self._ends: dict[int, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {}
+        self._known: dict[int, dict[int, int]] = {}
         self._applied: dict[tuple[int, tuple[Any, ...]], int] = {}
         self.empty = self.ledgers.number(())
 
@@ -233,6 +236,12 @@ class Coordinator:
                 tuple(sorted(validated_ends(view).items())),
             )
         return self._ends[ledger]
+
+    def _accounted(self, ledger: int) -> dict[int, int]:
+        """How far the ledger accounts for the frontier."""
+        if ledger not in self._known:
+            self._known[ledger] = accounted_for(self.views[ledger])
+        return self._known[ledger]
 
     # Steps.
 
@@ -416,7 +425,9 @@ class Coordinator:
         held = [b.plan.lane for b in view.all() if b.state is State.PLANNED]
         if len(held) != len(set(held)):
             return Fault("lane shared", f"planned batches hold the lanes {held}")
-        ends = dict(point.frontier)
+        ends, known = dict(point.frontier), self._accounted(point.ledger)
+        if any(end > known.get(p, -1) for p, end in ends.items()):
+            return Fault("ahead", f"the frontier is at {ends}, and the ledger accounts for {known}")
         anchor = view.anchor
         gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.ranges]
         for when in view.standing:

@@ -1,12 +1,21 @@
-"""A ledger that was restored from a copy counts leases from the beginning: what was planned in it still comes last."""
+"""A ledger that was restored from a copy counts leases from the beginning: what was planned in it still comes last.
+
+A copy that is older than the last publication is behind the offsets that were committed with it.
+"""
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
-from fencepost.model import Batch, State
-from fencepost.transitions import View, frontier, validated_ends
-from unit.pages.ledgers import batch, hour
+import pytest
+from confluent_kafka import TopicPartition
+
+from fencepost.errors import LedgerLost, WriterFenced
+from fencepost.lost import check_accounted_for
+from fencepost.model import Batch, Decision, OffsetRange, State
+from fencepost.transitions import View, accounted_for, frontier, skipped, taken_out, validated_ends
+from unit.pages.ledgers import START, batch, hour
 
 
 def planned_in(topic: str, lease: int, made: Batch) -> Batch:
@@ -39,3 +48,122 @@ def test_the_newest_plan_is_the_restored_ledgers_whatever_its_lease() -> None:
 def test_plans_of_an_early_fencepost_name_no_ledger_and_come_first() -> None:
     view = View.of([planned_in("", 40, batch(1)), planned_in("", 50, batch(0)), planned_in("L1", 60, batch(2))])
     assert view.anchor == hour(1)
+
+
+TOPIC = "orders-in"
+
+
+def check(read: View, offsets: dict[int, int], *, after: View | None = None, now: View | None = None) -> None:
+    """With the group at those offsets; `now` is what the ledger says when it is read again."""
+    pipeline = SimpleNamespace(name="orders", group="orders", ledger_topic="orders.ledger")
+    ledger: Any = SimpleNamespace(pipeline=pipeline, read=lambda: read if now is None else now)
+    have = {(TOPIC, p): TopicPartition(TOPIC, p, o) for p, o in offsets.items()}
+    check_accounted_for(ledger, read, after or read, TOPIC, have)
+
+
+HISTORY = [batch(0), batch(1), batch(2, State.SKIPPED), batch(3)]
+COMMITTED = dict.fromkeys(range(4), 400)
+
+
+def test_the_ledger_accounts_for_the_offsets_committed_with_it() -> None:
+    check(View.of(HISTORY), COMMITTED)
+    check(View.of([*HISTORY, batch(4, State.PLANNED)]), COMMITTED)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [[], HISTORY[:1], HISTORY[:3], [*HISTORY[:3], batch(3, State.PLANNED)], [*HISTORY[:3], batch(3, State.WRITTEN)]],
+)
+def test_offsets_ahead_of_the_ledger_say_that_it_is_an_old_copy(copied: list[Batch]) -> None:
+    """Also where the batch was planned, or written, before the copy was made: it was published since."""
+    with pytest.raises(LedgerLost, match=r"group orders has offsets of topic orders-in \(partition 0: 400"):
+        check(View.of(copied), COMMITTED)
+
+
+def test_a_publication_repeated_on_a_copy_moves_no_offset_back() -> None:
+    """It brings such a ledger to where the offsets are, or hides that more is missing."""
+    read, after = View.of([*HISTORY[:3], batch(3, State.WRITTEN)]), View.of(HISTORY)
+    check(read, COMMITTED, after=after)
+    with pytest.raises(LedgerLost, match="is incomplete"):
+        check(read, dict.fromkeys(range(4), 500), after=after)
+
+
+@pytest.mark.parametrize("offsets", [{}, {0: 400}, dict.fromkeys(range(4), 0), {0: 400, 1: 250}])
+def test_offsets_that_expired_or_were_set_back_prove_nothing(offsets: dict[int, int]) -> None:
+    check(View.of(HISTORY), offsets)
+
+
+def test_offsets_set_forward_by_hand_are_named_with_where_they_belong() -> None:
+    with pytest.raises(LedgerLost, match=r"only then, set them back: orders-in:2 to 400 \(kafka-consumer-groups"):
+        check(View.of(HISTORY), {**COMMITTED, 2: 401})
+
+
+def test_what_another_run_published_meanwhile_is_no_loss() -> None:
+    """The ledger is read before the offsets; who finds it changed decides again."""
+    with pytest.raises(WriterFenced):
+        check(View.of(HISTORY[:3]), COMMITTED, now=View.of(HISTORY))
+
+
+WITHDRAW = Decision(action="withdraw", by="ann", reason="a mistake", decided_at=START)
+
+
+def ranged(made: Batch, *ranges: tuple[int, int], lost: tuple[int, int] | None = None) -> Batch:
+    """The batch with other ranges: from each partition's start to its end."""
+    parts = tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
+    gone = (OffsetRange(partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
+    return made.model_copy(update={"plan": made.plan.model_copy(update={"ranges": parts, "lost": gone})})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param([ranged(batch(0), (5, 5))], [taken_out(ranged(batch(0), (5, 5)), WITHDRAW)], id="all withdrawn"),
+        pytest.param(
+            [ranged(batch(0), (5, 5)), ranged(batch(1, State.REJECTED), (5, 9))],
+            [taken_out(ranged(batch(0), (5, 5)), WITHDRAW), ranged(batch(1, State.REJECTED), (5, 9))],
+            id="the first interval withdrawn",
+        ),
+        pytest.param(
+            [ranged(batch(0), (0, 5)), ranged(batch(1, State.REJECTED), (5, 5), (4, 9), lost=(0, 4))],
+            [
+                ranged(batch(0), (0, 5)),
+                taken_out(ranged(batch(1, State.REJECTED), (5, 5), (4, 9), lost=(0, 4)), WITHDRAW),
+            ],
+            id="a younger partition's only batch withdrawn, whose first records had expired",
+        ),
+        pytest.param(
+            [ranged(batch(0), (0, 5)), ranged(batch(1, State.REJECTED), (5, 9))],
+            [
+                ranged(batch(0), (0, 5)),
+                ranged(batch(1, State.SUPERSEDED), (5, 9)),
+                ranged(batch(1, State.PLANNED, revision=2), (7, 9), lost=(5, 7)),
+            ],
+            id="records expired between two revisions",
+        ),
+        pytest.param(
+            [ranged(batch(1), (5, 9))],
+            [ranged(batch(1), (5, 9)), ranged(batch(0, State.PLANNED).model_copy(update={"lease": 99}), (0, 5))],
+            id="an earlier interval planned later",
+        ),
+        pytest.param(
+            [ranged(batch(0), (0, 5))],
+            [ranged(batch(0), (0, 5)), ranged(batch(0, State.PLANNED, revision=2), (0, 5))],
+            id="a published interval reprocessed",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_an_operator_or_the_source_does_takes_offsets_ahead_of_the_ledger(
+    before: list[Batch], after: list[Batch]
+) -> None:
+    committed = frontier(View.of(before))
+    assert committed
+    check(View.of(after), committed)
+    assert all(accounted_for(View.of(after))[p] >= end for p, end in committed.items())
+
+
+def test_a_skip_on_a_copy_is_compared_as_a_publication_is() -> None:
+    view = View.of([batch(0), batch(1, State.REJECTED)])
+    decided = view.updated(skipped(view, hour(1), WITHDRAW.model_copy(update={"action": "skip"})))
+    check(view, dict.fromkeys(range(4), 200), after=decided)
+    with pytest.raises(LedgerLost):
+        check(view, dict.fromkeys(range(4), 300), after=decided)
