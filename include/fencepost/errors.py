@@ -10,7 +10,7 @@
     │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
     │   ├── JobFailed              a Spark job failed that only reads
     │   ├── DriverDied             the JVM that runs Spark ended in the middle of a step
-    │   ├── Overtaken              another attempt at the step was recorded first
+    │   ├── Overtaken              another attempt at the step, or something newer, was recorded first
     │   ├── NoFreeLane             as many batches are being written as there are lanes
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
@@ -74,7 +74,7 @@ class DriverDied(Retriable):
 
 
 class Overtaken(Retriable):
-    """Another attempt at the same step was recorded first and takes precedence."""
+    """Another attempt at the same step, or something newer than an answer is about, was recorded first and takes precedence."""
 
 
 class NoFreeLane(Retriable):

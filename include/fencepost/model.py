@@ -211,13 +211,25 @@ class Verdict(Frozen):
     judged_at: AwareDatetime
 
 
+class Asked(Frozen):
+    """The rejected batch that a question was about: its name, its lease, and which validation rejected it."""
+
+    batch: str
+    lease: Offset
+    validation: int = Field(ge=1)
+
+
 class Decision(Frozen):
-    """An operator's word on a batch: who, when and why."""
+    """An operator's word on a batch: who, when and why.
+
+    One that answers a question holds for what was `asked` about, and for nothing else; that is not recorded.
+    """
 
     action: str
     by: str
     reason: str = Field(min_length=1)
     decided_at: AwareDatetime
+    asked: Asked | None = Field(default=None, exclude=True)
 
 
 class Event(Frozen):

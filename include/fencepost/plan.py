@@ -33,7 +33,17 @@ from fencepost.model import (
 from fencepost.output_topic import check_output_topic
 from fencepost.preflight import check_pipeline
 from fencepost.settings import Pipeline
-from fencepost.transitions import REASON, View, free_lane, planned, planning, why_it_stays, widest, withdrawn
+from fencepost.transitions import (
+    REASON,
+    View,
+    free_lane,
+    is_carried_out,
+    planned,
+    planning,
+    why_it_stays,
+    widest,
+    withdrawn,
+)
 
 NEW_NAME = (
     "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
@@ -66,18 +76,13 @@ def plan_batch(
     asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
-    source = ledger.cluster.describe(pipeline.source.topic)
-    ledger.create()  # 1
-    output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
-    check_transaction_timeout(ledger.cluster, ledger.settings)  # 2
-    java_settings(ledger.settings.common())
-
+    source, output = _ready(ledger)  # 1, 2
     changed, checked = False, False
 
     def decide(view: View) -> Change | None:
         nonlocal changed, checked
         changed = False
-        if planning(view, interval, reprocess) is not None:
+        if is_carried_out(view, interval, decision) or planning(view, interval, reprocess) is not None:
             return None
         check_not_lost(ledger, view, source, output)
         if not checked:
@@ -94,6 +99,17 @@ def plan_batch(
     view = ledger.transact(decide)  # 3
     reached("plan.frozen")
     return _result(view, interval, changed=changed)
+
+
+def _ready(ledger: Ledger) -> tuple[Topic, Topic]:
+    """Source and output topic, the latter made if missing, like the ledger; on a cluster that takes what is written."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    source = cluster.describe(pipeline.source.topic)
+    ledger.create()
+    output = cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+    check_transaction_timeout(cluster, ledger.settings)
+    java_settings(ledger.settings.common())
+    return source, output
 
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:

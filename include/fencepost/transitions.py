@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
+from fencepost.model import Asked, Batch, Decision, Event, Interval, OffsetRange, Outcome, Plan, State, Verdict, Written
 
 # What a newer revision pushes aside when it is planned; and what the frontier passes, which stays in force until the newer
 # revision is published: it would move back otherwise.
@@ -352,12 +352,45 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
     return (after.model_copy(update={"verdict": verdict}),)
 
 
+def is_carried_out(view: View, interval: Interval, decision: Decision | None) -> bool:
+    """Whether a decision that answers a question is recorded already, by a commit whose answer got lost.
+
+    Raises:
+        Overtaken: the batch is not any more as it was when the question was asked, so the answer is to something else.
+    """
+    if decision is None or decision.asked is None:
+        return False
+    asked, batch = decision.asked, view.latest(interval)
+    if batch is not None and batch.decision == decision.model_copy(update={"asked": None}):
+        return True
+    if batch is not None and batch.state is State.REJECTED and asked == asked_about(batch):
+        return False
+    now = "nothing is planned"
+    if batch is not None:
+        judged_by = f", after validation {batch.verdict.number}" if batch.verdict else ""
+        now = f"batch {batch.id} is {batch.state}{judged_by}"
+    raise Overtaken(
+        f"{decision.by} answered {decision.action!r} about batch {asked.batch}, rejected by validation {asked.validation}, and "
+        f"now {now}. Nothing was decided. In Airflow the next attempt asks again, about what is there then: wait for it, or "
+        "clear decide."
+    )
+
+
+def asked_about(batch: Batch) -> Asked | None:
+    """What identifies a judged batch as it stands; None where no verdict was recorded."""
+    if batch.verdict is None:
+        return None
+    return Asked(batch=str(batch.id), lease=batch.known_lease, validation=batch.verdict.number)
+
+
 def published(view: View, interval: Interval, now: datetime, decision: Decision | None = None) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one published, or skipped, before.
 
     A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
     an operator asks for it: a run that an operator's skip overtook has nothing to do.
     """
+    if is_carried_out(view, interval, decision):
+        return ()
     batch = _standing(view, interval)
     if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
         return ()  # a run of a skipped interval has nothing to do either
@@ -383,6 +416,8 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
 
 def skipped(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Let the frontier pass an interval without its output, by an operator's word."""
+    if is_carried_out(view, interval, decision):
+        return ()
     batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()

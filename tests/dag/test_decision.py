@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from fencepost.airflow import build_dag
 from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.errors import KafkaUnavailable
-from fencepost.model import Batch, Decision, Outcome, State, StepResult, Verdict
+from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
 from fencepost.settings import Pipeline
 from fencepost.transitions import View, planned, published
 from unit.quality.reports import batch as made
@@ -89,7 +89,10 @@ def test_with_the_setting_the_run_goes_on_through_the_decision(asking: Pipeline)
 
 
 def test_a_rejected_batch_is_asked_about_for_as_long_as_the_pipeline_says(ask: Callable[..., Any]) -> None:
-    waiting, asked = ask(judged(State.REJECTED, Outcome.REJECTED))
+    batch = judged(State.REJECTED, Outcome.REJECTED)
+    waiting, asked = ask(batch)
+    assert waiting.method_name == "execute_complete"
+    assert waiting.kwargs == {"asked": {"batch": str(batch.id), "lease": batch.lease, "validation": 1}}
     assert waiting.timeout.total_seconds() == 90 * 60
     assert asked["options"] == ["publish anyway", "write again", "skip this interval"]
     assert "\n`# 1 of 4⏎<script>`\n" in asked["body"], "a text from data is code, not Markdown"
@@ -121,6 +124,9 @@ def answered(choice: str, reason: str = "the source says so") -> dict[str, Any]:
     }
 
 
+ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
+
+
 @pytest.mark.parametrize(
     ("choice", "function"),
     [
@@ -140,11 +146,11 @@ def test_an_answer_is_done_in_the_name_of_who_gave_it(
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     monkeypatch.setattr(function, lambda *a, **k: calls.append((a, k)) or result)
     operator = DecideOperator(task_id="decide", pipeline=asking)
-    done = operator.execute_complete(context_of(), answered(choice))  # type: ignore[arg-type]
+    done = operator.execute_complete(context_of(), answered(choice), ASKED.model_dump(mode="json"))  # type: ignore[arg-type]
     assert done["choice"] == choice
     ((positional, named),) = calls
     decision = named.get("decision") or positional[2]
-    assert decision == Decision(action=choice, by="ann", reason="the source says so", decided_at=NOON)
+    assert decision == Decision(action=choice, by="ann", reason="the source says so", decided_at=NOON, asked=ASKED)
     assert named.get("reprocess", True) is True
 
 
@@ -162,7 +168,135 @@ def test_a_decision_that_kafka_did_not_take_is_worth_another_try(
 
     monkeypatch.setattr("fencepost.advance.skip_batch", away)
     with pytest.raises(AirflowException) as raised:
-        DecideOperator(task_id="decide", pipeline=asking).execute_complete(context_of(), answered("skip this interval"))  # type: ignore[arg-type]
+        DecideOperator(task_id="decide", pipeline=asking).execute_complete(
+            context_of(),  # type: ignore[arg-type]
+            answered("skip this interval"),
+            ASKED.model_dump(mode="json"),
+        )
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+class OnView:
+    """A ledger that decides on that view and keeps what would be committed."""
+
+    settings = cluster = None
+    topic_id = "L"
+
+    def __init__(self, view: View, pipeline: Pipeline) -> None:
+        self.view, self.pipeline, self.recorded = view, pipeline, []  # type: ignore[var-annotated]
+
+    def transact(self, decide: Callable[[View], Any]) -> View:
+        change = decide(self.view)
+        self.recorded += change.batches if change else ()
+        return self.view.updated(change.batches if change else ())
+
+
+REJECTED = judged(State.REJECTED, Outcome.REJECTED)
+
+
+def revised(state: State, outcome: Outcome | None) -> tuple[Batch, ...]:
+    """What was asked about pushed aside by a revision in that state."""
+    newer = judged(state, outcome).model_copy(update={"revision": 2, "lease": 40})
+    return (REJECTED.model_copy(update={"state": State.SUPERSEDED}), newer)
+
+
+def judged_again(state: State, outcome: Outcome) -> tuple[Batch, ...]:
+    """The same revision after a second validation."""
+    batch = judged(state, outcome)
+    assert batch.verdict is not None
+    return (batch.model_copy(update={"verdict": batch.verdict.model_copy(update={"number": 2})}),)
+
+
+@pytest.mark.parametrize("choice", ["publish anyway", "skip this interval", "write again"])
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (revised(State.REJECTED, Outcome.REJECTED), "/2 is rejected, after validation 1"),
+        (revised(State.WRITTEN, None), "/2 is written"),
+        (revised(State.PUBLISHED, Outcome.PASSED), "/2 is published"),
+        (judged_again(State.REJECTED, Outcome.REJECTED), "/1 is rejected, after validation 2"),
+        (judged_again(State.WRITTEN, Outcome.PASSED), "/1 is written, after validation 2"),
+        ((judged(State.PUBLISHED, Outcome.REJECTED),), "/1 is published, after validation 1"),
+        ((judged(State.SKIPPED, Outcome.REJECTED),), "/1 is skipped, after validation 1"),
+        ((REJECTED.model_copy(update={"lease": 3}),), "/1 is rejected"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_answer_about_what_is_no_longer_there_decides_nothing_and_is_asked_for_again(
+    asking: Pipeline,
+    ask: Callable[..., Any],
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    now: tuple[Batch, ...],
+    told: str,
+    choice: str,
+) -> None:
+    waiting, _ = ask(REJECTED)
+    ledger = OnView(View({REJECTED.interval: now}), asking)
+    done = carry_out(asking, context_of, monkeypatch, ledger, answered(choice), waiting.kwargs)
+    assert isinstance(done, AirflowException)
+    assert not isinstance(done, AirflowFailException), "the next attempt asks again"
+    assert f"ann answered {choice!r} about batch {REJECTED.id}, rejected by validation 1, and now " in str(done)
+    assert told in str(done)
+    assert ledger.recorded == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "state"), [("publish anyway", State.PUBLISHED), ("skip this interval", State.SKIPPED)]
+)
+def test_an_answer_about_what_still_stands_is_recorded_once_though_its_commit_was_not_heard(
+    asking: Pipeline,
+    ask: Callable[..., Any],
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: str,
+    state: State,
+) -> None:
+    asked = ask(REJECTED)[0].kwargs
+    ledger = OnView(View({REJECTED.interval: (REJECTED,)}), asking)
+    carry_out(asking, context_of, monkeypatch, ledger, answered(choice), asked)
+    (batch,) = ledger.recorded
+    assert batch.state is state
+    recorded = Batch.model_validate_json(batch.model_dump_json(exclude_none=True))
+    assert recorded.decision is not None
+    assert (recorded.decision.by, recorded.decision.asked) == ("ann", None), "the ledger's records are as they were"
+    again = OnView(View({REJECTED.interval: (recorded,)}), asking)
+    done = carry_out(asking, context_of, monkeypatch, again, answered(choice), asked)
+    assert done["choice"] == choice
+    assert again.recorded == []
+
+
+def carry_out(
+    asking: Pipeline,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    ledger: OnView,
+    event: dict[str, Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The task's second half on that ledger: its result, or the error that it ends with."""
+    monkeypatch.setattr("fencepost.advance.Ledger", lambda pipeline: ledger)
+    monkeypatch.setattr("fencepost.plan.Ledger", lambda pipeline: ledger)
+    monkeypatch.setattr("fencepost.advance.same_topics", lambda *_: None)
+    monkeypatch.setattr("fencepost.advance._offsets_to_move", lambda *_: {})
+    monkeypatch.setattr("fencepost.plan._ready", lambda *_: (None, None))
+    context = context_of() | {
+        "data_interval_start": REJECTED.interval.start,
+        "data_interval_end": REJECTED.interval.end,
+    }
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    try:
+        return operator.execute_complete(context, event, **kwargs)  # type: ignore[arg-type]
+    except AirflowException as error:
+        return error
+
+
+def test_an_answer_to_a_question_of_an_earlier_fencepost_is_asked_for_again(
+    asking: Pipeline, context_of: ContextOf
+) -> None:
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    with pytest.raises(AirflowException, match="Nothing was done; the next attempt asks again") as raised:
+        operator.execute_complete(context_of(), answered("publish anyway"))  # type: ignore[arg-type]
     assert not isinstance(raised.value, AirflowFailException)
 
 

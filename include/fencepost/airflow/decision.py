@@ -5,7 +5,8 @@
 
 `decide` runs whatever became of validate. It asks only about a rejected batch; with nothing to decide it is a green no-op,
 and after any other failure it fails too, so that the run does. What was decided is in the ledger before the task is green:
-who, when, why.
+who, when, why. An answer holds for the revision and the validation that were asked about: where others have taken their place,
+the attempt fails, and the next one asks anew (Airflow keeps one question for each attempt).
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from pydantic import JsonValue
 
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.awaiting import Need, awaiting
-from fencepost.model import Decision, StepResult
+from fencepost.model import Asked, Decision, StepResult
 from fencepost.settings import Pipeline
-from fencepost.transitions import PASSED, has_passed
+from fencepost.transitions import PASSED, asked_about, has_passed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,24 +76,37 @@ class DecideOperator(HITLOperator):
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Mend the task that failed and clear it."
             )
+        asked = asked_about(batch)
+        assert asked is not None
         self.subject, self.body = subject_of(batch), body_of(found)
         self.log.info("asking about batch %s for %s", batch.id, self.response_timeout)
-        super().execute(context)
+        try:
+            super().execute(context)
+        except TaskAwaitingInput as waiting:
+            waiting.kwargs = {"asked": asked.model_dump(mode="json")}
+            raise
         raise AssertionError("the operator waits for its answer elsewhere")
 
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, JsonValue]:
-        """Do what was chosen, with the reason, in the name of who answered."""
+    def execute_complete(
+        self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
+    ) -> dict[str, JsonValue]:
+        """Do what was chosen, with the reason, in the name of who answered, if what was `asked` about still stands."""
         answer = super().execute_complete(context, event)
         (choice,) = answer["chosen_options"]
         reason = str(answer["params_input"].get("reason", "")).strip()
         if not reason:
             raise AirflowException("a decision needs a reason, for those who read the ledger later. Nothing was done.")
+        if asked is None:
+            raise AirflowException(
+                "an earlier Fencepost asked this question. Nothing was done; the next attempt asks again."
+            )
         user = answer["responded_by_user"] or {}
         decision = Decision(
             action=choice,
             by=str(user.get("name") or user.get("id") or "unknown"),
             reason=reason,
             decided_at=answer["responded_at"],
+            asked=Asked.model_validate(asked),
         )
         with airflow_errors():
             done = report(self.log, self._do(context, choice, decision))
