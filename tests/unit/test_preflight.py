@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fencepost.cli import app
-from fencepost.errors import SettingsError
+from fencepost.errors import NoFreeLane, SettingsError
+from fencepost.model import Interval, State, utc_now
+from fencepost.plan import plan_batch
 from fencepost.preflight import check_pipeline
 from fencepost.settings import load_pipeline
 from fencepost.spark import load_transform
+from fencepost.transitions import View
+from unit.pages.ledgers import batch, hour
 
 SETTINGS = """
 source: {topic: in, schema: {n: int}}
@@ -122,3 +129,27 @@ def test_the_list_of_pipelines_names_what_a_run_would_stumble_over(
     assert shown.exit_code == 2
     assert "transform.py: cannot be imported: SyntaxError" in shown.stderr
     assert shown.stdout == ""
+
+
+HOUR = hour(2)
+HELD = [batch(0, State.PLANNED)]  # in lane 0, the only one
+
+
+def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
+    broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
+    monkeypatch.setattr("fencepost.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.plan.check_not_lost", lambda *_: None)
+
+    def plan(view: View, interval: Interval = HOUR) -> None:
+        ledger: Any = SimpleNamespace(transact=lambda decide: decide(view))
+        plan_batch(broken, interval, ledger=ledger)
+
+    with pytest.raises(NoFreeLane, match="all 1 lanes are held"):
+        plan(View.of(HELD))
+    with pytest.raises(SettingsError, match="SyntaxError"):
+        plan(View.of([batch(0)]))
+    with pytest.raises(SettingsError, match="ends in the future"):  # no lane will mend that
+        plan(View.of(HELD), Interval.of(utc_now(), utc_now() + timedelta(days=1)))
