@@ -96,7 +96,8 @@ class Writers:
     """The model. `keys[lease]` is the mark's key of each lease: a pipeline may change its layout between two batches.
 
     `ledger_lost` says that the last lease is of another ledger than those before: its offsets begin again, and so do the
-    names of batches. `stopped`: and that nothing of the lost one's runs is alive by then.
+    names of batches. `stopped`: and that nothing of the lost one's runs is alive by then. Leases in `empty` have no record to
+    read: no attempt of theirs runs, no id is fenced, and the driver records them as written.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class Writers:
         ledger_lost: bool = False,
         stopped: bool = False,
         linger: bool = False,
+        empty: tuple[int, ...] = (),
     ) -> None:
         self.rules = rules or Rules()
         self.links, self.stopped = links, stopped
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
+        self.empty = empty
         self.keys = keys or (0,) * leases
         self.numbers: tuple[Lease, ...] = tuple((0, n) for n in range(leases))
         self.names = tuple(range(leases))
@@ -174,6 +177,10 @@ class Writers:
                 continue
             if len(plans) > lease + 1:
                 continue  # pushed aside: `written` is refused, or finds the batch gone
+            if lease in self.empty:
+                moved = (*plans[:lease], plan._replace(end=tuple(self._end(task.log) for task in tasks)))
+                yield f"driver of lease {lease}: record written, without a row", (moved, tasks)
+                continue
             found = self._found(tasks, lease)
             if found != tasks:
                 yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
@@ -282,7 +289,7 @@ class Writers:
         stands, fenced = divmod(code, 2)
         lease, rules = self.lease_of[place], self.rules
         if stands == IDLE:
-            if self._gone_by(len(plans) - 1, lease):
+            if lease in self.empty or self._gone_by(len(plans) - 1, lease):
                 return
             if self.sorted and place % self.per_lease and not task.places[place - 1]:
                 return  # the place before is as good
@@ -472,7 +479,7 @@ class Writers:
                 high = stable
             own = self.names[lease]
             count += sum(1 for le, r, s, _ in task.log[low:high] if self.names[le] == own and r & bit and s == DONE)
-        if count == 1 or (self.rules.gate and not product.gate_agrees(1, count)):
+        if count == (lease not in self.empty) or (self.rules.gate and not product.gate_agrees(1, count)):
             return None
         where = f"between the ends recorded for lease {lease} a reader sees row {row} {count} times"
         return Fault("doubled" if count else "lost", where)
