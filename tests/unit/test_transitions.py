@@ -25,6 +25,7 @@ from fencepost.model import (
 )
 from fencepost.transitions import (
     PASSED,
+    WITHDRAW,
     Circumstances,
     View,
     free_lane,
@@ -36,6 +37,7 @@ from fencepost.transitions import (
     published,
     revising,
     skipped,
+    taken_out,
     validated_ends,
     widest,
     written,
@@ -263,6 +265,19 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
     )
     with pytest.raises(Superseded, match="superseded by revision 2"):
         written(view, day(0), 1, result_of(1, 1))
+
+
+@pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN])
+def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
+    batch = batch_of(0, 1, state, 1, None, plan_of())
+    view = View.of([taken_out(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
+    said = (
+        r"was withdrawn meanwhile \(withdraw by operator: looked at it\): its output counts for nothing. `fencepost run"
+    )
+    with pytest.raises(Superseded, match=said):
+        written(view, day(0), 1, result_of(1, 1))
+    with pytest.raises(Superseded, match=said):
+        judged(view, day(0), 1, verdict_of(Outcome.PASSED))
 
 
 @pytest.mark.parametrize("first", [Outcome.REJECTED, Outcome.PASSED])
