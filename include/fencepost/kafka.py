@@ -261,10 +261,12 @@ class Cluster:
 
     def broker_config(self, name: str, default: str) -> str:
         """One setting of a broker; the default where we may not ask."""
-        asked = self._admin.describe_cluster(request_timeout=self._timeout)
-        broker = self._ask(f"reading broker setting {name}", asked).nodes[0]
+        doing = f"reading broker setting {name}"
+        brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
+        if not brokers:  # a cluster that is starting
+            raise translate(KafkaError(KafkaError.BROKER_NOT_AVAILABLE), doing, self.settings, self._complaints)
         try:
-            return self._config(ConfigResource(ResourceType.BROKER, broker.id_string), name) or default
+            return self._config(ConfigResource(ResourceType.BROKER, brokers[0].id_string), name) or default
         except AccessDenied:
             return default
 

@@ -239,11 +239,18 @@ def test_a_brokers_answer_is_told_from_the_clients_own_word(code: int, who: str)
     assert str(translate(KafkaError(code), "reading", HERE)).startswith(f"reading: {who} ")
 
 
-def test_a_brokers_setting_is_asked_for_like_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_brokers_setting_is_asked_for_like_anything_else() -> None:
     """Metadata asked for by a call of its own would wait for half a minute, whatever is known by then."""
     nowhere = Cluster(Settings({"bootstrap.servers": "kafka.invalid:9092"}))
     with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*the host name is not known here"):
         nowhere.broker_config("node.id", "")
+
+
+def test_a_cluster_that_knows_no_broker_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(HERE)
+    monkeypatch.setattr(cluster, "_ask", lambda doing, future: SimpleNamespace(nodes=[]))
+    with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*Run again"):
+        cluster.broker_config("node.id", "")
 
 
 class WithoutTheRight(Cluster):
