@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fencepost.local import processes
 from fencepost.local.broker import Broker
 from fencepost.model import Interval
 from fencepost.settings import Pipeline, load_pipeline
@@ -75,6 +76,25 @@ def spark() -> Iterator[Any]:
     logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
     yield session
     session.stop()
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """Spark's JVM would outlive its session, and this process by a moment."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _reaped() -> Iterator[None]:
+    """What ended while nobody looked is waited for, so that the end of the session names only processes that still run."""
+    yield
+    for child in processes._children.values():
+        child.poll()
 
 
 TRANSFORM = """

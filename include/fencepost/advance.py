@@ -73,19 +73,15 @@ def _commit(
     batch = view.latest(interval)
     assert batch is not None
     revision = f"revision {batch.revision}"
-    return StepResult(
-        step="advance",
-        batch=str(batch.id),
-        revision=batch.revision,
-        state=batch.state,
+    return StepResult.of(
+        "advance",
+        batch,
+        f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
         changed=changed,
-        message=f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
-        details={
-            "frontier": {str(p): o for p, o in sorted(frontier(view).items())},
-            "rows": batch.written.rows if batch.written else 0,
-            "output": _output(batch),
-            "published_at": batch.history[-1].at.isoformat(),
-        },
+        frontier={str(p): o for p, o in sorted(frontier(view).items())},
+        rows=batch.written.rows if batch.written else 0,
+        output=_output(batch),
+        published_at=batch.changed_at.isoformat(),
     )
 
 

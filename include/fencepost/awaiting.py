@@ -55,7 +55,7 @@ def need_of(
         return Need.REJECTED
     if batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED:
         return Need.UNDETERMINED
-    late = now is not None and patience is not None and now - _last(batch) > patience
+    late = now is not None and patience is not None and now - batch.changed_at > patience
     return Need.STUCK if stopped or late else None
 
 
@@ -102,8 +102,4 @@ def _happened(batch: Batch, need: Need) -> str:
     if need is Need.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
     done = "judged" if batch.verdict else batch.state
-    return f"revision {batch.revision} is stuck: {done}, and nothing since {_last(batch):%Y-%m-%d %H:%M} UTC"
-
-
-def _last(batch: Batch) -> datetime:
-    return batch.history[-1].at if batch.history else batch.plan.planned_at
+    return f"revision {batch.revision} is stuck: {done}, and nothing since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

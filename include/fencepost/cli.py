@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.failures import unexpected
@@ -31,13 +32,6 @@ if TYPE_CHECKING:
     from fencepost.awaiting import Awaiting
     from fencepost.transitions import View
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Exactly-once batch ETL from Kafka to Kafka, on Spark, Airflow and Great Expectations.",
-    epilog="Exit codes: 0 published or nothing to do, 1 rejected, 2 usage or settings, 3 run it again, 4 a person has to act.",
-)
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
 
@@ -51,6 +45,30 @@ STATE_STYLE = {
     State.PLANNED: "yellow",
     State.WRITTEN: "cyan",
 }
+
+
+class Commands(TyperGroup):
+    """Keeps from Click what Click would name otherwise: it takes an EOFError for a closed terminal, and exits with 1."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command. Nothing here asks for input, so a stream that ended is Spark's or a worker's."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise unexpected(error, str(ctx.invoked_subcommand or "")) from error
+        except KeyboardInterrupt:
+            err.print("interrupted; run the same command again to go on.")
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Exactly-once batch ETL from Kafka to Kafka, on Spark, Airflow and Great Expectations.",
+    epilog="Exit codes: 0 published or nothing to do, 1 rejected, 2 usage or settings, 3 run it again, 4 a person has to act.",
+)
 
 PipelineName = Annotated[str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.")]
 Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC where no zone is given.")]
@@ -429,6 +447,3 @@ def main() -> None:
         found = unexpected(error)
         err.print(str(found), markup=False, soft_wrap=True)
         sys.exit(found.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted; run the same command again to go on.")
-        sys.exit(130)

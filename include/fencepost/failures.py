@@ -29,7 +29,13 @@ HOW_TO_SEE = "FENCEPOST_LOG=DEBUG logs the whole error, which may quote records"
 
 _BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+)([A-Za-z_][\w.]*)(?=:|\s|$)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+# Spark's error condition, where Spark puts it: first in an error's text, behind nothing but words of Spark's and py4j's own.
+_CONDITION = re.compile(
+    r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
+    r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
+    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)\n]{0,200}\): (?:[\w.$]+: )?)?"
+    r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]"
+)
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
 # Where Spark names the task that failed, in front of any words of the task's own.
@@ -45,7 +51,10 @@ _OF_MACHINES = frozenset(
     "EOFError MemoryError OSError IOError ConnectionResetError BrokenPipeError TimeoutError".split()
 )
 # What only a mistake in a program raises.
-_DEFECTS = (TypeError, AttributeError, LookupError, NameError, AssertionError, ValueError, ArithmeticError, ImportError)
+_DEFECTS = (
+    *(TypeError, AttributeError, LookupError, NameError, AssertionError, ValueError, ArithmeticError, ImportError),
+    *(RecursionError, NotImplementedError),
+)
 
 
 class _Traceback(NamedTuple):
@@ -78,14 +87,19 @@ def told(error: BaseException, folder: Path | None = None) -> str:
     raised = _traceback_in(text)
     if raised is not None:
         return _at(raised, folder)
-    condition = next((c for c in _CONDITION.findall(text) if c not in _UNTOLD), None)
-    if condition:
-        return str(condition)
+    if (condition := _condition(text)) and condition not in _UNTOLD:
+        return condition
     causes = _CAUSE.findall(text)
     if causes:
         return str(causes[-1])
     frames = [(Path(f.filename), str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
     return _at(_Traceback(type(error).__name__, frames), folder)
+
+
+def _condition(text: str) -> str | None:
+    """Spark's condition. In brackets further on, a record's words may stand."""
+    found = _CONDITION.match(text)
+    return str(found.group(1)) if found else None
 
 
 def _lost_executor(text: str) -> str | None:
@@ -110,8 +124,8 @@ def is_the_transforms(error: Exception, folder: Path) -> bool:
     if raised is not None:
         ours = any(file.parent.name == "fencepost" for file, _ in raised.frames)
         return bool(raised.own(folder)) or not (ours or raised.kind in _OF_MACHINES)
-    state, condition = _STATE.search(text), _CONDITION.search(text)
-    of_the_source = condition is not None and condition.group(1).startswith("KAFKA")
+    state, condition = _STATE.search(text), _condition(text)
+    of_the_source = condition is not None and condition.startswith("KAFKA")
     return state is not None and state.group(1) in _OF_EXPRESSIONS and not of_the_source
 
 
@@ -132,13 +146,12 @@ def carried_in(text: str, nonce: str) -> FencepostError | None:
 
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
     """An error nobody foresaw, without its words. A mistake in a program is not worth a retry; anything else may be."""
-    what = f"unexpected error{doing and f' in {doing}'}: {told(error)}."
+    where = f"{doing and f' in {doing}'}: {told(error)}."
     if isinstance(error, _DEFECTS):
         return Unexpected(
-            f"{what} This is a defect of Fencepost's, and running again ends the same way: report it with "
-            f"this line. {HOW_TO_SEE}."
+            f"defect of Fencepost's{where} Running again ends the same way: report it with this line. {HOW_TO_SEE}."
         )
-    return Retriable(f"{what} Run again; {HOW_TO_SEE}.")
+    return Retriable(f"unexpected error{where} It may be the machine's or its network's: run again. {HOW_TO_SEE}.")
 
 
 def how_the_jvm_ended(error: BaseException | None = None) -> str | None:

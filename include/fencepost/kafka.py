@@ -211,20 +211,32 @@ class Cluster:
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """The topic, created first where it is missing (replication factor: the cluster's default)."""
+        """The topic, created first where it is missing (replication factor: the cluster's default).
+
+        Raises:
+            AccessDenied: it is missing, as far as we may see, and we may not create it.
+        """
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         try:
             self._ask(f"creating topic {topic}", self._admin.create_topics([new], request_timeout=self._timeout)[topic])
         except FencepostError as error:
             cause = error.__cause__
             exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-            # Who may not create topics may still use one that somebody made for them.
-            if not exists and not isinstance(error, AccessDenied):
+            if isinstance(error, AccessDenied):
+                return self._made_by_others(topic, error)
+            if not exists:
                 raise
-        return self._await_topic(topic)
-
-    def _await_topic(self, topic: str) -> Topic:
         return self._once_known(lambda: self.describe(topic))
+
+    def _made_by_others(self, topic: str, denied: AccessDenied) -> Topic:
+        """The topic of who may not create it, and may use one that somebody made for them."""
+        try:
+            return self.describe(topic)
+        except TopicMissing:
+            raise AccessDenied(
+                f"{denied} Topic {topic} is not there, or this user may not see it. Create it, or grant the user Create (and "
+                "Describe) on it; then run again."
+            ) from denied
 
     def topic_config(self, topic: str, name: str) -> str:
         """One setting of a topic that is there."""
@@ -249,14 +261,14 @@ class Cluster:
 
     def broker_config(self, name: str, default: str) -> str:
         """One setting of a broker; the default where we may not ask."""
+        doing = f"reading broker setting {name}"
+        brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
+        if not brokers:  # a cluster that is starting
+            raise translate(KafkaError(KafkaError.BROKER_NOT_AVAILABLE), doing, self.settings, self._complaints)
         try:
-            metadata = self._admin.list_topics(timeout=self._timeout)
-            broker = next(iter(metadata.brokers))
-            return self._config(ConfigResource(ResourceType.BROKER, str(broker)), name) or default
+            return self._config(ConfigResource(ResourceType.BROKER, brokers[0].id_string), name) or default
         except AccessDenied:
             return default
-        except KafkaException as error:
-            raise translate(error.args[0], f"reading broker setting {name}", self.settings, self._complaints) from error
 
     def _config(self, resource: ConfigResource, name: str) -> str:
         return self._configs(resource, name).get(name, "")

@@ -193,6 +193,12 @@ MEANINGS: dict[int, Meaning] = {
         "This machine is short of memory, threads, files or disk: free some, and run again.",
         K._CRIT_SYS_RESOURCE,
         K._FS,
+    ),
+    **_all(
+        KafkaUnavailable,
+        "The producer's queue is full: brokers take records more slowly than they are written, or the queue is small. See why "
+        "they are slow, or raise queue.buffering.max.messages and queue.buffering.max.kbytes in the pipeline's kafka settings; "
+        "then run again.",
         K._QUEUE_FULL,
     ),
     **_all(

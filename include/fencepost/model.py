@@ -277,6 +277,11 @@ class Batch(Frozen):
         )
 
     @property
+    def changed_at(self) -> datetime:
+        """When something last happened to it. An early record may have no history."""
+        return self.history[-1].at if self.history else self.plan.planned_at
+
+    @property
     def known_lease(self) -> int:
         """The lease of a batch read from the ledger."""
         if self.lease is None:
@@ -297,6 +302,19 @@ class StepResult(Frozen):
     changed: bool
     message: str
     details: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, step: str, batch: Batch, message: str, *, changed: bool, **details: JsonValue) -> Self:
+        """What the step did to the batch, which is as it stands now."""
+        return cls(
+            step=step,
+            batch=str(batch.id),
+            revision=batch.revision,
+            state=batch.state,
+            changed=changed,
+            message=message,
+            details=details,
+        )
 
 
 def utc_now() -> datetime:

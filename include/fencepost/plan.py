@@ -124,13 +124,8 @@ def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -
 
     batch = Ledger(pipeline).transact(decide).latest(interval)
     assert batch is not None
-    return StepResult(
-        step="plan",
-        batch=str(batch.id),
-        revision=batch.revision,
-        state=batch.state,
-        changed=changed,
-        message=f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}",
+    return StepResult.of(
+        "plan", batch, f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}", changed=changed
     )
 
 
@@ -399,15 +394,7 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
     if starved_by is not None:
         message += f". {_starved(view, starved_by)}"
         details["starved_by"] = str(starved_by.id)
-    return StepResult(
-        step="plan",
-        batch=str(batch.id),
-        revision=batch.revision,
-        state=batch.state,
-        changed=changed,
-        message=message,
-        details=details,
-    )
+    return StepResult.of("plan", batch, message, changed=changed, **details)
 
 
 def _starved(view: View, by: Batch) -> str:

@@ -312,10 +312,10 @@ class Pipeline(Section):
     def write_digests(self) -> dict[str, str]:
         """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
 
-        The suite is left out on purpose: mending it must not ask for the output to be written again. So are credentials: they
-        say who may read, and a digest of one in the ledger could be guessed at.
+        The suite is left out on purpose: mending it must not ask for the output to be written again. So are the values of
+        credentials, and not their names: they say who may read, and a digest of one in the ledger could be guessed at.
         """
-        spark = {name: value for name, value in self.spark.items() if not SECRET_KEYS.search(name)}
+        spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
         # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.

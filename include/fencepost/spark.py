@@ -10,16 +10,18 @@ import json
 import logging
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
 
+import pyspark
 from pyspark import SparkConf, SparkContext, cloudpickle
 from pyspark.accumulators import AccumulatorServer
 from pyspark.errors import AnalysisException, PySparkRuntimeError
@@ -119,6 +121,34 @@ def private_folder() -> Path:
     return folder
 
 
+def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
+    """Variables that let `spark.local.dir` hold for Spark's JVM on this machine, where `SPARK_LOCAL_DIRS` would outweigh it.
+
+    On a cluster the folders are the workers' own.
+    """
+    here = master.startswith("local") and "spark.local.dir" in conf
+    return {"SPARK_LOCAL_DIRS": conf["spark.local.dir"]} if here else {}
+
+
+def check_java() -> None:
+    """There is a Java for Spark's driver: JAVA_HOME's, or one on PATH. A `spark-env.sh` may name another.
+
+    Raises:
+        SettingsError: there is none, and a retry finds none either.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(f"{home}/bin/java" if home else "java"):
+        return
+    spark = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    if (Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-env.sh").exists():
+        return
+    where = f"in JAVA_HOME, which is {home}" if home else "on PATH, and JAVA_HOME is not set"
+    raise SettingsError(
+        f"Spark needs Java 17 or newer: there is no java {where}. Install it, or set JAVA_HOME to its folder where this step "
+        "runs; then run again."
+    )
+
+
 def spark_master() -> str:
     """Where jobs of `fencepost run` run: `FENCEPOST_SPARK_MASTER`, or this machine."""
     return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
@@ -130,7 +160,9 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
         master = spark_master()
+        check_java()
         conf = {"spark.master": master, **submit_conf(pipeline, master)}
+        os.environ.update(local_dirs(conf, master))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
@@ -168,8 +200,8 @@ def _start_jvm(conf: dict[str, str]) -> None:
         os.close(its_stderr)
         passing.join(5)
         raise DriverDied(
-            "Spark's JVM could not be started; its own words stand above. Is there a Java 17 (JAVA_HOME), memory enough, and do "
-            "the spark: settings of pipeline.yaml hold? Then run again."
+            "Spark's JVM could not be started; its own words stand above. Is it Java 17 or newer, is there memory enough, "
+            "and do the spark: settings of pipeline.yaml hold? Then run again."
         ) from error
     os.close(its_stderr)
     SparkContext._ensure_initialized(gateway=gateway)

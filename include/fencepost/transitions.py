@@ -286,7 +286,7 @@ def written(view: View, interval: Interval, revision: int, result: Written) -> t
     """Record that all task-partitions of a planned batch have committed.
 
     Raises:
-        Superseded: a newer revision took the batch's place while it was written.
+        Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
     """
     batch = _own(view, interval, revision)
     if batch.state is not State.PLANNED:
@@ -314,7 +314,7 @@ def judging(view: View, interval: Interval) -> Batch:
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
         )
     return batch
 
@@ -338,7 +338,7 @@ def judged(view: View, interval: Interval, revision: int, verdict: Verdict) -> t
         return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}; only a written batch is judged. {to_finish(batch)} writes and judges it."
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
         )
     before = batch.verdict.number if batch.verdict else 0
     if verdict.number != before + 1:
@@ -401,7 +401,7 @@ def published(view: View, interval: Interval, now: datetime, decision: Decision 
         )
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}, not written. {to_finish(batch)} writes, judges and publishes it."
+            f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
         )
     check_receipts(batch, batch.written)
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
@@ -576,9 +576,22 @@ def moved(batch: Batch, state: State, at: datetime, note: str) -> Batch:
 REASON = '--reason "..."'
 
 
-def to_finish(batch: Batch) -> str:
+def next_task(batch: Batch) -> str:
+    """The DAG's task that an interval's newest revision needs next; a superseded one needs a new plan."""
+    match batch.state:
+        case State.PLANNED:
+            return "write"
+        case State.WRITTEN if has_passed(batch):
+            return "advance"
+        case State.WRITTEN | State.REJECTED:
+            return "validate"
+        case _:
+            return "plan"
+
+
+def go_on(batch: Batch) -> str:
     """How to have the steps done that are still to do."""
-    return f"{batch.command('run')} (in Airflow: clear the run's first failed task)"
+    return f"{batch.command('run')} (in Airflow: clear {next_task(batch)})"
 
 
 def _not_passed(batch: Batch) -> str:
@@ -594,26 +607,25 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
 
     `older` is the revision that counts until this one is published, if there is one.
     """
-    run, publish = batch.command("run"), batch.command("publish", REASON)
+    run, publish = go_on(batch), batch.command("publish", REASON)
     instead = f"puts it in the place of revision {older.revision}" if older else "publishes it"
     without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
     skip = f"{batch.command('skip', REASON)} {without}"
     undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
     match batch.state:
         case State.PLANNED:
-            return f"{run} (in Airflow: clear write) writes, judges and publishes it; {skip}."
+            return f"{run} writes, judges and publishes it; {skip}."
         case State.WRITTEN if batch.verdict is None:
-            return f"{run} (in Airflow: clear validate) judges and publishes it; {skip}."
+            return f"{run} judges and publishes it; {skip}."
         case State.WRITTEN if undetermined:
             return (
-                "See its report and mend what it names, most often the suite. Then "
-                f"{run} (in Airflow: clear validate) judges it again. Or {skip}."
+                f"See its report and mend what it names, most often the suite. Then {run} judges it again. Or {skip}."
             )
         case State.WRITTEN:
-            return f"It has passed. {run} (in Airflow: clear advance) publishes it; {skip}."
+            return f"It has passed. {run} publishes it; {skip}."
         case State.REJECTED:
             return (
-                f"See its report. If the suite is wrong, mend it; then {run} (in Airflow: clear validate) judges it again. If "
+                f"See its report. If the suite is wrong, mend it; then {run} judges it again. If "
                 "the transform is wrong, mend it; then the same command (in Airflow: clear write) writes a new revision. As it "
                 f"is, {publish} {instead}, and {skip}."
             )
@@ -643,4 +655,9 @@ def _own(view: View, interval: Interval, revision: int) -> Batch:
     batch = _known(view, interval)
     if batch.revision != revision:
         raise Superseded(f"revision {revision} of {interval} was superseded by revision {batch.revision} meanwhile.")
+    if was_withdrawn(batch):
+        raise Superseded(
+            f"batch {batch.id} was withdrawn meanwhile ({batch.history[-1].note}): its output counts for nothing. "
+            f"{batch.command('run')} plans the interval again."
+        )
     return batch

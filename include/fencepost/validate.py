@@ -208,17 +208,13 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         already = (
             f"already judged, {outcome} under the same suite: revision {batch.revision}, validation {verdict.number}"
         )
-    return StepResult(
-        step="validate",
-        batch=str(batch.id),
-        revision=batch.revision,
-        state=batch.state,
+    return StepResult.of(
+        "validate",
+        batch,
+        f"{outcome}: {verdict.reason}" if changed and verdict else already,
         changed=changed,
-        message=f"{outcome}: {verdict.reason}" if changed and verdict else already,
-        details={
-            "verdict": str(outcome),
-            "expectations": verdict.expectations if verdict else 0,
-            "warnings": len(verdict.failed_warning) if verdict else 0,
-            "report": verdict.report if verdict else "",
-        },
+        verdict=str(outcome),
+        expectations=verdict.expectations if verdict else 0,
+        warnings=len(verdict.failed_warning) if verdict else 0,
+        report=verdict.report if verdict else "",
     )

@@ -371,14 +371,19 @@ def _record(
     )
     check_receipts(batch, result)
 
+    changed = False
+
     def decide(view: View) -> Change:
+        nonlocal changed
         same_topics(ledger, batch)  # again: one made anew while executors started had other records under these offsets
-        return Change(written(view, batch.interval, batch.revision, result))
+        batches = written(view, batch.interval, batch.revision, result)
+        changed = bool(batches)
+        return Change(batches)
 
     after = ledger.transact(decide).latest(batch.interval)
     assert after is not None
     reached("write.recorded")
-    return _result(after, changed=True)
+    return _result(after, changed=changed)
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:
@@ -388,12 +393,12 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
         message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
-    return StepResult(
-        step="write",
-        batch=str(batch.id),
-        revision=batch.revision,
-        state=batch.state,
+    return StepResult.of(
+        "write",
+        batch,
+        message,
         changed=changed,
-        message=message,
-        details={"rows_in": rows_in, "rows": rows, "malformed": written.malformed if written else 0},
+        rows_in=rows_in,
+        rows=rows,
+        malformed=written.malformed if written else 0,
     )

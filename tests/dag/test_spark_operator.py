@@ -195,5 +195,33 @@ def test_cluster_mode_is_refused(
         write.execute(context_of())
 
 
+def test_a_worker_without_java_is_no_reason_to_retry(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    fake.does("exit 1")
+    with pytest.raises(AirflowFailException, match=r"^SettingsError: Spark needs Java.*JAVA_HOME"):
+        write.execute(context_of())
+    assert fake.submitted is None
+
+
+def test_sparks_files_lie_where_the_settings_say_whatever_the_worker_has_set(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/tmp")
+    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline, master: {"spark.local.dir": "/private"})
+    fake.answers(JobOutcome.of(result))
+    write.execute(context_of())
+    assert "SPARK_LOCAL_DIRS=/private" in (fake.folder / "environment").read_text().splitlines()
+
+
 def test_killing_a_task_that_never_started_spark_is_no_error(write: FencepostSparkOperator) -> None:
     write.on_kill()

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -40,7 +40,7 @@ def attacked(
 @pytest.fixture
 def start_step() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start one step in a process of its own, with a failpoint armed; what still runs at the end is killed."""
-    started: list[psutil.Process] = []
+    started: list[subprocess.Popen[str]] = []
 
     def start(case: Attacked, step: str, failpoint: str = "", number: int = 1) -> subprocess.Popen[str]:
         environment = {
@@ -57,17 +57,19 @@ def start_step() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        started.append(psutil.Process(process.pid))
+        started.append(process)
         return process
 
     yield start
     for process in started:
-        try:
-            family = [process, *process.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            continue
-        for member in family:
-            member.kill()
+        if process.poll() is None:
+            for member in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
+            process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def finished(process: subprocess.Popen[str], limit: float = 120) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from conftest import at, day
 from fencepost import write
 from fencepost.advance import advance_batch
-from fencepost.errors import WriteFailed
+from fencepost.errors import TransformFailed
 from fencepost.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.marks import to_metadata
@@ -180,7 +180,7 @@ def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
     produce(broker.bootstrap, strict.source.topic, [(b"k%d" % n, {"n": n, "name": t}, n, at(1)) for n, t in names])
     plan_batch(strict, day(1))
     spark.conf.set("spark.sql.ansi.enabled", "true")
-    with pytest.raises(WriteFailed, match="CAST_INVALID_INPUT"):
+    with pytest.raises(TransformFailed, match="CAST_INVALID_INPUT"):
         write_batch(spark, strict, day(1))
     assert read_all(broker.bootstrap, strict.output.topic), "some task-partitions committed"
 

@@ -30,6 +30,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka import Topic
 from fencepost.model import Batch, Layout, Outcome, State
@@ -108,7 +109,7 @@ class Source:
         return [self.output_end]
 
     def first_at_or_after(self, topic: Topic, ms: int, starts: list[int] | None = None) -> list[int | None]:
-        day = max(0, (datetime.fromtimestamp(ms / 1000, product.NOW.tzinfo) - product.NOW) // product.DAY)
+        day = max(0, (datetime.fromtimestamp(ms / 1000, makers.NOW.tzinfo) - makers.NOW) // makers.DAY)
         found = [self._first(p, day) for p in range(self.partitions)]
         if starts is None:
             return found
@@ -136,7 +137,7 @@ class Coordinator:
         records: int | None = None,
     ) -> None:
         self.rules = rules or Rules()
-        self.intervals = [product.interval(n) for n in range(intervals)]
+        self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
         self.settings_change, self.ageing, self.group_expiry = settings_change, ageing, group_expiry
@@ -209,13 +210,13 @@ class Coordinator:
             verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
             return judged(view, when, operation[2], verdict)
         elif word == "advance":
-            return published(view, when, product.NOW)
+            return published(view, when, makers.NOW)
         elif word == "publish":
-            return published(view, when, product.NOW, product.a_decision("publish"))
+            return published(view, when, makers.NOW, makers.a_decision("publish"))
         elif word == "withdraw":
-            return withdrawn(view, when, product.a_decision("withdraw"))
+            return withdrawn(view, when, makers.a_decision("withdraw"))
         else:
-            return skipped(view, when, product.a_decision("skip"))
+            return skipped(view, when, makers.a_decision("skip"))
         return change.batches if change else ()
 
     def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
@@ -225,7 +226,7 @@ class Coordinator:
 
     @staticmethod
     def _revision(view: View, day: int, revision: int) -> Batch | None:
-        return next((b for b in view.batches.get(product.interval(day), ()) if b.revision == revision), None)
+        return next((b for b in view.batches.get(makers.a_day(day), ()) if b.revision == revision), None)
 
     def groups(self, ledger: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """What advance commits to the two groups."""
@@ -464,7 +465,7 @@ class Coordinator:
             assert decide_plan(self._fake(point.digest, 0), view, when, self.source, self.output, False) is None
             assert self._reason(latest, point.digest, point.aged) is None
             assert judging(view, when) is latest
-            assert published(view, when, product.NOW) == ()
+            assert published(view, when, makers.NOW) == ()
         except FencepostError as refusal:
             return str(refusal)
         return None

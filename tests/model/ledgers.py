@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import makers
 from fencepost.model import Batch
 from fencepost.transitions import View
-from model import product
 
 
 class Ledgers:
@@ -36,7 +36,7 @@ class Ledgers:
         newest = {(b.interval, b.revision): b for b in self.batches[ledger]}
         for b in records:
             lease = len(newest) if b.lease is None else b.lease
-            plan = b.plan.model_copy(update={"planned_at": product.NOW, "software": "model"})
+            plan = b.plan.model_copy(update={"planned_at": makers.NOW, "software": "model"})
             newest[b.interval, b.revision] = b.model_copy(update={"lease": lease, "plan": plan, "history": ()})
         return self.number(tuple(newest.values()))
 

@@ -6,94 +6,49 @@ explores is therefore `fencepost.marks`, `fencepost.transitions` and `fencepost.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cache
+from typing import Any
 
+import makers
 from fencepost.errors import FencepostError
 from fencepost.marks import Standing, from_metadata, standing, to_metadata
-from fencepost.model import (
-    Batch,
-    Decision,
-    Interval,
-    Layout,
-    OffsetRange,
-    Outcome,
-    Plan,
-    Receipt,
-    State,
-    Verdict,
-    Written,
-)
+from fencepost.model import Batch, OffsetRange, Outcome, Plan, Receipt, State, Verdict, Written
 from fencepost.quality.report import ReceiptCheck
 from fencepost.transitions import Circumstances, View, revising, written
+from makers import DAY, NOW
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-DAY = timedelta(days=1)
 KEPT = 7 * DAY  # how long a mark lives
 AGES = (timedelta(), 0.95 * KEPT, 1.1 * KEPT)  # young; too old to be trusted; its marks may be gone
 
 
-def interval(number: int) -> Interval:
-    """The day of that number."""
-    return Interval(start=NOW + number * DAY, end=NOW + (number + 1) * DAY)
-
-
 def a_plan(writers: int = 1, lane: int = 0, digest: str = "0", ranges: tuple[OffsetRange, ...] = ()) -> Plan:
     """A plan of which only the named parts matter."""
-    return Plan(
-        source_topic="in",
-        source_topic_id="in-1",
-        ranges=ranges or tuple(OffsetRange(partition=p, start=0, end=1) for p in range(writers)),
-        output_topic="out",
-        output_topic_id="out-1",
-        output_ends=(0,),
-        layout=Layout.SOURCE,
-        writers=writers,
-        lane=lane,
-        fence_up_to=writers,
-        digests={"transform": digest},
-        software="model",
-        planned_at=NOW,
+    parts: dict[str, Any] = {"ranges": ranges} if ranges else {}
+    return makers.a_plan(
+        *[(0, 1)] * writers, writers=writers, lane=lane, digests={"transform": digest}, software="model", **parts
     )
 
 
-def a_batch(
-    state: State = State.PLANNED, lease: int = 0, writers: int = 1, day: int = 0, revision: int = 1, ledger: int = 0
-) -> Batch:
+def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, ledger: int = 0) -> Batch:
     """A batch of which only the named parts matter."""
     plan = a_plan(writers).model_copy(update={"ledger_topic_id": f"ledger-{ledger}"})
-    return Batch(pipeline="p", interval=interval(day), revision=revision, state=state, lease=lease, plan=plan)
+    return makers.a_batch(state, lease=lease, plan=plan)
 
 
 def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete: bool = True) -> Receipt:
-    """A receipt; its fingerprint is made of what it counts."""
-    return Receipt(
-        task=task, ledger=f"ledger-{ledger}", lease=lease, rows=rows, fingerprint=rows * 7919, complete=complete
-    )
+    """A receipt of the model's ledger of that number."""
+    return makers.a_receipt(task, lease, rows, ledger=f"ledger-{ledger}", complete=complete)
 
 
 def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Written:
     """The end of a write."""
-    return Written(receipts=receipts, output_ends=ends, rows_in=len(receipts), seconds=0, written_at=NOW)
+    return makers.a_written(*receipts, output_ends=ends)
 
 
 def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:
     """A verdict that nothing overtook: the next after `before`."""
-    return Verdict(
-        outcome=outcome,
-        reason="",
-        number=before.number + 1 if before else 1,
-        expectations=1,
-        suite_digest="",
-        report="",
-        seconds=0,
-        judged_at=NOW,
-    )
-
-
-def a_decision(action: str) -> Decision:
-    """An operator's word."""
-    return Decision(action=action, by="operator", reason="model", decided_at=NOW)
+    return makers.a_verdict(outcome, before.number + 1 if before else 1)
 
 
 Lease = tuple[int, int]  # a ledger's number, and an offset in it

@@ -26,13 +26,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
+import makers
 from fencepost import plan as planning_module
 from fencepost.errors import FencepostError
 from fencepost.kafka import Topic
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
 from fencepost.plan import decide_plan, freeze, frozen_ranges, range_starts
 from fencepost.transitions import View, skipped, was_withdrawn, withdrawn
-from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
 
@@ -101,7 +101,7 @@ class Ranges:
     ) -> None:
         self.rules = rules or Rules()
         # With gaps, every interval is a day of two, so that no two touch.
-        self.intervals = [product.interval(n * 2 if gaps else n) for n in range(intervals)]
+        self.intervals = [makers.a_day(n * 2 if gaps else n) for n in range(intervals)]
         self.days = tuple(range(2 * intervals + 1)) if gaps else tuple(range(intervals + 1))
         self.records, self.partitions, self.expiry, self.revisions = records, partitions, expiry, revisions
         self.transactions, self.racing, self.writing = transactions, racing, writing
@@ -132,19 +132,19 @@ class Ranges:
                 yield f"write {n}: reads {list(read)}", point._replace(read=_with(point.read, n, read))
             if latest.revision < self.revisions:
                 # Skipped first: only a finished interval is planned again.
-                records = skipped(view, when, product.a_decision("skip"))
+                records = skipped(view, when, makers.a_decision("skip"))
                 yield from self._plans(point._replace(ledger=self.ledgers.after(point.ledger, records)), n, "reprocess")
 
     def _withdraw(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """As it is, and passed by the frontier: what was read under it then stays read."""
         when, view = self.intervals[n], self.ledgers.views[point.ledger]
-        passed = self.ledgers.after(point.ledger, skipped(view, when, product.a_decision("skip")))
+        passed = self.ledgers.after(point.ledger, skipped(view, when, makers.a_decision("skip")))
         for word, ledger, read in (
             ("withdraw", point.ledger, _with(point.read, n, None)),
             ("skip, then withdraw", passed, point.read),
         ):
             with suppress(FencepostError):
-                records = self.rules.withdrawn(self.ledgers.views[ledger], when, product.a_decision("withdraw"))
+                records = self.rules.withdrawn(self.ledgers.views[ledger], when, makers.a_decision("withdraw"))
                 yield f"{word} {n}", point._replace(ledger=self.ledgers.after(ledger, records), read=read)
 
     def _source_steps(self, logs: tuple[Log, ...]) -> Iterator[tuple[str, tuple[Log, ...]]]:
@@ -342,7 +342,7 @@ def _first(log: Log, day: int, start: int) -> int | None:
 
 
 def _day(moment: datetime) -> int:
-    return (moment - product.NOW) // product.DAY
+    return (moment - makers.NOW) // makers.DAY
 
 
 def _with(values: tuple, n: int, value: object) -> tuple:  # type: ignore[type-arg]

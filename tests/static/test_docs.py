@@ -15,7 +15,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fencepost import errors, lost, output_topic, write
+from fencepost import errors, lost, output_topic, quality, write
 from fencepost.cli import app
 from fencepost.client_settings import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA
 from fencepost.errors import FencepostError
@@ -264,6 +264,11 @@ def test_every_error_that_a_document_names_exists(document: Path) -> None:
 def test_the_tree_at_the_top_of_the_errors_names_each() -> None:
     tree = set(re.findall(r"\b[A-Z][a-z]\w+", errors.__doc__ or ""))
     assert ERRORS.keys() <= tree
+
+
+def test_the_quality_folder_lists_its_modules() -> None:
+    listed = set(re.findall(r"^(\w+\.py) ", quality.__doc__ or "", re.MULTILINE))
+    assert listed == {file.name for file in Path(quality.__file__).parent.glob("*.py")} - {"__init__.py"}
 
 
 def test_every_module_is_on_the_page_of_architecture() -> None:

@@ -5,27 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 import typer
 
 from fencepost.cli import app
 from fencepost.errors import TransitionRefused
-from fencepost.model import (
-    Batch,
-    Decision,
-    Interval,
-    Layout,
-    OffsetRange,
-    Outcome,
-    Plan,
-    Receipt,
-    State,
-    Verdict,
-    Written,
-    utc_now,
-)
+from fencepost.model import Batch, Interval, OffsetRange, Outcome, State
 from fencepost.plan import _starved
 from fencepost.transitions import (
     PASSED,
@@ -39,47 +26,12 @@ from fencepost.transitions import (
     what_next,
     withdrawn,
 )
-
-NOW = utc_now()
+from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written
 
 
 def batch(state: State, outcome: Outcome | None = None) -> Batch:
-    plan = Plan(
-        source_topic="in",
-        source_topic_id="a",
-        ranges=(),
-        output_topic="out",
-        output_topic_id="b",
-        output_ends=(),
-        layout=Layout.SOURCE,
-        writers=1,
-        lane=0,
-        fence_up_to=1,
-        settings_digest="",
-        software="",
-        planned_at=NOW,
-    )
-    verdict = outcome and Verdict(
-        outcome=outcome, reason="", number=1, expectations=1, suite_digest="", report="r", seconds=0, judged_at=NOW
-    )
-    written = Written(
-        receipts=(Receipt(task=0, lease=0, rows=0, fingerprint=0),),
-        output_ends=(),
-        rows_in=0,
-        value_schema="",
-        seconds=0,
-        written_at=NOW,
-    )
-    return Batch(
-        pipeline="p",
-        interval=Interval.of(NOW, NOW + timedelta(days=1)),
-        revision=1,
-        state=state,
-        lease=0,
-        plan=plan,
-        written=written if state in {State.WRITTEN, State.REJECTED, State.PUBLISHED} else None,
-        verdict=verdict,
-    )
+    written = a_written(a_receipt(rows=0)) if state in {State.WRITTEN, State.REJECTED, State.PUBLISHED} else None
+    return a_batch(state, written=written, verdict=outcome and a_verdict(outcome))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +49,7 @@ def test_the_advice_fits_the_batch(state: State, outcome: Outcome | None, words:
     assert words in what_next(batch(state, outcome))
 
 
-DECISION = Decision(action="publish", by="somebody", reason="known", decided_at=NOW)
+DECISION = a_decision("publish")
 SITUATIONS = [
     (State.PLANNED, None),
     (State.WRITTEN, None),
@@ -187,7 +139,7 @@ def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offse
 def test_a_withdrawn_interval_is_neither_judged_nor_published_nor_skipped_and_says_how_to_begin_again(
     asked: str, state: State
 ) -> None:
-    given = taken_out(batch(state), Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=NOW))
+    given = taken_out(batch(state), a_decision(WITHDRAW, by="ann", reason="a typing error"))
     refusal = refusal_of(asked, given)
     assert refusal is not None
     assert "was withdrawn (withdraw by ann: a typing error)" in refusal

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
+from rich.console import Console
 from typer.testing import CliRunner
 
+from fencepost import cli
 from fencepost.cli import _interval, app
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
@@ -132,3 +134,31 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     assert shown.exit_code == 2
     assert next(line for line in shown.stdout.splitlines() if line.startswith("orders ")).rstrip().endswith("word")
     assert f"{broken}" in shown.stderr.splitlines()[0], "a path is for copying"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (EOFError("secret"), 3, "unexpected error in pipelines: EOFError in test_cli.py"),
+        (KeyboardInterrupt(), 130, "interrupted; run the same command again"),
+        (KeyError("secret"), 4, "defect of Fencepost's: KeyError in test_cli.py"),
+    ],
+)
+def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
+    raised: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Click says "Aborted" of an EOFError, which py4j and Spark's workers raise, and exits with 1."""
+
+    def broken() -> None:
+        raise raised
+
+    monkeypatch.setattr(cli, "load_pipelines", broken)
+    monkeypatch.setattr(cli, "_use_local_kafka", lambda: None)
+    monkeypatch.setattr(cli, "err", Console(stderr=True, highlight=False))
+    monkeypatch.setattr("sys.argv", ["fencepost", "pipelines"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+    said = " ".join(capsys.readouterr().err.split())
+    assert words in said
+    assert "secret" not in said

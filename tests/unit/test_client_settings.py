@@ -271,6 +271,39 @@ def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
     assert submit_conf(load(spark={"spark.local.dir": "/mine"}), "local[2]")["spark.local.dir"] == "/mine"
 
 
+def test_no_variable_leads_sparks_files_elsewhere(load: Load) -> None:
+    """Spark heeds SPARK_LOCAL_DIRS, where somebody has set it, and not spark.local.dir."""
+    from fencepost.spark import local_dirs, submit_conf
+
+    for pipeline in (load(), load(spark={"spark.local.dir": "/mine"})):
+        conf = submit_conf(pipeline, "local[2]")
+        assert local_dirs(conf, "local[2]") == {"SPARK_LOCAL_DIRS": conf["spark.local.dir"]}
+        assert local_dirs(conf, "spark://somewhere:7077") == {}
+
+
+def test_a_missing_java_is_named_and_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fencepost.spark import check_java
+
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    with pytest.raises(SettingsError, match=f"no java in JAVA_HOME, which is {tmp_path}/jdk.*set JAVA_HOME"):
+        check_java()
+    binary = tmp_path / "jdk" / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.touch(mode=0o755)
+    check_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SettingsError, match="no java on PATH, and JAVA_HOME is not set"):
+        check_java()
+    monkeypatch.setenv("PATH", str(binary.parent))
+    check_java()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-env.sh").touch()  # which may name one
+    check_java()
+
+
 def test_a_login_is_quoted_for_java() -> None:
     java = java_settings({**SASL, "security.protocol": "sasl_ssl", "sasl.password": 'a"b\\c'})
     assert java["security.protocol"] == "SASL_SSL"

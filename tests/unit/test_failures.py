@@ -76,6 +76,35 @@ def test_a_record_cannot_forge_what_is_told(record: str) -> None:
     assert carried_in(str(error), "0123456789abcdef") is None
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "java.lang.IllegalStateException: ",
+        "An error occurred while calling o1.collect.\n: java.lang.IllegalStateException: ",
+        f"{LOST_TASK}java.lang.IllegalStateException: ",
+        "[INTERNAL_ERROR] ",
+    ],
+)
+@pytest.mark.parametrize("record", ["[SECRET]", "x [SECRET.VALUE] SQLSTATE: 22018", "\n[SECRET] x"])
+def test_a_record_in_brackets_is_no_condition_of_sparks(head: str, record: str) -> None:
+    error = RuntimeError(f"{head}key '{record}\n\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: {record}")
+    assert told(error, FOLDER) == "java.io.IOException"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "org.apache.spark.SparkArithmeticException: ",
+        "An error occurred while calling o1.collect.\n: org.apache.spark.SparkArithmeticException: ",
+        f"{LOST_TASK}org.apache.spark.SparkArithmeticException: ",
+        f"An error occurred while calling o1.x.\n: org.apache.spark.SparkException: {LOST_TASK}a.B: ",
+    ],
+)
+def test_sparks_condition_is_told_where_spark_puts_it(head: str) -> None:
+    assert told(RuntimeError(f"{head}[DIVIDE_BY_ZERO] Division by [SECRET]. SQLSTATE: 22012")) == "DIVIDE_BY_ZERO"
+
+
 @pytest.mark.parametrize("raised", [KafkaUnavailable('a "quoted" line\nand another'), BatchRejected("no")])
 def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: FencepostError) -> None:
     text = f"{HEAD}{WRITER}RuntimeError: {carried(raised, '5ec4e7')}\n\n\tat org.apache.spark.api.python.X"
@@ -86,12 +115,16 @@ def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: Fe
 
 
 @pytest.mark.parametrize(
-    "mistake", [TypeError("secret"), KeyError("secret"), AssertionError("secret"), ValueError("secret")]
+    "mistake",
+    [
+        *(TypeError("secret"), KeyError("secret"), AssertionError("secret"), ValueError("secret")),
+        *(RecursionError("secret"), NotImplementedError("secret")),
+    ],
 )
 def test_a_defect_is_no_reason_to_run_again(mistake: Exception) -> None:
     found = unexpected(mistake, "write")
     assert type(found) is Unexpected
-    assert "in write" in str(found)
+    assert str(found).startswith("defect of Fencepost's in write: ")
     assert "report it" in str(found)
     assert "secret" not in str(found)
 
@@ -100,7 +133,8 @@ def test_a_defect_is_no_reason_to_run_again(mistake: Exception) -> None:
 def test_what_may_be_the_machines_fault_is_run_again(trouble: Exception) -> None:
     found = unexpected(trouble)
     assert isinstance(found, Retriable)
-    assert "Run again" in str(found)
+    assert str(found).startswith("unexpected error: ")
+    assert "run again" in str(found)
     assert "secret" not in str(found)
 
 

@@ -237,3 +237,50 @@ def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.L
 )
 def test_a_brokers_answer_is_told_from_the_clients_own_word(code: int, who: str) -> None:
     assert str(translate(KafkaError(code), "reading", HERE)).startswith(f"reading: {who} ")
+
+
+def test_a_brokers_setting_is_asked_for_like_anything_else() -> None:
+    """Metadata asked for by a call of its own would wait for half a minute, whatever is known by then."""
+    nowhere = Cluster(Settings({"bootstrap.servers": "kafka.invalid:9092"}))
+    with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*the host name is not known here"):
+        nowhere.broker_config("node.id", "")
+
+
+def test_a_cluster_that_knows_no_broker_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(HERE)
+    monkeypatch.setattr(cluster, "_ask", lambda doing, future: SimpleNamespace(nodes=[]))
+    with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*Run again"):
+        cluster.broker_config("node.id", "")
+
+
+class WithoutTheRight(Cluster):
+    """A user who may not create topics, on a cluster that has some."""
+
+    def __init__(self, *there: str) -> None:
+        super().__init__(HERE)
+        self.there = there
+        self.asked = 0
+
+    def _ask(self, doing: str, future: Any) -> Any:
+        raise translate(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing, self.settings)
+
+    def describe(self, topic: str) -> Topic:
+        self.asked += 1
+        if topic in self.there:
+            return Topic(topic, "id", 1)
+        raise TopicMissing(f"topic {topic} is missing")
+
+
+def test_who_may_not_create_a_topic_that_is_missing_is_refused_at_once() -> None:
+    cluster = WithoutTheRight("made")
+    with pytest.raises(AccessDenied, match=r"creating topic missing: .*refused us.*Topic missing is not there.*Create"):
+        cluster.ensure_topic("missing", 1)
+    assert cluster.asked == 1, "nobody is about to create it"
+    assert cluster.ensure_topic("made", 1).name == "made"
+
+
+def test_a_full_queue_is_no_shortage_of_the_machines() -> None:
+    said = translate(KafkaError(KafkaError._QUEUE_FULL), "writing", HERE)
+    assert type(said) is KafkaUnavailable
+    assert "queue.buffering.max.messages" in str(said)
+    assert "memory" not in str(said)

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, State
+from fencepost.model import Batch, Interval, OffsetRange
 from fencepost.plan import frozen_ranges, range_starts, without_expired
+from makers import a_batch, a_plan
+from makers import a_day as day
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 6
 # A source partition: the day of each record, in any order; records arrive between one plan and the next.
 SOURCES = st.lists(st.lists(st.integers(0, DAYS), max_size=12), min_size=1, max_size=3)
 
 
-def day(number: int) -> Interval:
-    """The day of that number."""
-    return Interval(start=NOW + timedelta(days=number), end=NOW + timedelta(days=number + 1))
-
-
 def batch_of(number: int, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
     """A planned batch of that day."""
-    plan = Plan(
-        source_topic="in",
-        source_topic_id="1",
-        ranges=ranges,
-        lost=lost,
-        output_topic="out",
-        output_topic_id="1",
-        output_ends=(0,),
-        layout=Layout.SOURCE,
-        writers=max(len(ranges), 1),
-        lane=0,
-        fence_up_to=1,
-        settings_digest="",
-        software="",
-        planned_at=NOW,
-    )
-    return Batch(pipeline="p", interval=day(number), revision=1, state=State.PLANNED, plan=plan)
+    return a_batch(interval=day(number), plan=a_plan(ranges=ranges, lost=lost))
 
 
 def first_at_or_after(records: list[int], number: int, start: int = 0) -> int | None:

@@ -8,47 +8,24 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, Receipt, State, Written, utc_now
+from fencepost.model import Batch, OffsetRange, Plan, State
 from fencepost.transitions import Circumstances, View, revising, validated_ends
+from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
-NOW = utc_now()
 GONE = (OffsetRange(partition=0, start=0, end=3),)
 SAME = Circumstances(
-    digests={"transform": "d"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1"
+    digests={"transform": "now"}, software="1", now=NOW, marks_kept_for=timedelta(days=7), output_topic_id="out-1"
 )
 
 
 def batch(state: State, lease: int = 1, number: int = 1, ends: tuple[int, ...] = (5,), **plan: Any) -> Batch:
     """Interval `number`, five rows of one partition."""
-    defaults: dict[str, Any] = {
-        "source_topic": "in",
-        "source_topic_id": "in-1",
-        "ranges": (OffsetRange(partition=0, start=5 * number, end=5 * number + 5),),
-        "output_topic": "out",
-        "output_topic_id": "out-1",
-        "output_ends": (0,),
-        "layout": Layout.SOURCE,
-        "writers": 1,
-        "lane": 0,
-        "fence_up_to": 1,
-        "digests": {"transform": "d"},
-        "software": "1",
-        "planned_at": NOW,
-    }
-    done = Written(
-        receipts=(Receipt(task=0, lease=lease, rows=5, fingerprint=0),),
-        output_ends=ends,
-        rows_in=5,
-        seconds=0,
-        written_at=NOW,
-    )
-    return Batch(
-        pipeline="p",
-        interval=Interval.of(NOW + timedelta(days=number), NOW + timedelta(days=number + 1)),
-        revision=1,
-        state=state,
+    done = a_written(a_receipt(0, lease, rows=5), output_ends=ends)
+    return a_batch(
+        state,
+        interval=a_day(number),
         lease=lease,
-        plan=Plan(**(defaults | plan)),
+        plan=a_plan((5 * number, 5 * number + 5), **plan),
         written=None if state is State.PLANNED else done,
     )
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
-from fencepost.model import (
-    Batch,
-    Decision,
-    Interval,
-    Layout,
-    OffsetRange,
-    Outcome,
-    Plan,
-    Receipt,
-    State,
-    Verdict,
-    Written,
-)
+from fencepost.model import Batch, Interval, Outcome, Plan, State, Verdict, Written
 from fencepost.transitions import (
     PASSED,
+    WITHDRAW,
     Circumstances,
     View,
     free_lane,
@@ -36,65 +25,39 @@ from fencepost.transitions import (
     published,
     revising,
     skipped,
+    taken_out,
     validated_ends,
     widest,
     written,
 )
+from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written
+from makers import a_day as day
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-DECISION = Decision(action="publish", by="operator", reason="looked at it", decided_at=NOW)
+DECISION = a_decision("publish")
 PARTITIONS = 2
-
-
-def day(number: int) -> Interval:
-    """The day of that number."""
-    return Interval(start=NOW + timedelta(days=number), end=NOW + timedelta(days=number + 1))
 
 
 def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: int = 0) -> Plan:
     """A plan of these ranges, one per source partition."""
-    return Plan(
-        source_topic="in",
-        source_topic_id="1",
-        ranges=tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges)),
-        output_topic="out",
-        output_topic_id="1",
-        output_ends=(0,),
-        layout=Layout.SOURCE,
-        writers=len(ranges),
-        lane=lane,
-        fence_up_to=len(ranges),
-        digests={"transform": "now"},
-        software="test",
-        planned_at=NOW,
-    )
+    return a_plan(*ranges, lane=lane)
 
 
 def result_of(lease: int, writers: int, end: int = 1) -> Written:
     """What a write of that lease brings."""
-    receipts = tuple(Receipt(task=t, lease=lease, rows=1, fingerprint=1) for t in range(writers))
-    return Written(receipts=receipts, output_ends=(end,), rows_in=writers, seconds=0, written_at=NOW)
-
-
-def verdict_of(outcome: Outcome, number: int = 1) -> Verdict:
-    """A verdict."""
-    return Verdict(
-        outcome=outcome, reason="", number=number, expectations=1, suite_digest="", report="", seconds=0, judged_at=NOW
-    )
+    return a_written(*(a_receipt(t, lease) for t in range(writers)), output_ends=(end,))
 
 
 def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outcome | None, plan: Plan) -> Batch:
     """A batch in a state, with what a batch in that state has."""
     has_output = state not in {State.PLANNED, State.SUPERSEDED}
-    return Batch(
-        pipeline="p",
+    return a_batch(
+        state,
         interval=day(number),
         revision=revision,
-        state=state,
         lease=lease,
         plan=plan,
         written=result_of(lease, plan.writers, lease + 1) if has_output else None,
-        verdict=verdict_of(outcome) if outcome else None,
+        verdict=a_verdict(outcome) if outcome else None,
     )
 
 
@@ -174,7 +137,7 @@ def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View,
 
 def next_verdict(batch: Batch) -> Verdict:
     """A passed verdict that nothing overtook."""
-    return verdict_of(Outcome.PASSED, 2 if batch.verdict else 1)
+    return a_verdict(Outcome.PASSED, 2 if batch.verdict else 1)
 
 
 def _with_lease(batch: Batch) -> Batch:
@@ -190,7 +153,7 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
         lambda: published(view, interval, NOW),
         lambda: skipped(view, interval, DECISION),
         lambda: judged(view, interval, latest.revision, next_verdict(latest)),
-        lambda: judged(view, interval, latest.revision, verdict_of(Outcome.PASSED, 9)),
+        lambda: judged(view, interval, latest.revision, a_verdict(Outcome.PASSED, 9)),
         lambda: written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
         lambda: judging(view, interval),
     ):
@@ -265,16 +228,29 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
         written(view, day(0), 1, result_of(1, 1))
 
 
+@pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN])
+def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
+    batch = batch_of(0, 1, state, 1, None, plan_of())
+    view = View.of([taken_out(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
+    said = (
+        r"was withdrawn meanwhile \(withdraw by operator: looked at it\): its output counts for nothing. `fencepost run"
+    )
+    with pytest.raises(Superseded, match=said):
+        written(view, day(0), 1, result_of(1, 1))
+    with pytest.raises(Superseded, match=said):
+        judged(view, day(0), 1, a_verdict(Outcome.PASSED))
+
+
 @pytest.mark.parametrize("first", [Outcome.REJECTED, Outcome.PASSED])
 def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first: Outcome) -> None:
     """The slower one may have read an older suite: its passed verdict would publish what a mended suite rejected."""
     written_batch = batch_of(0, 1, State.WRITTEN, 0, None, plan_of())
-    (after,) = judged(View.of([written_batch]), day(0), 1, verdict_of(first))
+    (after,) = judged(View.of([written_batch]), day(0), 1, a_verdict(first))
     view = View.of([after])
     with pytest.raises(Overtaken, match="validation 1 was recorded first"):
-        judged(view, day(0), 1, verdict_of(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
-    assert judged(view, day(0), 1, verdict_of(first)) == (), "its own commit, asked about once more"
-    assert judged(view, day(0), 1, verdict_of(Outcome.PASSED, 2))[0].state is State.WRITTEN
+        judged(view, day(0), 1, a_verdict(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
+    assert judged(view, day(0), 1, a_verdict(first)) == (), "its own commit, asked about once more"
+    assert judged(view, day(0), 1, a_verdict(Outcome.PASSED, 2))[0].state is State.WRITTEN
 
 
 @pytest.mark.parametrize("state", sorted(PASSED))
@@ -282,7 +258,7 @@ def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first
 def test_a_validation_that_a_publication_overtook_records_nothing(state: State, outcome: Outcome) -> None:
     """Found by the soak's twins: the slower run was refused, and red, though its interval was published."""
     view = View.of([batch_of(0, 1, state, 0, Outcome.PASSED, plan_of())])
-    assert judged(view, day(0), 1, verdict_of(outcome, 2)) == ()
+    assert judged(view, day(0), 1, a_verdict(outcome, 2)) == ()
 
 
 def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:

@@ -97,13 +97,18 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return outcome.result
 
     def _prepare(self, interval: Interval, outcome: Path, master: str) -> None:
-        from fencepost.spark import package_zip, submit_conf
+        from fencepost.spark import check_java, local_dirs, package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
         with airflow_errors():
+            check_java()
             self.conf = submit_conf(self.pipeline, master)
             self.py_files = str(package_zip())
-        self.env_vars = {"PYSPARK_PYTHON": sys.executable, "FENCEPOST_PARENT": str(os.getpid())}
+        self.env_vars = {
+            "PYSPARK_PYTHON": sys.executable,
+            "FENCEPOST_PARENT": str(os.getpid()),
+            **local_dirs(self.conf, master),
+        }
         self.application_args = [
             *("--pipeline", self.pipeline.name),
             *("--start", interval.start.isoformat()),

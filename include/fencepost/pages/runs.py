@@ -56,7 +56,7 @@ def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
     )
     with create_session(scoped=False) as session:
         ended = {start: end for start, end in session.execute(query) if end is not None}
-    last = {row.interval: row.newest.history[-1].at for row in rows}
+    last = {row.interval: row.newest.changed_at for row in rows}
     return {i for i, at in last.items() if i.start in ended and at <= ended[i.start] + CLOCKS}
 
 

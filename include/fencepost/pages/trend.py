@@ -54,7 +54,7 @@ def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
     newest = list(accumulate((position for _, position in by_plan), max))
     lags = []
     for row in run[begin:]:
-        moment = row.passed_at or row.newest.history[-1].at
+        moment = row.passed_at or row.newest.changed_at
         last = newest[max(bisect_right(planned, moment) - 1, 0)]
         behind = min(bisect_right(passing, moment), last + 1)
         reached = run[behind - 1].interval.end if behind else run[0].interval.start

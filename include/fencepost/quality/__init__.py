@@ -1,11 +1,17 @@
 """Judging a batch: the suite a pipeline declares, the engines that evaluate it, the gate and the report.
 
-suite.py       what is declared               no Great Expectations, no Spark
-checks.py      what was found, as values
-catalogue.py   expectation types proven to give one answer on pandas and on Spark
-columns.py     the batch as Great Expectations sees it, the same for both engines
-engines.py     the one place that imports Great Expectations
-evaluation.py  a frame and a suite in, an evaluation out
-gate.py        the decision, a pure function
-report.py      HTML, JSON and a few lines for a terminal
+suite.py           what is declared               no Great Expectations, no Spark
+checks.py          what was found, as values
+catalogue.py       expectation types proven to give one answer on pandas and on Spark
+prepare.py         what each engine is asked of a declared expectation
+columns.py         the batch as Great Expectations sees it, the same for both engines
+engines.py         the door to Great Expectations, with engine_metrics.py
+engine_metrics.py  metrics of its that we define anew
+empty.py           what expectations say of a batch without records
+history.py         is a batch like those published before it
+evaluation.py      a frame and a suite in, an evaluation out
+samples.py         unexpected records as a report shows them
+gate.py            the decision, a pure function
+report.py          JSON, a few lines for a terminal, and with report_html.py HTML
+report_html.py     the page, which needs no network
 """

@@ -65,7 +65,10 @@ class ReceiptCheck(Frozen):
             return f"Raise retention.ms and retention.bytes of topic {topic}, which counts from the records' own timestamps"
         if self.compacted:
             return f"Raise min.compaction.lag.ms of topic {topic}, or take `compact` out of its cleanup.policy"
-        return f"Find who else writes to topic {topic}"
+        return (
+            f"Find who else writes to topic {topic}, or what gives the transform other rows on a retry (rand(), uuid(), "
+            "current_timestamp(), a table read meanwhile)"
+        )
 
 
 class Report(Frozen):
@@ -88,8 +91,6 @@ class Report(Frozen):
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
             cure = self.receipt_check.cure(self.batch.plan.output_topic)
-            if not (self.receipt_check.deleted or self.receipt_check.compacted):
-                cure += ", or why the transform gives other rows on a retry"
             return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."

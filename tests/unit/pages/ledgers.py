@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
-from fencepost.model import (
-    Batch,
-    Decision,
-    Event,
-    Interval,
-    Layout,
-    OffsetRange,
-    Outcome,
-    Plan,
-    Receipt,
-    State,
-    Verdict,
-    Written,
-)
+from fencepost.model import Batch, Event, Interval, Outcome, State
+from makers import NOW as START
+from makers import a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 PARTITIONS = 4
 EVIL = "<script>alert('x')</script>"
@@ -44,35 +33,24 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
         events.append(Event(state=State.WRITTEN, at=planned + timedelta(minutes=2), note=f"{rows} rows"))
     if state not in {State.PLANNED, State.WRITTEN}:
         events.append(Event(state=state, at=done))
-    values = {
+    values: dict[str, Any] = {
         "pipeline": "orders",
         "interval": interval,
         "revision": revision,
         "state": state,
         "lease": 5 * number + revision,
-        "plan": Plan(
+        "plan": a_plan(
+            *((number * each, (number + 1) * each) for _ in range(PARTITIONS)),
             source_topic="orders-in",
-            source_topic_id="a",
-            ranges=tuple(
-                OffsetRange(partition=p, start=number * each, end=(number + 1) * each) for p in range(PARTITIONS)
-            ),
             output_topic="orders-out",
-            output_topic_id="b",
             output_ends=(number * each,) * PARTITIONS,
-            layout=Layout.SOURCE,
-            writers=PARTITIONS,
-            lane=0,
-            fence_up_to=PARTITIONS,
-            settings_digest="d" * 64,
             software="fencepost 0.1.0",
             planned_at=planned,
         ),
         "written": None
         if state is State.PLANNED
-        else Written(
-            receipts=tuple(
-                Receipt(task=t, lease=5 * number + revision, rows=each, fingerprint=t + 1) for t in range(PARTITIONS)
-            ),
+        else a_written(
+            *(a_receipt(t, 5 * number + revision, each) for t in range(PARTITIONS)),
             output_ends=((number + 1) * each,) * PARTITIONS,
             rows_in=rows,
             seconds=3.5,
@@ -80,24 +58,22 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
         ),
         "verdict": None
         if verdict is None
-        else Verdict(
-            outcome=verdict,
+        else a_verdict(
+            verdict,
             reason="All 4 expectations hold." if verdict is Outcome.PASSED else "1 of 4 expectations failed: no_nulls.",
-            number=1,
             expectations=4,
             failed_critical=() if verdict is Outcome.PASSED else ("no_nulls",),
             unexpected_rows=0 if verdict is Outcome.PASSED else 7,
-            suite_digest="e" * 64,
             report=f"/nowhere/revision-{revision}-validation-1.html",
             seconds=1.5,
             judged_at=planned + timedelta(minutes=4),
         ),
-        "decision": Decision(action="skip", by="ann", reason="source was down", decided_at=done)
+        "decision": a_decision("skip", by="ann", reason="source was down", decided_at=done)
         if state is State.SKIPPED
         else None,
         "history": tuple(events),
     }
-    return Batch.model_validate({**values, **changes})
+    return a_batch(**{**values, **changes})
 
 
 def ledger(length: int, but: Mapping[int, State] | None = None, make: Callable[..., Batch] = batch) -> list[Batch]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Outcome, Plan, Receipt, State, Written
+from fencepost.model import Batch, Interval, OffsetRange, Outcome, Receipt, State, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.suite import Declared, Severity, Suite
+from makers import a_plan
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -147,18 +148,14 @@ def written(tasks: int, rows: int, malformed: int = 0) -> Written:
 
 
 def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1) -> Batch:
-    plan = Plan(
+    plan = a_plan(
         source_topic="flights",
         source_topic_id="kV9s",
         ranges=tuple(OffsetRange(partition=p, start=5_000 * p, end=5_000 * p + rows // tasks) for p in range(tasks)),
         output_topic="flight_delays",
         output_topic_id="Qm2a",
         output_ends=tuple(9_000 + 31 * p for p in range(tasks)),
-        layout=Layout.SOURCE,
-        writers=tasks,
         lane=2,
-        fence_up_to=tasks,
-        settings_digest="5f1d" * 16,
         software="fencepost 0.1.0, Spark 4.0.4",
         planned_at=NOON,
     )

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fencepost.errors import SettingsError
-from fencepost.model import Batch, Interval, Layout, OffsetRange, Plan, Receipt, State, Written
+from fencepost.model import Batch, State
 from fencepost.quality.checks import Status
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, Point, history_of, liken
 from fencepost.quality.suite import FRESHNESS, VOLUME, Declared, Severity, Suite, load_suite
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
+from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
 
 def volume(rows: int, before: Sequence[int], **kwargs: Any) -> Status | None:
@@ -113,34 +112,16 @@ def test_the_gate_knows_them_like_any_other() -> None:
 
 
 def batch(number: int, state: State, rows: int, newest: datetime | None = None) -> Batch:
-    start = START + timedelta(days=number)
-    plan = Plan(
-        source_topic="in",
-        source_topic_id="1",
-        ranges=(OffsetRange(partition=0, start=0, end=1),),
-        output_topic="out",
-        output_topic_id="1",
-        output_ends=(0,),
-        layout=Layout.SOURCE,
-        writers=1,
-        lane=0,
-        fence_up_to=1,
-        settings_digest="",
-        software="test",
-        planned_at=START,
-    )
-    receipt = Receipt(task=0, lease=0, rows=rows, fingerprint=1)
-    written = Written(receipts=(receipt,), output_ends=(1,), rows_in=rows, seconds=0, written_at=START, newest=newest)
-    interval = Interval(start=start, end=start + timedelta(days=1))
-    return Batch(pipeline="p", interval=interval, revision=1, state=state, lease=0, plan=plan, written=written)
+    written = a_written(a_receipt(rows=rows), newest=newest)
+    return a_batch(state, interval=a_day(number), plan=a_plan((0, 1)), written=written)
 
 
 def test_history_is_what_was_published_for_earlier_intervals_the_newest_first() -> None:
-    now = batch(3, State.WRITTEN, 7, START + timedelta(days=3, hours=23))
+    now = batch(3, State.WRITTEN, 7, NOW + timedelta(days=3, hours=23))
     others = [
         batch(0, State.PUBLISHED, 10),
         batch(1, State.SKIPPED, 11),
-        batch(2, State.PUBLISHED, 12, START + timedelta(days=2, hours=20)),
+        batch(2, State.PUBLISHED, 12, NOW + timedelta(days=2, hours=20)),
         batch(4, State.PUBLISHED, 14),
     ]
     assert now.written is not None

@@ -1,0 +1,64 @@
+"""What a write says when it comes to record: what the ledger says then, whatever it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fencepost.errors import Superseded
+from fencepost.kafka import Topic
+from fencepost.ledger import Change, Ledger
+from fencepost.model import Batch, Decision, State
+from fencepost.transitions import WITHDRAW, View, skipped, taken_out
+from fencepost.write import _Input, _record
+from unit.pages.ledgers import batch
+
+PLANNED = batch(1, State.PLANNED)
+WRITTEN = batch(1, State.WRITTEN)
+DECISION = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=PLANNED.plan.planned_at)
+
+
+class LedgerAt:
+    """A ledger that says this when the write is to be recorded."""
+
+    def __init__(self, now: Batch) -> None:
+        self.view = View.of([now])
+        ids = {
+            PLANNED.plan.source_topic: PLANNED.plan.source_topic_id,
+            PLANNED.plan.output_topic: PLANNED.plan.output_topic_id,
+        }
+        self.cluster = SimpleNamespace(
+            describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
+        )
+
+    def transact(self, decide: Callable[[View], Change]) -> View:
+        return self.view.updated(decide(self.view).batches)
+
+
+def recorded(now: Batch) -> Any:
+    assert WRITTEN.written is not None
+    return _record(
+        cast("Ledger", LedgerAt(now)), PLANNED, WRITTEN.written.receipts, _Input(rows=400), "", time.monotonic()
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "changed", "message"),
+    [
+        (PLANNED, True, "wrote revision 1: 400 records in, 400 out"),
+        (WRITTEN, False, "already written, revision 1"),
+        (skipped(View.of([PLANNED]), PLANNED.interval, DECISION)[0], False, "already skipped, revision 1"),
+    ],
+)
+def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str) -> None:
+    result = recorded(now)
+    assert (result.changed, result.message) == (changed, message)
+
+
+def test_a_write_whose_interval_was_withdrawn_does_not_say_that_it_wrote() -> None:
+    with pytest.raises(Superseded, match="was withdrawn meanwhile"):
+        recorded(taken_out(PLANNED, DECISION))
