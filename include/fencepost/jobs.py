@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Literal, Self
 
 from fencepost.errors import FencepostError, Retriable, SettingsError
@@ -138,9 +137,9 @@ def load_engines() -> None:
     What the step itself imports is there by then: two threads that import one package may meet half of a module.
     """
     import fencepost.validate  # noqa: F401
-    from fencepost.quality.engines import load
+    from fencepost.quality.engines import load_ahead
 
-    Thread(target=load, name="load Great Expectations", daemon=True).start()
+    load_ahead()
 
 
 def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:

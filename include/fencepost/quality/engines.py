@@ -16,6 +16,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fencepost.quality.catalogue import Entry, Scope
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LONGEST_ERROR = 2_000
+_LOADING = Lock()
 LISTED = 20  # values Great Expectations lists of a set
 
 
@@ -49,6 +51,7 @@ class Found(NamedTuple):
 def find_on_pandas(prepared: Sequence[Prepared], frames: Mapping[str, pd.DataFrame]) -> dict[int, Found]:
     """Evaluate on pandas. `frames` maps a row_condition (`""` for none) to the records it leaves."""
     with _quiet():
+        load()
         from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 
         settle_differences()
@@ -58,6 +61,7 @@ def find_on_pandas(prepared: Sequence[Prepared], frames: Mapping[str, pd.DataFra
 def find_on_spark(prepared: Sequence[Prepared], frames: Mapping[str, DataFrame]) -> dict[int, Found]:
     """Evaluate on Spark, on persisted frames. `frames` maps a row_condition to the records it leaves."""
     with _quiet():
+        load()
         from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 
         settle_differences()
@@ -66,15 +70,30 @@ def find_on_spark(prepared: Sequence[Prepared], frames: Mapping[str, DataFrame])
 
 
 def load() -> None:
-    """Import what evaluating will need. A failure is left to that to tell."""
-    with suppress(Exception):  # not `_quiet`: warning filters are the whole process's, and this is a thread
+    """Import Great Expectations, which takes seconds, or wait until another thread has.
+
+    Its modules import each other in circles. Two threads in the middle of that each meet modules that the other has half
+    made, and get an ImportError: so nothing here imports any of it before this has returned.
+    """
+    with _LOADING:
         import great_expectations.execution_engine.pandas_execution_engine
         import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
+
+
+def load_ahead() -> None:
+    """Begin with `load` in a thread. A failure is left to those to tell who need it."""
+
+    def begin() -> None:
+        with suppress(Exception):  # not `_quiet`: warning filters are the whole process's
+            load()
+
+    Thread(target=begin, name="load Great Expectations", daemon=True).start()
 
 
 def knows(name: str) -> bool:
     """Whether Great Expectations has an expectation of that type."""
     with _quiet():
+        load()
         from great_expectations.exceptions.exceptions import ExpectationNotFoundError
         from great_expectations.expectations.registry import get_expectation_impl
 
