@@ -22,7 +22,7 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
 # the repository, and are not fetched again when something else changes; the archive of classes needs the package, and a
 # broker for the moment. The broker of compose has an image of its own.
 COPY Makefile pyproject.toml requirements.txt ./
-COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/
+COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/paths.py include/fencepost/
 COPY include/fencepost/local include/fencepost/local
 RUN make packages PYTHON=python3.11 \
     && rm -rf ~/.cache

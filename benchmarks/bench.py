@@ -24,12 +24,14 @@ from rich.console import Console
 from benchmarks import data
 from benchmarks.data import DAY, Block, Source
 from benchmarks.measure import Round, Side, fastest, rounds_of
-from fencepost.kafka import Cluster, Settings
-from fencepost.ledger import Ledger
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Batch, OffsetRange
-from fencepost.settings import Pipeline, load_pipeline
-from fencepost.spark import build_session
+from fencepost.spark.session import build_session
 
 MASTER = "local[2]"
 PARTITIONS = 4  # of source and output
@@ -50,7 +52,7 @@ class Bench:
         self.console = console
         self.rounds = rounds
         self.quick = quick
-        self.settings = Settings({"bootstrap.servers": broker.bootstrap})
+        self.settings = ClientSettings({"bootstrap.servers": broker.bootstrap})
         self.cluster = Cluster(self.settings)
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=data.log)
         self._session: SparkSession | None = None
@@ -150,7 +152,7 @@ class Bench:
         deadline = time.monotonic() + RECLAIM_TIMEOUT
         data_folder = self.broker.folder / "data"
         # A directory that waits for its deletion is named <topic, cut to fit>-<partition>.<random>-delete.
-        while any(name.endswith("-delete") or name.rpartition("-")[0] in topics for name in os.listdir(data_folder)):
+        while any(f.name.endswith("-delete") or f.name.rpartition("-")[0] in topics for f in data_folder.iterdir()):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the broker has not deleted {', '.join(topics)} in {RECLAIM_TIMEOUT:.0f} s")
             time.sleep(0.1)

@@ -27,7 +27,7 @@ from fencepost.local.airflow import Folders  # noqa: E402
 from fencepost.local.airflow_api import AirflowApi  # noqa: E402
 from fencepost.local.ports import any_free_port  # noqa: E402
 from fencepost.local.stack import SERVICES, Stack  # noqa: E402
-from fencepost.local.state import State  # noqa: E402
+from fencepost.local.state_folder import StateFolder  # noqa: E402
 from fencepost.model import State as Batches  # noqa: E402
 
 TIMES = 20
@@ -86,7 +86,9 @@ def main() -> None:
         )
         os.environ.pop("KAFKA_BOOTSTRAP", None)
         folders = Folders(ROOT / "dags", ROOT / "plugins", orders.parent)
-        stack = Stack(State(folder / "state", State.default().jars), folders, {s: any_free_port() for s in SERVICES})
+        stack = Stack(
+            StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}
+        )
         services = stack.up()
         try:
             fill(services["kafka"]["bootstrap"], batches)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from airflow.sdk import dag, task
 
 from fencepost.airflow import SPARK_POOL, output_asset
-from fencepost.settings import find_pipeline, pipelines_folder
+from fencepost.config.loading import find_pipeline
+from fencepost.paths import pipelines_folder
 
 FLIGHTS = "nyc_flights"
 
@@ -19,7 +20,7 @@ if (pipelines_folder() / FLIGHTS).is_dir():
             from pyspark.sql import functions as F
 
             from fencepost import read_validated
-            from fencepost.spark import build_session
+            from fencepost.spark.session import build_session
 
             told = [event.extra for event in triggering_asset_events[delays]]
             spark = build_session(find_pipeline(FLIGHTS), "by carrier")

@@ -2,6 +2,6 @@
 
 import sys
 
-from fencepost.jobs import main
+from fencepost.steps.jobs import main
 
 sys.exit(main("write", sys.argv[1:]))

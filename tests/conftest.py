@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.local import processes
 from fencepost.local.broker import Broker
 from fencepost.model import Interval
-from fencepost.settings import Pipeline, load_pipeline
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 names = count(1)
@@ -52,8 +53,8 @@ def spark() -> Iterator[Any]:
 
     from pyspark.sql import SparkSession
 
-    from fencepost.local.class_archive import java_options
-    from fencepost.spark import connector_folder
+    from fencepost.spark.class_archive import java_options
+    from fencepost.spark.submit import connector_folder
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

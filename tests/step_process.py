@@ -8,16 +8,17 @@ from __future__ import annotations
 import sys
 
 from conftest import day
-from fencepost.advance import advance_batch
+from fencepost.config.loading import find_pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline, find_pipeline
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
 
 
 def on_spark(step: str, pipeline: Pipeline, number: int) -> None:
-    from fencepost.spark import build_session
-    from fencepost.validate import validate_batch
-    from fencepost.write import write_batch
+    from fencepost.spark.session import build_session
+    from fencepost.steps.validate import validate_batch
+    from fencepost.steps.write import write_batch
 
     spark = build_session(pipeline, "write" if step == "write" else "validate")
     {"write": write_batch, "validate": validate_batch}[step](spark, pipeline, day(number))

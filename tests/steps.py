@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.advance import advance_batch
-from fencepost.ledger import Ledger
+from fencepost.config.pipeline import Pipeline
+from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, StepResult
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.validate import validate_batch, validate_without_spark
-from fencepost.write import write_batch, write_without_spark
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch, validate_without_spark
+from fencepost.steps.write import write_batch, write_without_spark
 
 
 def plan_and_write(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:

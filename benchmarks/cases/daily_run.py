@@ -21,12 +21,13 @@ from confluent_kafka import Producer
 from benchmarks.bench import Bench
 from benchmarks.measure import at_most
 from benchmarks.results import Result, result
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.local.airflow import Folders
 from fencepost.local.airflow_api import AirflowApi
 from fencepost.local.ports import any_free_port
 from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 1_000
@@ -89,10 +90,12 @@ def running(rounds: int) -> Iterator[AirflowApi]:
         (orders / "expectations.yaml").write_text(EXPECTATIONS)
         os.environ.pop("KAFKA_BOOTSTRAP", None)
         folders = Folders(ROOT / "dags", ROOT / "plugins", orders.parent)
-        stack = Stack(State(folder / "state", State.default().jars), folders, {s: any_free_port() for s in SERVICES})
+        stack = Stack(
+            StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}
+        )
         bootstrap = stack.up()["kafka"]["bootstrap"]
         try:
-            Cluster(Settings({"bootstrap.servers": bootstrap})).ensure_topic("orders-in", PARTITIONS)
+            Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("orders-in", PARTITIONS)
             producer = Producer({"bootstrap.servers": bootstrap})
             # One day more, so that no day before it ends at the end of the topic.
             for number in range(0, 2 * rounds + 1, 2):

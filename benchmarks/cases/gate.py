@@ -10,8 +10,8 @@ from benchmarks.cases.jobs import write_all
 from benchmarks.data import DAY
 from benchmarks.measure import Round, at_most, ratios
 from benchmarks.results import Result, result
-from fencepost.plan import plan_batch
-from fencepost.validate import validate_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
 
 ROWS = 1_000_000
 SCHEMA = {

@@ -15,8 +15,8 @@ from benchmarks.cases.writers import BEST_OF, writer
 from benchmarks.data import Source, arrow_batches
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
-from fencepost.write import _writer_task
-from fencepost.writer import WriterTask
+from fencepost.spark.writer import WriterTask
+from fencepost.steps.write_job import writer_task
 
 
 def run(bench: Bench) -> Iterator[Result]:
@@ -43,7 +43,7 @@ def write_job_without(bench: Bench, source: Source) -> Iterator[Callable[[], Non
     """The write job whose executors are told to leave the header out; no pipeline can ask for that."""
 
     def task(*args: Any) -> WriterTask:
-        return replace(_writer_task(*args), batch_header=False)
+        return replace(writer_task(*args), batch_header=False)
 
-    with patch("fencepost.write._writer_task", task), write_job(bench, source) as job:
+    with patch("fencepost.steps.write_job.writer_task", task), write_job(bench, source) as job:
         yield job

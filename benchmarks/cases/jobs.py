@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 
 from benchmarks.bench import BYTES, Bench
 from benchmarks.data import DAY, Source
-from fencepost.kafka import PRODUCER_DEFAULTS
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.spark import read_ranges
-from fencepost.write import write_batch
+from fencepost.config.pipeline import Pipeline
+from fencepost.kafka.clients import PRODUCER_DEFAULTS
+from fencepost.spark.source import read_ranges
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
 
 SIZES = ((600_000, 1000), (2_000_000, 100))  # records, and bytes of each value
 

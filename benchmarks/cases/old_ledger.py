@@ -17,14 +17,14 @@ from benchmarks.bench import PARTITIONS, Bench
 from benchmarks.data import DAY
 from benchmarks.measure import at_most
 from benchmarks.results import Result, result
-from fencepost.advance import advance_batch
-from fencepost.follow import key_of
-from fencepost.ledger import Ledger
+from fencepost.config.pipeline import Pipeline
+from fencepost.ledger.codec import record_key
+from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.validate import validate_without_spark
-from fencepost.write import write_without_spark
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_without_spark
+from fencepost.steps.write import write_without_spark
 
 FEW, MANY = 10, 10_000  # batches
 STEP = DAY.end - DAY.start
@@ -98,7 +98,7 @@ def with_ledger(bench: Bench, batches: int) -> Pipeline:
             record = moved(state, interval(number), lease)
             while True:
                 try:
-                    producer.produce(pipeline.ledger_topic, value_of(record), key_of(record), partition=0)
+                    producer.produce(pipeline.ledger_topic, value_of(record), record_key(record), partition=0)
                     break
                 except BufferError:
                     producer.poll(0.01)

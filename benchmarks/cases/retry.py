@@ -13,10 +13,10 @@ from benchmarks.cases.jobs import SIZES, size_words, write_all, write_job
 from benchmarks.data import DAY, Source
 from benchmarks.measure import at_most, ratios
 from benchmarks.results import Result, result
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.write import write_batch
-from fencepost.writer import WriterTask
+from fencepost.config.pipeline import Pipeline
+from fencepost.spark.writer import WriterTask
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
 
 COMMITTED = 0.9  # of a chain's rows, when its last link is cut off
 
@@ -61,7 +61,7 @@ def retry_chain(bench: Bench, source: Source, link: int) -> Iterator[Callable[[]
     """The same after an attempt of which every task-partition was cut off in the second link of its chain."""
     pipeline = bench.pipeline(source.topic, output={"commit_every": {"rows": link}})
     plan_batch(pipeline, DAY)
-    with crash_when_answered(), patch("fencepost.write.writer_of", partial(cut_off, rows=link)):
+    with crash_when_answered(), patch("fencepost.steps.write_job.writer_of", partial(cut_off, rows=link)):
         write_batch(bench.spark, pipeline, DAY)
     yield lambda: write_all(bench, pipeline, source.rows)
     drop_retried(bench, pipeline, source, 1.5)
@@ -80,7 +80,7 @@ def cut_off(job: WriterTask, rows: int) -> Any:
 
     def write(batches: Any) -> Any:  # travels by value, with all that it holds
         from fencepost.model import Receipt
-        from fencepost.writer import _answer, answer_of
+        from fencepost.spark.writer import _answer, answer_of
 
         class CutOff(Exception):
             pass
@@ -114,7 +114,7 @@ def crash_when_answered() -> Iterator[None]:
             raise Crash
 
     try:
-        with patch("fencepost.write.reached", reached):
+        with patch("fencepost.steps.write.reached", reached):
             yield
     except Crash:
         return

@@ -15,8 +15,9 @@ from benchmarks.data import DAY
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 from fencepost.model import Batch
-from fencepost.plan import plan_batch
-from fencepost.spark import read_batch, rows_and_fingerprint
+from fencepost.outputs.topic import read_batch
+from fencepost.spark.fingerprint import rows_and_fingerprint
+from fencepost.steps.plan import plan_batch
 
 
 def run(bench: Bench) -> Iterator[Result]:

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from benchmarks.bench import Bench, batch_of
 from benchmarks.data import DAY, Source
-from fencepost.ledger import Ledger
-from fencepost.plan import plan_batch
-from fencepost.transaction import Transaction
-from fencepost.write import _writer_task
-from fencepost.writer import write_partition
+from fencepost.kafka.transaction import Transaction
+from fencepost.ledger.ledger import Ledger
+from fencepost.spark.writer import write_partition
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write_job import writer_task
 
 BEST_OF = 3  # runs a round: they are short, and the machine has neighbours
 
@@ -42,7 +42,7 @@ def writer(
     """
     pipeline = bench.pipeline(source.topic, output=output)
     plan_batch(pipeline, DAY)
-    job = replace(_writer_task(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
+    job = replace(writer_task(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
     kind = Started if transactional else Untransacted
     started = kind(job.settings, job.transactional_ids[0], "write", 0)
     started.start(bench)
@@ -51,7 +51,7 @@ def writer(
         instead["_mark"] = lambda *_: None
 
     def run() -> object:
-        with patch.multiple("fencepost.writer", **instead):
+        with patch.multiple("fencepost.spark.writer", **instead):
             return write_partition(job, 0, iter(batches))
 
     yield run

@@ -58,10 +58,9 @@ def _first(entry: str) -> bool:
 
 def _jvm() -> int:
     """The nearest ancestor that is a Java process."""
-    pid = os.getppid()
-    while pid > 1 and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return pid
+    import psutil
+
+    return int(next(process.pid for process in psutil.Process().parents() if process.name() == "java"))
 
 
 reached: Callable[..., None] = _strike if os.environ.get("FENCEPOST_FAILPOINTS") else _nothing

@@ -26,7 +26,7 @@ class Frozen(BaseModel):
 
 
 class State(StrEnum):
-    """Where a batch stands. The transitions between them are decided in `transitions.py`."""
+    """Where a batch stands. The transitions between them are decided in `protocol/decisions.py`."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -111,7 +111,7 @@ class OffsetRange(Frozen):
         return self.end - self.start
 
 
-def told_ranges(ranges: Iterable[OffsetRange]) -> str:
+def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
     """`partition 1: offsets 0 to 2`, the last one included, for a person."""
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 

@@ -20,8 +20,9 @@ if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first import
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(Path(__file__).resolve().parents[2] / "plugins")  # its timetable
 
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
-from fencepost.settings import Pipeline, load_pipeline
 
 PIPELINE_YAML = """
 description: What came in, counted.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fencepost.airflow import AdvanceOperator, build_dag, output_asset
+from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
-from fencepost.settings import Pipeline
 
 from .conftest import ContextOf
 
@@ -45,7 +45,7 @@ def run(
     events: Events,
     plan: str = "planned",
 ) -> list[dict[str, Any]]:
-    monkeypatch.setattr("fencepost.advance.advance_batch", lambda *_: result)
+    monkeypatch.setattr("fencepost.steps.advance.advance_batch", lambda *_: result)
     context["ti"].xcom_pull = lambda task_ids: {"state": plan}
     context |= {"outlet_events": defaultdict(lambda: events), "inlet_events": defaultdict(lambda: events)}
     AdvanceOperator(task_id="advance", pipeline=pipeline).execute(context)  # type: ignore[arg-type]

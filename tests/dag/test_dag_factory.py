@@ -17,8 +17,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.settings import Pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 

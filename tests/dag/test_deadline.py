@@ -11,9 +11,9 @@ import pytest
 from airflow.sdk.definitions.callback import SyncCallback
 
 from fencepost.airflow import build_dag, deadline
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, SettingsError
 from fencepost.model import Interval
-from fencepost.settings import Pipeline
 
 from .conftest import PIPELINE_YAML
 
@@ -83,7 +83,7 @@ def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is
         def latest(self, interval: Interval) -> None:
             asked.append(interval)
 
-    monkeypatch.setattr("fencepost.ledger.Ledger", FakeLedger)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger", FakeLedger)
     run: dict[str, Any] = {
         "dag_id": "counted",
         "dag_run_id": "scheduled__2",

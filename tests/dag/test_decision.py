@@ -11,10 +11,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from fencepost.airflow import build_dag
 from fencepost.airflow.decision import AgainOperator, DecideOperator
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import KafkaUnavailable
 from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
-from fencepost.settings import Pipeline
-from fencepost.transitions import View, planned, published
+from fencepost.protocol.decisions import decide_publish, record_planned
+from fencepost.protocol.view import View
 from unit.quality.reports import batch as made
 
 from .conftest import PIPELINE_YAML, ContextOf
@@ -50,9 +51,9 @@ def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **k: asked.append(k))
 
     def run(batch: Batch | None, *older: Batch) -> Any:
-        monkeypatch.setattr("fencepost.ledger.Ledger.__init__", lambda self, pipeline: None)
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
         view = View({batch.interval: (*older, batch)} if batch else {})
-        monkeypatch.setattr("fencepost.ledger.Ledger.read", lambda self: view)
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: view)
         context = context_of()
         if batch is not None:
             context |= {"data_interval_start": batch.interval.start, "data_interval_end": batch.interval.end}
@@ -130,9 +131,9 @@ ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
 @pytest.mark.parametrize(
     ("choice", "function"),
     [
-        ("publish anyway", "fencepost.advance.advance_batch"),
-        ("skip this interval", "fencepost.advance.skip_batch"),
-        ("write again", "fencepost.plan.plan_batch"),
+        ("publish anyway", "fencepost.steps.advance.advance_batch"),
+        ("skip this interval", "fencepost.steps.advance.skip_batch"),
+        ("write again", "fencepost.steps.plan.plan_batch"),
     ],
 )
 def test_an_answer_is_done_in_the_name_of_who_gave_it(
@@ -166,7 +167,7 @@ def test_a_decision_that_kafka_did_not_take_is_worth_another_try(
     def away(*_: Any) -> None:
         raise KafkaUnavailable("away")
 
-    monkeypatch.setattr("fencepost.advance.skip_batch", away)
+    monkeypatch.setattr("fencepost.steps.advance.skip_batch", away)
     with pytest.raises(AirflowException) as raised:
         DecideOperator(task_id="decide", pipeline=asking).execute_complete(
             context_of(),  # type: ignore[arg-type]
@@ -275,11 +276,11 @@ def carry_out(
     kwargs: dict[str, Any],
 ) -> Any:
     """The task's second half on that ledger: its result, or the error that it ends with."""
-    monkeypatch.setattr("fencepost.advance.Ledger", lambda pipeline: ledger)
-    monkeypatch.setattr("fencepost.plan.Ledger", lambda pipeline: ledger)
-    monkeypatch.setattr("fencepost.advance.same_topics", lambda *_: None)
-    monkeypatch.setattr("fencepost.advance._offsets_to_move", lambda *_: {})
-    monkeypatch.setattr("fencepost.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.advance.Ledger", lambda pipeline: ledger)
+    monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
+    monkeypatch.setattr("fencepost.steps.advance.same_topics", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
+    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, None))
     context = context_of() | {
         "data_interval_start": REJECTED.interval.start,
         "data_interval_end": REJECTED.interval.end,
@@ -314,7 +315,7 @@ def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> Non
     rejected = judged(State.REJECTED, Outcome.REJECTED)
     decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
     view = View({rejected.interval: (rejected,)})
-    fresh, old = planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
+    fresh, old = record_planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
     assert (fresh.decision, old.state, fresh.history[-1].note) == (
         decision,
         State.SUPERSEDED,
@@ -328,5 +329,5 @@ def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> Non
             "verdict": judged(State.WRITTEN, Outcome.PASSED).verdict,
         }
     )
-    (done,) = published(View({fresh.interval: (passed,)}), fresh.interval, NOON)
+    (done,) = decide_publish(View({fresh.interval: (passed,)}), fresh.interval, NOON)
     assert done.decision == decision

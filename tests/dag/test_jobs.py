@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fencepost import jobs
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError
-from fencepost.jobs import JobOutcome, main
 from fencepost.model import Interval, StepResult
-from fencepost.settings import Pipeline
+from fencepost.steps import jobs
+from fencepost.steps.jobs import JobOutcome, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +40,7 @@ def outcome_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def session(outcome_file: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     session = FakeSession(outcome_file)
-    monkeypatch.setattr("fencepost.spark.build_session", lambda pipeline, step: session)
+    monkeypatch.setattr("fencepost.spark.session.build_session", lambda pipeline, step: session)
     monkeypatch.setattr(jobs, "tie_to_parent", lambda number: None)
     monkeypatch.setattr(jobs, "load_engines", lambda: None)
     return session
@@ -65,7 +65,7 @@ def test_the_result_is_on_disk_before_the_session_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    monkeypatch.setattr("fencepost.write.write_batch", lambda *args: seen.append(args) or result)
+    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: seen.append(args) or result)
     assert main("write", arguments) == 0
     assert seen[0][0] is session
     assert seen[0][2] == interval
@@ -81,7 +81,7 @@ def test_an_error_of_ours_ends_with_its_exit_code_and_message(
     def reject(*args: object) -> StepResult:
         raise BatchRejected("carriers are not known")
 
-    monkeypatch.setattr("fencepost.validate.validate_batch", reject)
+    monkeypatch.setattr("fencepost.steps.validate.validate_batch", reject)
     assert main("validate", arguments) == 1
     assert JobOutcome.read(outcome_file) == JobOutcome(
         status="error", error="BatchRejected", retriable=False, exit_code=1, message="carriers are not known"
@@ -100,7 +100,7 @@ def test_a_defect_is_terminal_and_shows_data_only_to_who_asks(
     def fail(*args: object) -> StepResult:
         raise ValueError("a passenger's name")
 
-    monkeypatch.setattr("fencepost.write.write_batch", fail)
+    monkeypatch.setattr("fencepost.steps.write.write_batch", fail)
     monkeypatch.setenv("FENCEPOST_LOG", level)
     assert main("write", arguments) == 4
     outcome = JobOutcome.read(outcome_file)

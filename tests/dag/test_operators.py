@@ -11,9 +11,9 @@ from airflow.sdk.bases.sensor import PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from fencepost.airflow import AdvanceOperator, PlanOperator
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, KafkaUnavailable, NoFreeLane, TransitionRefused
 from fencepost.model import Interval, StepResult
-from fencepost.settings import Pipeline
 
 ContextOf = Callable[..., Any]
 
@@ -38,8 +38,8 @@ def steps(monkeypatch: pytest.MonkeyPatch, result: StepResult) -> FakeStep:
     monkeypatch.setattr("fencepost.airflow.operators.AT_ONCE", timedelta(seconds=0.2))
     monkeypatch.setattr("fencepost.airflow.operators.LOOK_AGAIN", 0.1)
     step = FakeStep(result)
-    monkeypatch.setattr("fencepost.plan.plan_batch", step)
-    monkeypatch.setattr("fencepost.advance.advance_batch", step)
+    monkeypatch.setattr("fencepost.steps.plan.plan_batch", step)
+    monkeypatch.setattr("fencepost.steps.advance.advance_batch", step)
     return step
 
 

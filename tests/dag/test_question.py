@@ -9,9 +9,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from fencepost.airflow.question import body_of, subject_of
-from fencepost.awaiting import Awaiting, Need, awaiting
 from fencepost.model import Batch, Outcome, State, Verdict
-from fencepost.quality.report import Report, write_report
+from fencepost.protocol.awaiting import Awaiting, Need, awaiting
+from fencepost.quality.report import Report
+from fencepost.quality.report_files import write_report
 from unit.quality.reports import FAILED_SET, FAILED_WARNING, NOON, PASSING, REPORTS, check, report, sample
 
 HOSTILE = [

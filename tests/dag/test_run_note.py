@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.airflow import build_dag, run_note
 from fencepost.airflow.run_note import begun, told
-from fencepost.settings import Pipeline
+from fencepost.config.pipeline import Pipeline
 
 
 def result(step: str, message: str) -> dict[str, Any]:

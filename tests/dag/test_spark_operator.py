@@ -13,10 +13,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from fencepost.airflow import FencepostSparkOperator
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, KafkaUnavailable
-from fencepost.jobs import JobOutcome
 from fencepost.model import Interval, StepResult
-from fencepost.settings import Pipeline
+from fencepost.steps.jobs import JobOutcome
 
 ContextOf = Callable[..., Any]
 
@@ -55,10 +55,10 @@ class FakeSparkSubmit:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkSubmit]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
-    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline, master: {"spark.ui.enabled": "false"})
-    monkeypatch.setattr("fencepost.spark.package_zip", lambda: tmp_path / "fencepost.zip")
-    monkeypatch.setattr("fencepost.write.write_without_spark", lambda pipeline, interval: None)
-    monkeypatch.setattr("fencepost.validate.validate_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master: {"spark.ui.enabled": "false"})
+    monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
+    monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval: None)
     yield FakeSparkSubmit(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -120,7 +120,7 @@ def test_spark_is_not_started_when_there_is_nothing_for_it(
     monkeypatch: pytest.MonkeyPatch,
     step: Any,
 ) -> None:
-    monkeypatch.setattr(f"fencepost.{step}.{step}_without_spark", lambda pipeline, interval: result)
+    monkeypatch.setattr(f"fencepost.steps.{step}.{step}_without_spark", lambda pipeline, interval: result)
     fake.does("exit 1")
     operator = FencepostSparkOperator(task_id=step, step=step, pipeline=pipeline, spark_binary=str(fake.script))
     assert operator.execute(context_of()) == result.model_dump(mode="json")
@@ -217,7 +217,7 @@ def test_sparks_files_lie_where_the_settings_say_whatever_the_worker_has_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/tmp")
-    monkeypatch.setattr("fencepost.spark.submit_conf", lambda pipeline, master: {"spark.local.dir": "/private"})
+    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master: {"spark.local.dir": "/private"})
     fake.answers(JobOutcome.of(result))
     write.execute(context_of())
     assert "SPARK_LOCAL_DIRS=/private" in (fake.folder / "environment").read_text().splitlines()

@@ -13,9 +13,9 @@ from typing import Self
 from confluent_kafka import Consumer, TopicPartition
 
 from conftest import at, day
-from fencepost.ledger import Ledger
+from fencepost.config.pipeline import Pipeline
+from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, State
-from fencepost.settings import Pipeline
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from oracle.murmur2 import murmur2
 from waiting import await_true

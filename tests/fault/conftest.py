@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from arming import environment as arming_environment
+from fencepost.config.pipeline import Pipeline
 from fencepost.local.broker import Broker
-from fencepost.settings import Pipeline
 
 from .checker import Attacked
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from conftest import day
-from fencepost.advance import advance_batch
-from fencepost.ledger import Ledger
+from fencepost.ledger.ledger import Ledger
 from fencepost.model import OffsetRange, State
-from fencepost.plan import plan_batch
-from fencepost.validate import validate_batch
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
 from kafka_tools import group_offsets
 from steps import latest, plan_and_write
 

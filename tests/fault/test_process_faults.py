@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from conftest import day
-from fencepost.plan import plan_batch
+from fencepost.steps.plan import plan_batch
 from steps import plan_and_write, run
 from waiting import await_true
 

@@ -14,7 +14,7 @@ import pytest
 
 from arming import environment
 from conftest import day
-from fencepost.plan import plan_batch
+from fencepost.steps.plan import plan_batch
 from spark_cluster import spark_cluster
 from steps import run
 

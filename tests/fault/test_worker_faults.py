@@ -15,10 +15,10 @@ import pytest
 
 from arming import armed
 from conftest import TRANSFORM, day
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.write import write_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
 from kafka_tools import read_all
 from steps import latest, run
 

@@ -9,9 +9,10 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from fencepost import cli
-from fencepost.settings import Pipeline
-from fencepost.spark import build_session
+from fencepost.cli import run
+from fencepost.cli.app import main
+from fencepost.config.pipeline import Pipeline
+from fencepost.spark.session import build_session
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def one_session(pipeline: Pipeline) -> Iterator[Callable[[], object]]:
     yield lambda: build_session(pipeline, "run")
 
 
-cli._session = one_session
+run._session = one_session
 start, end, *names = sys.argv[1:]
 for name in names:
     sys.stderr.write(f"==== {name}\n")
@@ -30,7 +31,7 @@ for name in names:
     code = 0
     try:
         with contextlib.redirect_stdout(out):
-            cli.main()
+            main()
     except SystemExit as ended:
         code = int(ended.code or 0)
     sys.stdout.write(json.dumps({"name": name, "exit_code": code, "stdout": out.getvalue()}) + "\n")

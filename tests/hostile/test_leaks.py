@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from conftest import EXPECTATIONS, at, day
-from fencepost.failures import told
-from fencepost.jobs import JobOutcome
 from fencepost.local.broker import Broker
+from fencepost.spark.diagnosis import describe
+from fencepost.steps.jobs import JobOutcome
 from kafka_tools import create_topic, produce, read_all
 
 MARKER = "MARKER-of-a-record"
@@ -257,6 +257,6 @@ def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_word
     ],
 )
 def test_what_is_told_of_an_error_is_its_kind_and_place(text: str, words: str) -> None:
-    said = told(RuntimeError(text), Path("/pipelines/p"))
+    said = describe(RuntimeError(text), Path("/pipelines/p"))
     assert words in said
     assert MARKER not in said

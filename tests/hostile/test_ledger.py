@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import at, day
-from fencepost.advance import advance_batch, skip_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerLost, LedgerUnreadable, NeedsOperator
-from fencepost.follow import Record, Records, parse
-from fencepost.ledger import Ledger
+from fencepost.ledger.codec import parse
+from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.reader import Record, Records
 from fencepost.local.broker import Broker
 from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.write import _writer_task
-from fencepost.writer import write_partition
+from fencepost.spark.writer import write_partition
+from fencepost.steps.advance import advance_batch, skip_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write_job import writer_task
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, run
 from waiting import await_true
@@ -243,7 +244,7 @@ def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_re
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    write_partition(_writer_task(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
+    write_partition(writer_task(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
     restore(broker, pipeline, stored(broker, pipeline))
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).revision == 2

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import at, day
-from fencepost.advance import skip_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
 from fencepost.local.broker import Broker
-from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import Decision, Receipt, State, utc_now
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.steps.advance import skip_batch
+from fencepost.steps.plan import plan_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -35,18 +35,18 @@ RECEIPTS = st.builds(
 
 @given(receipt=RECEIPTS)
 def test_a_mark_is_read_back_as_it_was_written_and_fits(receipt: Receipt) -> None:
-    text = to_metadata(receipt)
-    assert from_metadata(text, "here") == receipt
+    text = mark_metadata(receipt)
+    assert read_mark(text, "here") == receipt
     assert len(text) < 4096
 
 
 @settings(max_examples=500)
 @given(receipt=RECEIPTS, cut=st.integers(1, 40), text=st.text())
 def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text: str) -> None:
-    whole = to_metadata(receipt)
+    whole = mark_metadata(receipt)
     for damaged in (whole[:-cut], text, whole.replace('"rows":', '"row":'), whole[:-1] + f',"{MARKER}":1}}', None):
         with pytest.raises(NeedsOperator, match=r"lane 3.*not a mark of Fencepost's") as raised:
-            from_metadata(damaged, "lane 3")
+            read_mark(damaged, "lane 3")
         assert MARKER not in str(raised.value)
 
 
@@ -55,14 +55,14 @@ def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text
 )
 def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
     with pytest.raises(NeedsOperator, match="not a mark of Fencepost's"):
-        from_metadata(text, "here")
+        read_mark(text, "here")
 
 
 @given(receipt=RECEIPTS, lease=st.integers(0, 2**62))
 def test_a_writer_writes_unless_its_lease_or_a_later_one_has(receipt: Receipt, lease: int) -> None:
     expected = (Standing.WRITE, Standing.DONE, Standing.SUPERSEDED)[(receipt.lease >= lease) + (receipt.lease > lease)]
-    assert standing(receipt, lease, receipt.ledger) is expected
-    assert standing(None, lease, receipt.ledger) is Standing.WRITE
+    assert compare_mark(receipt, lease, receipt.ledger) is expected
+    assert compare_mark(None, lease, receipt.ledger) is Standing.WRITE
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def commit(broker: Broker, pipeline: Pipeline, metadata: str) -> None:
 def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
     ours = latest(pipeline, day(1))
     ledger = ours.plan.ledger_topic_id
-    return to_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, rows=2, fingerprint=0))
+    return mark_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, rows=2, fingerprint=0))
 
 
 @pytest.mark.parametrize(

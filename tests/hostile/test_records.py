@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from conftest import at, day
-from fencepost.advance import advance_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.local.broker import Broker
 from fencepost.model import State
-from fencepost.records import read_source, to_records
-from fencepost.settings import Pipeline
+from fencepost.spark.records import read_source, to_records
+from fencepost.steps.advance import advance_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, read_all
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import SCHEMA as GENERATED

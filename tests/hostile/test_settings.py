@@ -15,9 +15,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fencepost.config.loading import load_pipeline, load_pipelines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.quality.suite import load_suite
-from fencepost.settings import Pipeline, load_pipeline, load_pipelines
 
 SECRET = "hunter2-SECRET-value"
 GOOD = """

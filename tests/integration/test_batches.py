@@ -11,15 +11,15 @@ import pytest
 from confluent_kafka import Producer
 
 from conftest import TRANSFORM, at, day
-from fencepost.advance import advance_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, SettingsError
-from fencepost.ledger import Ledger
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
-from fencepost.plan import plan_batch
 from fencepost.quality.report import Report
-from fencepost.settings import Pipeline
-from fencepost.spark import select
+from fencepost.spark.transform import select
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import partition_of
 from steps import latest, plan_and_write, run

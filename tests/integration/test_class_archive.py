@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.local import class_archive
-from fencepost.local.class_archive import ARCHIVE, RECORD, is_made, java_options
-from fencepost.settings import Pipeline
-from fencepost.spark import connector_folder, submit_conf
+from fencepost.local.class_archive import is_made
+from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options
+from fencepost.spark.submit import connector_folder, submit_conf
 
 SUBMIT = Path(__file__).parents[2] / "spark_jobs" / "spark-submit.sh"
 PARENTS_FILES = "import os; print(open(f'/proc/{os.getppid()}/maps').read())"

@@ -10,21 +10,22 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from conftest import day
-from fencepost import follow
-from fencepost.advance import advance_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, LedgerUnreadable, WriterFenced
-from fencepost.follow import LedgerReader, Record, Records
-from fencepost.kafka import Cluster, Settings, settings_of
-from fencepost.ledger import Change, Ledger, coordinator_settings
+from fencepost.kafka.client_settings import ClientSettings, client_settings
+from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.transaction import Transaction
+from fencepost.ledger import reader
+from fencepost.ledger.ledger import Change, Ledger, coordinator_settings
+from fencepost.ledger.reader import LedgerReader, Record, Records
 from fencepost.local.ports import any_free_port
 from fencepost.model import Batch, Interval, State
 from fencepost.pages.ledgers import Ledgers
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.transaction import Transaction
-from fencepost.transitions import View
-from fencepost.validate import validate_without_spark
-from fencepost.write import write_without_spark
+from fencepost.protocol.view import View
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_without_spark
+from fencepost.steps.write import write_without_spark
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 
 Make = Callable[..., Pipeline]
@@ -33,7 +34,7 @@ Make = Callable[..., Pipeline]
 @pytest.fixture
 def pipeline(make_pipeline: Make) -> Pipeline:
     made = make_pipeline(lanes=4)
-    create_topic(settings_of(made).bootstrap, made.source.topic, 2)
+    create_topic(client_settings(made).bootstrap, made.source.topic, 2)
     return made
 
 
@@ -47,7 +48,7 @@ def run_empty(pipeline: Pipeline, interval: Interval, ledger: Ledger | None = No
 
 def delete_ledger(pipeline: Pipeline) -> AdminClient:
     """The topic is gone when this returns."""
-    admin = AdminClient({"bootstrap.servers": settings_of(pipeline).bootstrap}, logger=QUIET_LOG)
+    admin = AdminClient({"bootstrap.servers": client_settings(pipeline).bootstrap}, logger=QUIET_LOG)
     admin.delete_topics([pipeline.ledger_topic])[pipeline.ledger_topic].result()
     while pipeline.ledger_topic in admin.list_topics(timeout=10).topics:
         time.sleep(0.05)
@@ -55,7 +56,7 @@ def delete_ledger(pipeline: Pipeline) -> AdminClient:
 
 
 def looked(reader: LedgerReader, pipeline: Pipeline) -> View:
-    return View.of(reader.look(Cluster(settings_of(pipeline)))[1])
+    return View.of(reader.look(Cluster(client_settings(pipeline)))[1])
 
 
 @pytest.fixture
@@ -77,20 +78,20 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """Keys of the ledger's records, as they are parsed in full."""
     keys: list[bytes | None] = []
-    real = follow.own_batch
+    real = reader.read_record
 
     def parse(key: bytes | None, value: bytes | None, offset: int, of: Pipeline) -> Batch:
         keys.append(key)
         return real(key, value, offset, of)
 
-    monkeypatch.setattr(follow, "own_batch", parse)
+    monkeypatch.setattr(reader, "read_record", parse)
     return keys
 
 
 def test_a_ledger_that_is_not_there_yet_is_empty_and_then_it_is_followed(
     pipeline: Pipeline, parsed: list[bytes | None]
 ) -> None:
-    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
+    reader = LedgerReader(pipeline, client_settings(pipeline), 10.0)
     assert looked(reader, pipeline) == View()
     run_empty(pipeline, day(1))
     assert looked(reader, pipeline) == Ledger(pipeline).read()
@@ -152,7 +153,7 @@ def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
     mine, other = Ledger(pipeline), Ledger(pipeline)
     plan_batch(pipeline, day(1), ledger=mine)
     plan_batch(pipeline, day(2), ledger=other)
-    with caplog.at_level("INFO", "fencepost.ledger"):
+    with caplog.at_level("INFO", "fencepost.ledger.ledger"):
         plan_batch(pipeline, day(3), ledger=mine)
     assert "deciding again" in caplog.text
     assert mine.read().intervals == [day(1), day(2), day(3)]
@@ -175,7 +176,7 @@ def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
         unheard.clear()
         step(pipeline, day(1))
         assert unheard, "it was asked twice"
-    records = read_all(settings_of(pipeline).bootstrap, pipeline.ledger_topic)
+    records = read_all(client_settings(pipeline).bootstrap, pipeline.ledger_topic)
     assert [json.loads(r.value or b"")["state"] for r in records] == ["planned", "written", "written", "published"]
 
 
@@ -183,7 +184,7 @@ def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
 def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
     asked: dict[str, str], expected: int
 ) -> None:
-    found = coordinator_settings(Settings({"bootstrap.servers": "b", **asked}))
+    found = coordinator_settings(ClientSettings({"bootstrap.servers": "b", **asked}))
     assert found.values == {"bootstrap.servers": "b", "transaction.timeout.ms": str(expected)}
 
 
@@ -198,7 +199,7 @@ def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) ->
 
 
 def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(pipeline: Pipeline) -> None:
-    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
+    reader = LedgerReader(pipeline, client_settings(pipeline), 10.0)
     run_empty(pipeline, day(1))
     assert len(looked(reader, pipeline).all()) == 1
     admin = delete_ledger(pipeline)
@@ -209,9 +210,9 @@ def test_a_ledger_that_was_deleted_and_made_again_is_not_mixed_with_the_old_one(
 
 
 def test_a_foreign_record_is_named_and_not_passed_over_by_the_next_look(pipeline: Pipeline) -> None:
-    reader = LedgerReader(pipeline, settings_of(pipeline), 10.0)
+    reader = LedgerReader(pipeline, client_settings(pipeline), 10.0)
     run_empty(pipeline, day(1))
-    produce(settings_of(pipeline).bootstrap, pipeline.ledger_topic, [(b"k", b"{}", 0, 1)])
+    produce(client_settings(pipeline).bootstrap, pipeline.ledger_topic, [(b"k", b"{}", 0, 1)])
     for _ in range(2):
         with pytest.raises(LedgerUnreadable, match="damaged in"):
             looked(reader, pipeline)
@@ -237,6 +238,6 @@ def test_an_absent_kafka_costs_a_page_its_time_limit_once_and_then_nothing_for_a
 def test_the_source_ends_are_asked_with_the_snapshot_and_a_missing_source_is_no_error(make_pipeline: Make) -> None:
     pipeline = make_pipeline()
     assert Ledgers().source_ends(pipeline) is None
-    create_topic(settings_of(pipeline).bootstrap, pipeline.source.topic, 2)
-    produce(settings_of(pipeline).bootstrap, pipeline.source.topic, [(b"k", b"v", 1, 1)] * 3)
+    create_topic(client_settings(pipeline).bootstrap, pipeline.source.topic, 2)
+    produce(client_settings(pipeline).bootstrap, pipeline.source.topic, [(b"k", b"v", 1, 1)] * 3)
     assert Ledgers().source_ends(pipeline) == [0, 3]

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from conftest import at, day
-from fencepost.advance import advance_batch, skip_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
-from fencepost.ledger import Ledger
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Decision, Interval, State, StepResult, utc_now
-from fencepost.plan import plan_batch, withdraw_batch
-from fencepost.settings import Pipeline
-from fencepost.validate import validate_without_spark
-from fencepost.write import write_without_spark
+from fencepost.steps.advance import advance_batch, skip_batch
+from fencepost.steps.plan import plan_batch, withdraw_batch
+from fencepost.steps.validate import validate_without_spark
+from fencepost.steps.write import write_without_spark
 from kafka_tools import create_topic, group_offsets, produce
 from steps import latest
 

@@ -8,19 +8,20 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.errors import FencepostError, KafkaRefused, RecordRefused, SettingsError, TopicMissing
-from fencepost.kafka import Cluster, Settings
-from fencepost.kafka_errors import translate
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.errors import translate
+from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
-from fencepost.transaction import Transaction
 from kafka_tools import QUIET_LOG
 
 
 @pytest.fixture
-def settings(broker: Broker) -> Settings:
-    return Settings({"bootstrap.servers": broker.bootstrap})
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": broker.bootstrap})
 
 
-def write(settings: Settings, topic: str, timestamp: int | None = None) -> None:
+def write(settings: ClientSettings, topic: str, timestamp: int | None = None) -> None:
     """One record without a key."""
     columns: dict[str, pa.Array] = {"key": pa.array([None], pa.binary()), "value": pa.array([b"v"], pa.binary())}
     if timestamp is not None:
@@ -39,13 +40,13 @@ def write(settings: Settings, topic: str, timestamp: int | None = None) -> None:
     ],
 )
 def test_a_topic_that_is_not_created_says_why(
-    settings: Settings, name: str, config: dict[str, str], raised: type[FencepostError], words: str
+    settings: ClientSettings, name: str, config: dict[str, str], raised: type[FencepostError], words: str
 ) -> None:
     with pytest.raises(raised, match=words):
         Cluster(settings).ensure_topic(name, 1, config)
 
 
-def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, settings: Settings) -> None:
+def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, settings: ClientSettings) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     with pytest.raises(KafkaException) as answered:
         admin.create_topics([NewTopic("three-times", 1, replication_factor=3)])["three-times"].result(20)
@@ -69,7 +70,7 @@ def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, se
     ],
 )
 def test_a_record_that_is_refused_says_why(
-    settings: Settings,
+    settings: ClientSettings,
     topic: str,
     config: dict[str, str] | None,
     timestamp: int | None,

@@ -26,12 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from conftest import at, day
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.local.broker import Broker
 from fencepost.local.ports import LOOPBACK, any_free_port
 from fencepost.model import State
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
+from fencepost.steps.plan import plan_batch
 from kafka_tools import create_topic, produce, read_all
 from steps import run
 

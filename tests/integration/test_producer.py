@@ -6,9 +6,9 @@ import time
 
 import pyarrow as pa
 
-from fencepost.kafka import Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
-from fencepost.transaction import Transaction
 from kafka_tools import create_topic, read_all
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -38,7 +38,7 @@ def test_keys_values_timestamps_and_headers_arrive_as_they_were(broker: Broker) 
             "headers": pa.array(headers, HEADERS),
         }
     )
-    transaction = Transaction(Settings({"bootstrap.servers": broker.bootstrap}), "bytes.0", "write")
+    transaction = Transaction(ClientSettings({"bootstrap.servers": broker.bootstrap}), "bytes.0", "write")
     transaction.init()
     before = round(time.time() * 1000)
     with transaction:

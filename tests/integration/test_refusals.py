@@ -11,8 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from conftest import at, day
-from fencepost import write
-from fencepost.advance import advance_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     AccessDenied,
     KafkaUnavailable,
@@ -25,13 +24,14 @@ from fencepost.errors import (
     TopicRecreated,
     TransitionRefused,
 )
-from fencepost.ledger import Ledger
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.local.ports import any_free_port
 from fencepost.model import Interval, Outcome, State
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.validate import validate_batch
+from fencepost.steps import write
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -118,7 +118,7 @@ def test_a_topic_made_anew_while_executors_start_is_refused_before_anything_is_r
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    run_job = write._run
+    run_job = write.run_write_job
 
     def anew_first(*args: Any) -> Any:
         make_anew(broker, getattr(pipeline, which).topic, 2 if which == "source" else 3)
@@ -127,7 +127,7 @@ def test_a_topic_made_anew_while_executors_start_is_refused_before_anything_is_r
             produce(broker.bootstrap, pipeline.source.topic, records)
         return run_job(*args)
 
-    monkeypatch.setattr(write, "_run", anew_first)
+    monkeypatch.setattr(write, "run_write_job", anew_first)
     with pytest.raises(TopicRecreated, match=f"{which} topic .* was deleted and created again"):
         plan_and_write(spark, pipeline, day(1))
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 10, "the job itself noticed nothing"
@@ -255,7 +255,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_at_plan(broker: Brok
 
 
 def test_a_broker_that_is_down_is_named(make_pipeline: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
+    monkeypatch.setattr("fencepost.kafka.cluster.FIRST_CONTACT", 2.0)
     where = f"127.0.0.1:{any_free_port()}"
     with pytest.raises(KafkaUnavailable, match=where):
         plan_batch(make_pipeline(kafka={"bootstrap.servers": where}), day(1))

@@ -12,19 +12,19 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from conftest import at, day
-from fencepost import write
-from fencepost.advance import advance_batch
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import TransformFailed
-from fencepost.ledger import Ledger
+from fencepost.kafka.transaction import Transaction
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
-from fencepost.marks import to_metadata
 from fencepost.model import Receipt, State, Written
-from fencepost.plan import plan_batch
-from fencepost.settings import Pipeline
-from fencepost.transaction import Transaction
-from fencepost.validate import validate_batch
-from fencepost.write import write_batch
-from fencepost.writer import committed_receipts, write_partition
+from fencepost.protocol.marks import mark_metadata
+from fencepost.spark.writer import committed_receipts, write_partition
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
+from fencepost.steps.write import write_batch
+from fencepost.steps.write_job import writer_task
 from kafka_tools import create_topic, end_offset, produce, read_all
 from steps import latest
 
@@ -48,7 +48,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, Pipeline], None]:
 
         plan_batch(pipeline, day(1))
         with monkeypatch.context() as patch:
-            patch.setattr("fencepost.write.reached", reached)
+            patch.setattr("fencepost.steps.write.reached", reached)
             with pytest.raises(Died):
                 write_batch(spark, pipeline, day(1))
 
@@ -137,7 +137,7 @@ def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_al
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = write._writer_task(Ledger(pipeline), latest(pipeline, day(1)))
+    job = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
     assert committed_receipts(job) is None
     first, _ = write_partition(job, 0, iter([]))
     assert committed_receipts(job) is None
@@ -152,12 +152,12 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = write._writer_task(Ledger(pipeline), latest(pipeline, day(1)))
+    job = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
     dead = Transaction(job.settings, job.transactional_ids[0], "write", 0)
     dead.init()
     dead.__enter__()
     topic, partition, offset = job.marks[0]
-    metadata = to_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0))
+    metadata = mark_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0))
     dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
     assert committed_receipts(job) is None
     receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]
@@ -204,7 +204,7 @@ def test_what_other_software_wrote_in_part_is_a_new_revision(
     pipeline = make_pipeline()
     fill(broker, pipeline)
     with monkeypatch.context() as before:
-        before.setattr("fencepost.plan.software", lambda: "fencepost 0.0.1")
+        before.setattr("fencepost.steps.plan.software", lambda: "fencepost 0.0.1")
         plan_batch(pipeline, day(1))
     write_batch(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).revision == 2

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from fencepost.errors import TransactionTimedOut, WriterFenced
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
-from fencepost.transaction import Transaction
 from waiting import await_true
 
 TOPIC = "timed-out"
@@ -17,7 +18,7 @@ SAID = r"took \d+\.\d s, longer than transaction.timeout.ms \(1000\).*output.com
 
 
 @contextmanager
-def begun(settings: Settings, name: str, errors: dict[str, WriterFenced]) -> Iterator[Transaction]:
+def begun(settings: ClientSettings, name: str, errors: dict[str, WriterFenced]) -> Iterator[Transaction]:
     """A transaction with a record delivered; the error with which it ends goes into `errors`."""
     transaction = Transaction(settings, name, "write", 0)
     transaction.init()
@@ -31,7 +32,7 @@ def begun(settings: Settings, name: str, errors: dict[str, WriterFenced]) -> Ite
 
 
 def test_a_transaction_that_took_too_long_says_so_and_names_the_cure(broker: Broker) -> None:
-    settings = Settings({"bootstrap.servers": broker.bootstrap, "transaction.timeout.ms": "1000"})
+    settings = ClientSettings({"bootstrap.servers": broker.bootstrap, "transaction.timeout.ms": "1000"})
     cluster = Cluster(settings)
     topic = cluster.ensure_topic(TOPIC, 1)
     errors: dict[str, WriterFenced] = {}
@@ -49,7 +50,7 @@ def test_a_transaction_that_took_too_long_says_so_and_names_the_cure(broker: Bro
 
 
 def test_a_newer_producer_is_still_called_one(broker: Broker) -> None:
-    settings = Settings({"bootstrap.servers": broker.bootstrap})
+    settings = ClientSettings({"bootstrap.servers": broker.bootstrap})
     Cluster(settings).ensure_topic(TOPIC, 1)
     errors: dict[str, WriterFenced] = {}
     with begun(settings, "fenced", errors):

@@ -7,10 +7,10 @@ from fencepost.local.ports import any_free_port
 from fencepost.local.processes import Process, family
 from fencepost.local.registry import Registry
 from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 # Of the session that runs the tests: what set-up resolved is not resolved again.
-SHARED_JARS = State.default().jars
+SHARED_JARS = StateFolder.default().jars
 
 DAG_ID = "says_its_day"
 DAG = """
@@ -41,7 +41,7 @@ def new_stack(root: Path) -> Stack:
     for folder in (folders.dags, folders.plugins, folders.pipelines):
         folder.mkdir(parents=True, exist_ok=True)
     (folders.dags / f"{DAG_ID}.py").write_text(DAG)
-    return Stack(State(root / "state", SHARED_JARS), folders, {service: any_free_port() for service in SERVICES})
+    return Stack(StateFolder(root / "state", SHARED_JARS), folders, {service: any_free_port() for service in SERVICES})
 
 
 def recorded(stack: Stack) -> dict[str, Process]:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.local.broker import Broker
 
 pytestmark = pytest.mark.stack
@@ -15,7 +16,7 @@ QUIET = logging.getLogger("tests.librdkafka")
 
 
 def create_topic(broker: Broker, topic: str) -> None:
-    Cluster(Settings({"bootstrap.servers": broker.bootstrap})).ensure_topic(topic, 1)
+    Cluster(ClientSettings({"bootstrap.servers": broker.bootstrap})).ensure_topic(topic, 1)
 
 
 def producer(broker: Broker, **config: Any) -> Producer:

@@ -22,9 +22,9 @@ from fencepost.local.jars import (
     pyspark_jars,
     resolve,
 )
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
-JARS = State.default().jars
+JARS = StateFolder.default().jars
 
 
 def test_setup_left_both_sets_whole() -> None:
@@ -145,7 +145,7 @@ def test_pins_are_renewed_from_what_the_registry_has(
     tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jars, "JAR_SETS", (TOY,))
-    state, file = State(tmp_path / "state"), tmp_path / "jars.sha256"
+    state, file = StateFolder(tmp_path / "state"), tmp_path / "jars.sha256"
     jars.renew_pins(state, file)
     assert file.read_text() == "".join(
         f"{_sha256(jar)}  toy/{jar.name}\n" for jar in sorted(registry.rglob("*.jar"), key=lambda jar: jar.name)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local.state import CHECKOUT
+from fencepost.paths import CHECKOUT
 
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 REQUIREMENTS = (CHECKOUT / "requirements.txt").read_text()

@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.local.airflow_api import AirflowApi, AirflowRefused, await_value
 from fencepost.local.stack import Stack
-from fencepost.local.state import read_json
+from fencepost.local.state_folder import read_json
 from local.local_stack import DAG_ID, all_processes, recorded
 
 pytestmark = pytest.mark.stack

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.local.airflow_api import AirflowApi
 from fencepost.local.broker import Broker
 from fencepost.local.errors import LocalStackError, PortTaken, ServiceFailed
@@ -28,7 +29,7 @@ def ports(stack: Stack) -> list[int]:
 def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: Stack) -> None:
     services = stack.services()
     bootstrap = services["kafka"]["bootstrap"]
-    Cluster(Settings({"bootstrap.servers": bootstrap})).ensure_topic("kept", 3)
+    Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("kept", 3)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("kept", value=b"kept", partition=2)
     assert producer.flush(30) == 0
@@ -48,7 +49,7 @@ def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: S
     assert stopped == ["airflow", "postgres", "kafka"]
 
     assert stack.up() == services
-    cluster = Cluster(Settings({"bootstrap.servers": bootstrap}))
+    cluster = Cluster(ClientSettings({"bootstrap.servers": bootstrap}))
     assert cluster.high_watermarks(cluster.describe("kept")) == [0, 0, 1]
     with AirflowApi.of_stack(stack.state) as api:
         assert [pool["slots"] for pool in api.pools() if pool["name"] == "kept"] == [7]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, WriterFenced
-from fencepost.kafka import Settings, committed_offsets
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.offsets import committed_offsets
+from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
 from fencepost.local.ports import any_free_port
-from fencepost.settings import Pipeline
-from fencepost.transaction import Transaction
 from kafka_cluster import coordinator_partition, kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, read_all
 from tcp_proxy import Proxy
@@ -34,8 +35,8 @@ def topic(broker: Broker) -> str:
 
 
 @pytest.fixture
-def settings(broker: Broker) -> Settings:
-    return Settings({"bootstrap.servers": broker.bootstrap})
+def settings(broker: Broker) -> ClientSettings:
+    return ClientSettings({"bootstrap.servers": broker.bootstrap})
 
 
 def values(broker: Broker, topic: str, *, committed: bool = True) -> list[bytes | None]:
@@ -104,7 +105,7 @@ def test_a_second_producer_with_the_same_transactional_id_fences_the_first(broke
 
 @pytest.mark.parametrize("delivered", [False, True], ids=["while it delivers", "at its commit"])
 def test_fenceposts_transaction_says_that_it_was_fenced(
-    broker: Broker, settings: Settings, topic: str, *, delivered: bool
+    broker: Broker, settings: ClientSettings, topic: str, *, delivered: bool
 ) -> None:
     """Wherever librdkafka notices: confluent-kafka hides it in a SystemError when it happens while callbacks are served."""
     first = Transaction(settings, f"id-{topic}", "write", 0)
@@ -127,7 +128,7 @@ def test_a_commit_that_was_taken_can_be_answered_with_fenced(behind_proxy: tuple
     """Its answer is lost, a newer producer's init settles it, and asked again the broker knows the newer epoch alone."""
     broker, proxy, bootstrap = behind_proxy
     create_topic(broker.bootstrap, "taken", 1)
-    first = Transaction(Settings({"bootstrap.servers": bootstrap}), "id-taken", "write", 0)
+    first = Transaction(ClientSettings({"bootstrap.servers": bootstrap}), "id-taken", "write", 0)
     first.init()
 
     def commit() -> None:
@@ -139,7 +140,7 @@ def test_a_commit_that_was_taken_can_be_answered_with_fenced(behind_proxy: tuple
     with ThreadPoolExecutor(1) as aside:
         committing = aside.submit(commit)
         await_true(lambda: values(broker, "taken") == [b"committed"], "the broker to commit")
-        Transaction(Settings({"bootstrap.servers": broker.bootstrap}), "id-taken", "write", 0).init()
+        Transaction(ClientSettings({"bootstrap.servers": broker.bootstrap}), "id-taken", "write", 0).init()
         proxy.swallowing = False
         proxy.cut()
         with pytest.raises(WriterFenced):
@@ -148,7 +149,7 @@ def test_a_commit_that_was_taken_can_be_answered_with_fenced(behind_proxy: tuple
 
 
 def test_producers_that_fence_each_other_end_with_errors_of_ours_alone(
-    broker: Broker, settings: Settings, topic: str
+    broker: Broker, settings: ClientSettings, topic: str
 ) -> None:
     """Three threads take one transactional id from each other, whatever they are doing at the moment."""
 
@@ -174,7 +175,7 @@ def test_producers_that_fence_each_other_end_with_errors_of_ours_alone(
 
 
 def test_init_transactions_settles_what_a_dead_producer_left_open(
-    broker: Broker, settings: Settings, topic: str
+    broker: Broker, settings: ClientSettings, topic: str
 ) -> None:
     """Why a writer reads its mark after init and not before: now nothing of an earlier attempt can still commit."""
     dead = transactional(broker.bootstrap, f"id-{topic}")
@@ -238,7 +239,7 @@ def test_a_pending_transaction_times_out_and_is_aborted(broker: Broker, topic: s
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_and_output_commit_or_vanish_together(
-    broker: Broker, settings: Settings, topic: str, *, commits: bool
+    broker: Broker, settings: ClientSettings, topic: str, *, commits: bool
 ) -> None:
     """Two groups' offsets and a record, in one transaction of one producer: what advance and every writer rely on."""
     groups = [f"one-{topic}", f"two-{topic}"]

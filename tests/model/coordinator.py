@@ -32,24 +32,20 @@ from typing import Any, NamedTuple
 
 import makers
 from fencepost.errors import FencepostError
-from fencepost.kafka import Topic
+from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Layout, Outcome, State
-from fencepost.plan import decide_plan, decide_revision
-from fencepost.transitions import (
-    PASSED,
-    View,
-    accounted_for,
-    frontier,
-    judged,
-    judging,
-    published,
-    revising,
-    skipped,
-    validated_ends,
-    was_withdrawn,
-    withdrawn,
-    written,
+from fencepost.protocol.decisions import (
+    batch_to_judge,
+    decide_publish,
+    decide_skip,
+    decide_withdraw,
+    record_verdict,
+    record_written,
 )
+from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
+from fencepost.protocol.revision import reason_to_revise
+from fencepost.protocol.view import PASSED, View, was_withdrawn
+from fencepost.steps.plan import decide_plan, decide_revision
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -172,7 +168,7 @@ class Coordinator:
 
     def _reason(self, batch: Batch, digest: int, aged: int) -> str | None:
         age = 2 if batch.known_lease < aged else 0
-        return revising(batch, product.circumstances(str(digest), age, batch.plan.output_topic_id))
+        return reason_to_revise(batch, product.circumstances(str(digest), age, batch.plan.output_topic_id))
 
     def decide(self, ledger: int, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...] | None:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
@@ -204,19 +200,19 @@ class Coordinator:
             batch = self._revision(view, day, revision)
             writers = batch.plan.writers if batch else 1
             receipts = tuple(product.a_receipt(t, lease) for t in range(writers))
-            return written(view, when, revision, product.a_written(receipts, (end,)))
+            return record_written(view, when, revision, product.a_written(receipts, (end,)))
         elif word == "judge":
             found = self._revision(view, day, operation[2])
             verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
-            return judged(view, when, operation[2], verdict)
+            return record_verdict(view, when, operation[2], verdict)
         elif word == "advance":
-            return published(view, when, makers.NOW)
+            return decide_publish(view, when, makers.NOW)
         elif word == "publish":
-            return published(view, when, makers.NOW, makers.a_decision("publish"))
+            return decide_publish(view, when, makers.NOW, makers.a_decision("publish"))
         elif word == "withdraw":
-            return withdrawn(view, when, makers.a_decision("withdraw"))
+            return decide_withdraw(view, when, makers.a_decision("withdraw"))
         else:
-            return skipped(view, when, makers.a_decision("skip"))
+            return decide_skip(view, when, makers.a_decision("skip"))
         return change.batches if change else ()
 
     def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
@@ -464,8 +460,8 @@ class Coordinator:
         try:
             assert decide_plan(self._fake(point.digest, 0), view, when, self.source, self.output, False) is None
             assert self._reason(latest, point.digest, point.aged) is None
-            assert judging(view, when) is latest
-            assert published(view, when, makers.NOW) == ()
+            assert batch_to_judge(view, when) is latest
+            assert decide_publish(view, when, makers.NOW) == ()
         except FencepostError as refusal:
             return str(refusal)
         return None

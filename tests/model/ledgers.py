@@ -10,7 +10,7 @@ from typing import Any
 
 import makers
 from fencepost.model import Batch
-from fencepost.transitions import View
+from fencepost.protocol.view import View
 
 
 class Ledgers:

@@ -12,10 +12,12 @@ from typing import Any
 
 import makers
 from fencepost.errors import FencepostError
-from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import Batch, OffsetRange, Outcome, Plan, Receipt, State, Verdict, Written
+from fencepost.protocol.decisions import record_written
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.view import View
 from fencepost.quality.report import ReceiptCheck
-from fencepost.transitions import Circumstances, View, revising, written
 from makers import DAY, NOW
 
 KEPT = 7 * DAY  # how long a mark lives
@@ -61,15 +63,15 @@ def standing_of(mark: Mark | None, lease: Lease) -> Standing:
     found = None
     if mark is not None:
         (ledger, number), complete = mark
-        found = from_metadata(to_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "model")
-    return standing(found, lease[1], f"ledger-{lease[0]}")
+        found = read_mark(mark_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "model")
+    return compare_mark(found, lease[1], f"ledger-{lease[0]}")
 
 
 @cache
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
     plan = a_batch().plan
-    return revising(a_batch(), circumstances("0", age, plan.output_topic_id, plan.ledger_topic_id)) is None
+    return reason_to_revise(a_batch(), circumstances("0", age, plan.output_topic_id, plan.ledger_topic_id)) is None
 
 
 def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> Circumstances:
@@ -91,7 +93,7 @@ def recorded(lease: Lease, receipts: tuple[Mark, ...]) -> str | None:
     made = (a_receipt(t, n, ledger=ledger, complete=whole) for t, ((ledger, n), whole) in enumerate(receipts))
     result = a_written(tuple(made))
     try:
-        assert written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
+        assert record_written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
     except FencepostError as refusal:
         return str(refusal)
     return None

@@ -27,12 +27,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import makers
-from fencepost import plan as planning_module
 from fencepost.errors import FencepostError
-from fencepost.kafka import Topic
+from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
-from fencepost.plan import decide_plan, freeze, frozen_ranges, range_starts
-from fencepost.transitions import View, skipped, was_withdrawn, withdrawn
+from fencepost.protocol.decisions import decide_skip, decide_withdraw
+from fencepost.protocol.ranges import frozen_ranges, range_starts
+from fencepost.protocol.view import View, was_withdrawn
+from fencepost.steps import plan as planning_module
+from fencepost.steps.plan import decide_plan, freeze
 from model.ledgers import Ledgers
 from model.search import Fault
 
@@ -47,7 +49,7 @@ class Rules:
 
     ranges: Callable[..., tuple[OffsetRange, ...]] = frozen_ranges
     starts: Callable[..., list[int]] = range_starts
-    withdrawn: Callable[[View, Interval, Decision], tuple[Batch, ...]] = withdrawn
+    withdrawn: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_withdraw
     end_is_last_stable: bool = True
     frozen: bool = True
 
@@ -132,13 +134,13 @@ class Ranges:
                 yield f"write {n}: reads {list(read)}", point._replace(read=_with(point.read, n, read))
             if latest.revision < self.revisions:
                 # Skipped first: only a finished interval is planned again.
-                records = skipped(view, when, makers.a_decision("skip"))
+                records = decide_skip(view, when, makers.a_decision("skip"))
                 yield from self._plans(point._replace(ledger=self.ledgers.after(point.ledger, records)), n, "reprocess")
 
     def _withdraw(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """As it is, and passed by the frontier: what was read under it then stays read."""
         when, view = self.intervals[n], self.ledgers.views[point.ledger]
-        passed = self.ledgers.after(point.ledger, skipped(view, when, makers.a_decision("skip")))
+        passed = self.ledgers.after(point.ledger, decide_skip(view, when, makers.a_decision("skip")))
         for word, ledger, read in (
             ("withdraw", point.ledger, _with(point.read, n, None)),
             ("skip, then withdraw", passed, point.read),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.transitions import PASSED, View
+from fencepost.protocol.view import PASSED, View
 from model.coordinator import Coordinator, Rules
 from model.search import DEEP, Search, explore, without_way_out
 
@@ -50,6 +50,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "records": 2,
         "processes": 1,
         "operations": (*RUN, "withdraw"),
+        "revisions": 1,
         "outcomes": ("passed",),
     },
     "three intervals in any order, two source partitions": {
@@ -62,6 +63,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
     },
 }
 DEEPER: dict[str, dict[str, Any]] = {
+    "intervals without records are published, withdrawn and planned again": {
+        "intervals": 3,
+        "records": 2,
+        "processes": 1,
+        "operations": (*RUN, "withdraw"),
+        "outcomes": ("passed",),
+    },
     "one interval, three revisions": {
         "intervals": 1,
         "revisions": 3,

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from fencepost.model import Batch, Decision, Interval, OffsetRange, State
-from fencepost.plan import frozen_ranges
-from fencepost.transitions import PASSED, View, taken_out, withdrawn
+from fencepost.protocol.decisions import decide_withdraw, record_withdrawn
+from fencepost.protocol.ranges import frozen_ranges
+from fencepost.protocol.view import PASSED, View
 from model.ranges import Ranges, Rules
 from model.search import DEEP, Search, explore
 
@@ -127,16 +128,16 @@ def whatever_was_published(view: View, interval: Interval, decision: Decision) -
     """Mutation: what was published or skipped with records is withdrawn."""
     passed = [b for b in view.batches[interval] if b.state in PASSED]
     if passed and not passed[-1].plan.is_empty and view.after(interval) is None:
-        return (taken_out(passed[-1], decision),)
-    return withdrawn(view, interval, decision)
+        return (record_withdrawn(passed[-1], decision),)
+    return decide_withdraw(view, interval, decision)
 
 
 def whatever_lies_behind(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Mutation: what has records is withdrawn though a later interval begins where it ends."""
     latest = view.batches[interval][-1]
     if latest.state is State.PLANNED:
-        return (taken_out(latest, decision),)
-    return withdrawn(view, interval, decision)
+        return (record_withdrawn(latest, decision),)
+    return decide_withdraw(view, interval, decision)
 
 
 WITHDRAWN = "intervals are withdrawn"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.marks import Standing
+from fencepost.protocol.marks import Standing
 from model.product import Lease, Mark, standing_of
 from model.search import DEEP, Search, explore, without_way_out
 from model.writers import Rules, Writers

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fencepost.marks import Standing
+from fencepost.protocol.marks import Standing
 from model import product
 from model.product import Lease, Mark
 from model.search import Fault

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 import arming
 from conftest import at
-from fencepost.settings import Pipeline
+from fencepost.config.pipeline import Pipeline
 from kafka_cluster import KafkaCluster
 from kafka_tools import QUIET_LOG, Record, end_offset, group_offsets, read_all
 from oracle.murmur2 import murmur2

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.settings import Pipeline
+from fencepost.config.pipeline import Pipeline
 from kafka_cluster import KafkaCluster, kafka_cluster
 from kafka_tools import create_topic
 

@@ -17,14 +17,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fencepost.airflow.pools import SPARK_POOL
-from fencepost.ledger import Ledger
+from fencepost.config.loading import load_pipeline
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.airflow import Folders
 from fencepost.local.airflow_api import ENDED, AirflowApi, await_value
 from fencepost.local.ports import any_free_port
 from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 from fencepost.model import Batch
-from fencepost.settings import load_pipeline
 from kafka_tools import create_topic, produce
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,7 +238,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "guarding.GuardingAuthManager")
         patch.setenv("PYTHONPATH", str(Path(__file__).parent / "auth"))
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
-        stack = Stack(State(root / "state", State.default().jars), folders, ports)
+        stack = Stack(StateFolder(root / "state", StateFolder.default().jars), folders, ports)
         services = stack.up()
         try:
             with AirflowApi.of_stack(stack.state) as api:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fencepost.ledger import Ledger
+from fencepost.config.loading import load_pipeline
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.airflow_api import await_value
 from fencepost.model import Batch, State
-from fencepost.settings import load_pipeline
 
 from .conftest import EVIL, ONLY_GOOD, PLAIN, Running, day, interval
 from .test_pages import inside

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fencepost.local.jars import JAR_SETS, java
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 # What python:3.11-slim-bookworm begins with.
 BASE = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
@@ -231,7 +231,7 @@ def _fetch(image: Image) -> None:
     for jar_set in JAR_SETS:
         jars = Path(image.inside(image.environment["FENCEPOST_JARS"]), jar_set.name)
         jars.mkdir(parents=True)
-        for jar in (State.default().jars / jar_set.name).glob("*.jar"):
+        for jar in (StateFolder.default().jars / jar_set.name).glob("*.jar"):
             _link(jar, jars / jar.name)
 
 

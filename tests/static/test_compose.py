@@ -15,7 +15,7 @@ import pytest
 from fencepost.local.airflow import COMPONENTS, AirflowPlan, Folders
 from fencepost.local.broker import PROPERTIES
 from fencepost.local.credentials import Credentials
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 from static.compose_check import Files, problems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def environment(service: str) -> dict[str, str]:
 
 def test_airflow_is_set_up_as_in_the_local_stack(tmp_path: Path) -> None:
     credentials = Credentials(*["x"] * 7)
-    plan = AirflowPlan(State(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", Folders.default())
+    plan = AirflowPlan(StateFolder(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", Folders.default())
     local = {(section, name): value for section, names in plan.settings().items() for name, value in names.items()}
     compose = {
         (match.group(1).lower(), match.group(2).lower()): value

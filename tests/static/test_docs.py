@@ -15,15 +15,19 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fencepost import errors, lost, output_topic, quality, write
-from fencepost.cli import app
-from fencepost.client_settings import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA
+from fencepost import errors, quality
+from fencepost.cli.app import app
+from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
+from fencepost.ledger import lost
+from fencepost.outputs import topic as output_topic
 from fencepost.quality.catalogue import PROVEN
-from fencepost.quality.report import FILE_MODE, FOLDER_MODE
+from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.quality.suite import HISTORY
-from fencepost.settings import Pipeline, load_pipeline
-from fencepost.sql_types import is_sql_type
+from fencepost.steps import write_job
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -271,14 +275,16 @@ def test_the_quality_folder_lists_its_modules() -> None:
     assert listed == {file.name for file in Path(quality.__file__).parent.glob("*.py")} - {"__init__.py"}
 
 
-def test_every_module_is_on_the_page_of_architecture() -> None:
+def test_every_room_and_module_is_on_the_page_of_architecture() -> None:
+    """Of some rooms the page tells what is in them; of the others it names each module."""
     package = ROOT / "include" / "fencepost"
     tree = ARCHITECTURE.split("```")[1]
-    modules = {file.name for file in package.glob("*.py")} - {"__init__.py"}
-    assert set(re.findall(r"\w+\.py", tree)) == modules
-    assert set(re.findall(r"(?<![\w/])(\w+)/(?!\w)", tree)) - {"dags", "plugins", "spark_jobs"} == {
-        folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()
-    }
+    assert set(re.findall(r"\w+\.py", tree)) == {file.name for file in package.glob("*.py")} - {"__init__.py"}
+    rooms = dict(re.findall(r"^  (\w+)/ +(.*)$", tree, re.MULTILINE))
+    assert set(rooms) == {folder.name for folder in package.iterdir() if (folder / "__init__.py").exists()}
+    for room in set(rooms) - {"airflow", "local", "pages", "quality"}:
+        named = set(re.findall(r"\w+", rooms[room])) - {"with"}
+        assert named == {file.stem for file in (package / room).glob("*.py")} - {"__init__"}, room
 
 
 @pytest.mark.parametrize(
@@ -286,8 +292,8 @@ def test_every_module_is_on_the_page_of_architecture() -> None:
     [
         (EXACTLY_ONCE, f"The newest {lost.LOOKED_AT:,} offsets"),
         (EXACTLY_ONCE, "for six hours" if timedelta(hours=6) == output_topic.KEPT_FOR else str(output_topic.KEPT_FOR)),
-        (PIPELINES, f"each {write.ROWS_A_PARTITION:,} offsets"),
-        (PIPELINES, f"never more than {write.SPARKS_DEFAULT}"),
+        (PIPELINES, f"each {write_job.ROWS_A_PARTITION:,} offsets"),
+        (PIPELINES, f"never more than {write_job.SPARKS_DEFAULT}"),
         (SECURITY, f"files have mode {FILE_MODE:04o} and folders {FOLDER_MODE:04o}"),
     ],
 )

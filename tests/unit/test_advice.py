@@ -10,22 +10,20 @@ from datetime import datetime
 import pytest
 import typer
 
-from fencepost.cli import app
+from fencepost.cli.app import app
 from fencepost.errors import TransitionRefused
 from fencepost.model import Batch, Interval, OffsetRange, Outcome, State
-from fencepost.plan import _starved
-from fencepost.transitions import (
-    PASSED,
-    WITHDRAW,
-    View,
-    judging,
-    planning,
-    published,
-    skipped,
-    taken_out,
-    what_next,
-    withdrawn,
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.decisions import (
+    batch_to_judge,
+    decide_publish,
+    decide_skip,
+    decide_withdraw,
+    record_withdrawn,
+    standing_plan,
 )
+from fencepost.protocol.view import PASSED, WITHDRAW, View
+from fencepost.steps.plan import _starved
 from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written
 
 
@@ -62,11 +60,11 @@ SITUATIONS = [
     (State.SKIPPED, Outcome.REJECTED),
 ]
 COMMANDS: dict[str, Callable[[View, Interval], object]] = {
-    "publish": lambda view, interval: published(view, interval, NOW, DECISION),
-    "skip": lambda view, interval: skipped(view, interval, DECISION),
-    "advance": lambda view, interval: published(view, interval, NOW),
-    "withdraw": lambda view, interval: withdrawn(view, interval, DECISION),
-    "validate": judging,
+    "publish": lambda view, interval: decide_publish(view, interval, NOW, DECISION),
+    "skip": lambda view, interval: decide_skip(view, interval, DECISION),
+    "advance": lambda view, interval: decide_publish(view, interval, NOW),
+    "withdraw": lambda view, interval: decide_withdraw(view, interval, DECISION),
+    "validate": batch_to_judge,
 }
 
 
@@ -84,7 +82,7 @@ def helps(words: list[str], given: Batch) -> bool:
     assert (options["pipeline"], interval) == (given.pipeline, given.interval)
     view = View.of([given])
     if verb == "run":
-        found = planning(view, interval, options["reprocess"])
+        found = standing_plan(view, interval, options["reprocess"])
         return found is None or found.state not in PASSED
     return bool(COMMANDS[verb](view, interval))
 
@@ -110,7 +108,7 @@ def test_what_is_refused_names_commands_that_exist_and_help(asked: str, state: S
 
 def test_an_interval_that_was_never_planned_is_told_how_to_begin() -> None:
     with pytest.raises(TransitionRefused, match=r"never planned. `fencepost run` begins"):
-        judging(View(), batch(State.PLANNED).interval)
+        batch_to_judge(View(), batch(State.PLANNED).interval)
 
 
 @pytest.mark.parametrize(("state", "outcome"), SITUATIONS)
@@ -139,7 +137,7 @@ def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offse
 def test_a_withdrawn_interval_is_neither_judged_nor_published_nor_skipped_and_says_how_to_begin_again(
     asked: str, state: State
 ) -> None:
-    given = taken_out(batch(state), a_decision(WITHDRAW, by="ann", reason="a typing error"))
+    given = record_withdrawn(batch(state), a_decision(WITHDRAW, by="ann", reason="a typing error"))
     refusal = refusal_of(asked, given)
     assert refusal is not None
     assert "was withdrawn (withdraw by ann: a typing error)" in refusal

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from fencepost.awaiting import Awaiting, Need, awaiting_person
 from fencepost.model import Batch, Decision, Outcome, State
 from fencepost.pages.snapshot import take
-from fencepost.transitions import WITHDRAW, View, judged, planned, published, skipped, taken_out, what_next
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
+from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, record_verdict, record_withdrawn
+from fencepost.protocol.view import WITHDRAW, View
 from unit.pages.ledgers import batch, hour
 
 PATIENCE = timedelta(hours=4)
@@ -54,7 +56,7 @@ def test_the_newest_revision_says_whether_somebody_has_to_act(name: str, older: 
 @pytest.mark.parametrize("name", SECONDS)
 def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
     decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=SOON)
-    withdrawn = taken_out(SECONDS[name][0], decision)
+    withdrawn = record_withdrawn(SECONDS[name][0], decision)
     assert awaiting_person(View.of([batch(0), withdrawn]), LATE, PATIENCE) == ()
     assert take("orders", [batch(0), withdrawn]).unsettled == ()
 
@@ -102,9 +104,9 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
     decision = batch(0, State.SKIPPED).decision
     assert decision is not None
     view = View.of([first, second])
-    left = View.of([first, *skipped(view, hour(1), decision)])
+    left = View.of([first, *decide_skip(view, hour(1), decision)])
     assert left.effective(hour(1)) == first
-    after = View.of([first, second, *published(view, hour(1), LATE, decision)])
+    after = View.of([first, second, *decide_publish(view, hour(1), LATE, decision)])
     assert [b.state for b in after.batches[hour(1)]] == [State.SUPERSEDED, State.PUBLISHED]
     assert awaiting_person(left, LATE, PATIENCE) == awaiting_person(after, LATE, PATIENCE) == ()
 
@@ -112,12 +114,12 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
 def test_a_reprocess_awaits_nobody_until_it_is_judged_and_then_a_person_at_once() -> None:
     """Through the ledger's own transitions, as a run makes them."""
     first = batch(1)
-    (fresh,) = planned(View.of([first]), hour(1), "orders", first.plan, "reprocess was asked for")
+    (fresh,) = record_planned(View.of([first]), hour(1), "orders", first.plan, "reprocess was asked for")
     view = View.of([first, fresh.model_copy(update={"lease": 99})])
     assert awaiting_person(view, SOON, PATIENCE) == ()
     written = fresh.model_copy(update={"state": State.WRITTEN, "written": first.written, "lease": 99})
     bad = batch(1, State.REJECTED).verdict
     assert bad is not None
-    (rejected,) = judged(View.of([first, written]), hour(1), 2, bad)
+    (rejected,) = record_verdict(View.of([first, written]), hour(1), 2, bad)
     (found,) = awaiting_person(View.of([first, rejected]), SOON, PATIENCE)
     assert (found.need, found.in_force) == (Need.REJECTED, first)

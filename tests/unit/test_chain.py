@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost import writer
+from fencepost.config.pipeline import CommitEvery
 from fencepost.errors import TransformNotDeterministic
-from fencepost.kafka import Settings
-from fencepost.marks import from_metadata, to_metadata
+from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Receipt
-from fencepost.settings import CommitEvery
-from fencepost.writer import WriterTask, write_partition
+from fencepost.protocol.marks import mark_metadata, read_mark
+from fencepost.spark import writer
+from fencepost.spark.writer import WriterTask, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
 
@@ -41,7 +41,7 @@ class FakeKafka:
         return FakeTransaction(self)
 
     def receipt(self, *_: object) -> Receipt | None:
-        return from_metadata(self.mark, "here") if self.mark else None
+        return read_mark(self.mark, "here") if self.mark else None
 
 
 class FakeTransaction:
@@ -79,7 +79,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
 
 def job(every: CommitEvery | None) -> WriterTask:
     return WriterTask(
-        settings=Settings({}),
+        settings=ClientSettings({}),
         batch="b",
         ledger=LEDGER,
         lease=LEASE,
@@ -160,14 +160,14 @@ def test_seconds_end_a_link_with_the_piece_that_follows(kafka: FakeKafka, monkey
 @pytest.mark.parametrize("rows", [[1, 2, 4, 4, 5], [1, 2], []], ids=["other rows", "fewer rows", "none"])
 def test_a_retry_with_other_rows_than_the_chain_committed_is_refused(kafka: FakeKafka, rows: list[int]) -> None:
     """Nobody would know which of its rows are committed; going on could lose some and double others."""
-    kafka.mark = to_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE, rows=3, fingerprint=6, complete=False))
+    kafka.mark = mark_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE, rows=3, fingerprint=6, complete=False))
     with pytest.raises(TransformNotDeterministic, match=r"batch b, task-partition 0: .*committed 3 rows"):
         write_partition(job(CommitEvery(rows=3)), 0, batches(rows, 2))
     assert kafka.committed == []
 
 
 def test_a_chain_that_an_older_lease_left_is_not_gone_on_with(kafka: FakeKafka) -> None:
-    kafka.mark = to_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
+    kafka.mark = mark_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
     receipt, _ = write_partition(job(CommitEvery(rows=2)), 0, batches([1, 2, 3], 3))
     assert kafka.values == [b"1", b"2", b"3"]
     assert receipt.rows == 3

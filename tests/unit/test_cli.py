@@ -13,11 +13,11 @@ from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fencepost import cli
-from fencepost.cli import _interval, app
+from fencepost.cli.app import app, main
+from fencepost.cli.arguments import interval_of
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
-from fencepost.transitions import View
+from fencepost.protocol.view import View
 from unit.pages.ledgers import batch, hour, ledger
 
 GOOD = """
@@ -57,7 +57,7 @@ class FakeLedger:
 )
 def test_times_that_make_no_interval_are_told_in_the_options_words(start: str, end: str, words: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(words)):
-        _interval(start, end)
+        interval_of(start, end)
 
 
 Status = Callable[..., Result]
@@ -75,7 +75,7 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
 
     def run(batches: list[Batch], *options: str, columns: int = 80) -> Result:
-        monkeypatch.setattr("fencepost.ledger.Ledger", lambda pipeline: FakeLedger(batches))
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger", lambda pipeline: FakeLedger(batches))
         monkeypatch.setenv("COLUMNS", str(columns))
         return CliRunner().invoke(app, ["status", "orders", *options], catch_exceptions=False)
 
@@ -152,12 +152,12 @@ def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
     def broken() -> None:
         raise raised
 
-    monkeypatch.setattr(cli, "load_pipelines", broken)
-    monkeypatch.setattr(cli, "_use_local_kafka", lambda: None)
-    monkeypatch.setattr(cli, "err", Console(stderr=True, highlight=False))
+    monkeypatch.setattr("fencepost.cli.pipelines.load_pipelines", broken)
+    monkeypatch.setattr("fencepost.cli.pipelines.use_local_kafka", lambda: None)
+    monkeypatch.setattr("fencepost.cli.app.err", Console(stderr=True, highlight=False))
     monkeypatch.setattr("sys.argv", ["fencepost", "pipelines"])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     assert ended.value.code == code
     said = " ".join(capsys.readouterr().err.split())
     assert words in said

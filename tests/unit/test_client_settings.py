@@ -12,10 +12,12 @@ import pytest
 import yaml
 from confluent_kafka import cimpl
 
-from fencepost.client_settings import ALLOWED_KAFKA, java_settings
+from fencepost.config.java_options import java_settings
+from fencepost.config.kafka_options import ALLOWED_KAFKA
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
-from fencepost.librdkafka import library
-from fencepost.settings import Pipeline, load_pipeline
+from fencepost.kafka.librdkafka import library
 
 LOGIN = {"sasl.username": "etl", "sasl.password": "hunter2"}
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **LOGIN}
@@ -236,7 +238,7 @@ def test_a_spark_setting_that_is_a_secret_is_not_shown(load: Load) -> None:
 def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.spark import submit_conf
+    from fencepost.spark.submit import submit_conf
 
     monkeypatch.setenv("FENCEPOST_SPARK_JARS", str(tmp_path))
     (tmp_path / "connector.jar").touch()
@@ -253,7 +255,7 @@ def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
 def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fencepost.spark import submit_conf
+    from fencepost.spark.submit import submit_conf
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     conf = submit_conf(load(), "local[2]")
@@ -273,7 +275,7 @@ def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
 
 def test_no_variable_leads_sparks_files_elsewhere(load: Load) -> None:
     """Spark heeds SPARK_LOCAL_DIRS, where somebody has set it, and not spark.local.dir."""
-    from fencepost.spark import local_dirs, submit_conf
+    from fencepost.spark.submit import local_dirs, submit_conf
 
     for pipeline in (load(), load(spark={"spark.local.dir": "/mine"})):
         conf = submit_conf(pipeline, "local[2]")
@@ -282,7 +284,7 @@ def test_no_variable_leads_sparks_files_elsewhere(load: Load) -> None:
 
 
 def test_a_missing_java_is_named_and_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fencepost.spark import check_java
+    from fencepost.spark.submit import check_java
 
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))

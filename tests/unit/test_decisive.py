@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fencepost.settings import load_pipeline
+from fencepost.config.loading import load_pipeline
 
 SETTINGS: dict[str, Any] = {
     "source": {"topic": "in", "schema": {"n": "int"}},

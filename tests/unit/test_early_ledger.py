@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
-from fencepost.follow import Record, Records, key_of, to_record
+from fencepost.ledger.codec import record_key, write_record
+from fencepost.ledger.reader import Record, Records
 from fencepost.model import LEDGER_VERSION, Decision, State, utc_now
-from fencepost.transitions import Circumstances, View, check_receipts, frontier, revising, skipped, validated_ends
+from fencepost.protocol.decisions import check_receipts, decide_skip
+from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.view import View
 
 PIPELINE: Any = SimpleNamespace(name="flights", ledger_topic="fencepost.flights.ledger")
 FILE = Path(__file__).with_name("early_ledger.json")
@@ -49,15 +53,15 @@ def test_what_was_under_way_is_written_anew(state: State) -> None:
         output_topic_id=batch.plan.output_topic_id,
         ledger_topic_id="L",
     )
-    assert "earlier Fencepost" in (revising(batch, now) or "")
+    assert "earlier Fencepost" in (reason_to_revise(batch, now) or "")
 
 
 def test_a_record_that_goes_on_is_of_the_present_version() -> None:
     view = read(RECORDS)
     decision = Decision(action="skip", by="ann", reason="test", decided_at=utc_now())
-    (after,) = skipped(view, view.intervals[-1], decision)
-    record = to_record(after)
+    (after,) = decide_skip(view, view.intervals[-1], decision)
+    record = write_record(after)
     assert json.loads(record)["version"] == LEDGER_VERSION > after.version == 1
-    found = read([*RECORDS, (99, key_of(after), record)]).latest(after.interval)
+    found = read([*RECORDS, (99, record_key(after), record)]).latest(after.interval)
     assert found is not None
     assert (found.state, found.lease, found.version) == (State.SKIPPED, after.lease, LEDGER_VERSION)

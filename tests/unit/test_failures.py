@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost import jobs
 from fencepost.errors import BatchRejected, FencepostError, KafkaUnavailable, Retriable, TransformFailed, Unexpected
-from fencepost.failures import carried, carried_in, is_the_transforms, told, unexpected
+from fencepost.spark.diagnosis import carry, describe, find_carried, is_the_transforms, unexpected
+from fencepost.steps import jobs
 
 FOLDER = Path("/pipelines/orders")
 OWN = '  File "/pipelines/orders/transform.py", line 6, in parse\n    int(text)\n    ~~~^^^^^^\n'
@@ -51,7 +51,7 @@ LOST_TASK = (
     ],
 )
 def test_an_error_is_told_by_kind_and_place_and_the_transforms_own_are_known(text: str, words: str, own: bool) -> None:
-    said = told(RuntimeError(text), FOLDER)
+    said = describe(RuntimeError(text), FOLDER)
     assert words in said
     assert "secret" not in said
     assert is_the_transforms(RuntimeError(text), FOLDER) is own
@@ -71,9 +71,9 @@ def test_a_record_cannot_forge_what_is_told(record: str) -> None:
     error = RuntimeError(
         f"{LOST_TASK}org.apache.spark.api.python.PythonException: {HEAD}{WORKER}{OWN}ValueError: {record}"
     )
-    assert told(error, FOLDER) == "ValueError in transform.py, line 6"
+    assert describe(error, FOLDER) == "ValueError in transform.py, line 6"
     assert is_the_transforms(error, FOLDER)
-    assert carried_in(str(error), "0123456789abcdef") is None
+    assert find_carried(str(error), "0123456789abcdef") is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_record_cannot_forge_what_is_told(record: str) -> None:
 @pytest.mark.parametrize("record", ["[SECRET]", "x [SECRET.VALUE] SQLSTATE: 22018", "\n[SECRET] x"])
 def test_a_record_in_brackets_is_no_condition_of_sparks(head: str, record: str) -> None:
     error = RuntimeError(f"{head}key '{record}\n\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: {record}")
-    assert told(error, FOLDER) == "java.io.IOException"
+    assert describe(error, FOLDER) == "java.io.IOException"
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_a_record_in_brackets_is_no_condition_of_sparks(head: str, record: str) 
     ],
 )
 def test_sparks_condition_is_told_where_spark_puts_it(head: str) -> None:
-    assert told(RuntimeError(f"{head}[DIVIDE_BY_ZERO] Division by [SECRET]. SQLSTATE: 22012")) == "DIVIDE_BY_ZERO"
+    assert describe(RuntimeError(f"{head}[DIVIDE_BY_ZERO] Division by [SECRET]. SQLSTATE: 22012")) == "DIVIDE_BY_ZERO"
 
 
 @pytest.mark.parametrize("raised", [KafkaUnavailable('a "quoted" line\nand another'), BatchRejected("no")])
 def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: FencepostError) -> None:
-    text = f"{HEAD}{WRITER}RuntimeError: {carried(raised, '5ec4e7')}\n\n\tat org.apache.spark.api.python.X"
-    found = carried_in(text, "5ec4e7")
+    text = f"{HEAD}{WRITER}RuntimeError: {carry(raised, '5ec4e7')}\n\n\tat org.apache.spark.api.python.X"
+    found = find_carried(text, "5ec4e7")
     assert (type(found), str(found)) == (type(raised), str(raised))
-    assert carried_in(text, "another") is None
-    assert carried_in(text, "") is None
+    assert find_carried(text, "another") is None
+    assert find_carried(text, "") is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_failing_transform_is_terminal() -> None:
 @pytest.mark.parametrize(("level", "shown"), [("WARNING", False), ("INFO", False), ("DEBUG", True)])
 def test_clients_speak_for_themselves_only_to_who_asks(level: str, shown: bool) -> None:
     """librdkafka's line for every refused connection, py4j's traceback for every call to a dead JVM."""
-    loggers = [logging.getLogger(name) for name in ("fencepost", "fencepost.librdkafka", "py4j")]
+    loggers = [logging.getLogger(name) for name in ("fencepost", "fencepost.kafka.librdkafka", "py4j")]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers[1:]:

@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fencepost.config.loading import find_pipeline
 from fencepost.local import nycflights
 from fencepost.local.flights import TOPIC_CONFIG, load_flights
 from fencepost.local.nycflights import YEAR, Flight, day_of, days_between, read_flights
 from fencepost.quality.suite import load_suite
-from fencepost.records import read_source, to_records
-from fencepost.settings import find_pipeline
-from fencepost.spark import load_transform, transform
+from fencepost.spark.records import read_source, to_records
+from fencepost.spark.transform import apply_transform, load_transform
 from oracle.flights_truth import expected_records, flights_frame
 from oracle.reader import ActualRecord, compare
 
@@ -108,7 +108,7 @@ def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: A
         flights = [flight for day in DAYS for flight in whole_year()[day]]
         frame, malformed = read_source(source_rows(spark, flights), pipeline.source)
         assert frame.where(malformed).count() == 0
-        records = to_records(transform(pipeline, frame.drop("_malformed")), pipeline).collect()
+        records = to_records(apply_transform(pipeline, frame.drop("_malformed")), pipeline).collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert len(records) == len(flights)
@@ -124,7 +124,7 @@ def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: A
 def test_the_transform_does_not_shuffle(spark: Any) -> None:
     pipeline = find_pipeline("nyc_flights")
     frame, _ = read_source(source_rows(spark, whole_year()[DAYS[0]]), pipeline.source)
-    plan = transform(pipeline, frame)._jdf.queryExecution().executedPlan().toString()
+    plan = apply_transform(pipeline, frame)._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastExchange") == 2
     assert "Exchange hash" not in plan
     assert "SortMergeJoin" not in plan

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fencepost.json_records import DEEPEST, Decoder, Malformed, decoding
+from fencepost.formats.json_decoder import DEEPEST, Decoder, Malformed, decoding
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
 

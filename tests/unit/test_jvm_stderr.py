@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fencepost.spark import _pass_on
+from fencepost.spark.session import _pass_on
 
 
 def test_only_the_words_of_every_start_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +26,7 @@ def test_only_the_words_of_every_start_are_left_out(capfd: pytest.CaptureFixture
 def test_the_jvm_is_read_on_where_nobody_reads_our_stderr() -> None:
     """As in `fencepost run 2>&1 | head`: the JVM would wait for ever for room in the pipe."""
     script = (
-        "import os; from fencepost.spark import _pass_on; r, w = os.pipe(); gone, ours = os.pipe(); os.close(gone);"
+        "import os; from fencepost.spark.session import _pass_on; r, w = os.pipe(); gone, ours = os.pipe(); os.close(gone);"
         "os.dup2(ours, 2); os.write(w, b'words\\n' * 10); os.close(w); _pass_on(r); print('read to the end')"
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=60, check=False)

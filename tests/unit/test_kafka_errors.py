@@ -22,12 +22,13 @@ from fencepost.errors import (
     TopicMissing,
     WriteFailed,
 )
-from fencepost.kafka import Cluster, Settings, Topic
-from fencepost.kafka_errors import FENCED, MEANINGS, SILENCE, Complaints, translate
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.errors import FENCED, MEANINGS, SILENCE, Complaints, translate
 from fencepost.local.jars import class_path, java
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
-HERE = Settings({"bootstrap.servers": "127.0.0.1:1"})
+HERE = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
 
 
@@ -150,7 +151,7 @@ def test_every_code_has_a_class_and_a_sentence_that_fits_it(name: str) -> None:
 def retriable_to_kafka() -> set[int]:
     """The codes that Kafka's own clients repeat, as its Errors class prints them."""
     table = subprocess.run(
-        [java(), "-cp", class_path(State.default().jars_kafka), "org.apache.kafka.common.protocol.Errors"],
+        [java(), "-cp", class_path(StateFolder.default().jars_kafka), "org.apache.kafka.common.protocol.Errors"],
         capture_output=True,
         text=True,
         check=True,
@@ -212,7 +213,7 @@ def test_a_broker_that_is_not_there_is_waited_for_with_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """librdkafka says "Connection refused" some twenty times a second."""
-    monkeypatch.setattr("fencepost.kafka.FIRST_CONTACT", 2.0)
+    monkeypatch.setattr("fencepost.kafka.cluster.FIRST_CONTACT", 2.0)
     with pytest.raises(KafkaUnavailable, match=r"127\.0\.0\.1:1: .*Connection refused.*Is the broker up\?"):
         Cluster(HERE).describe("orders")
     assert [r.getMessage() for r in caplog.records] == [
@@ -221,7 +222,7 @@ def test_a_broker_that_is_not_there_is_waited_for_with_one_line(
 
 
 def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    nowhere = Settings({"bootstrap.servers": "kafka.invalid:9092"})
+    nowhere = ClientSettings({"bootstrap.servers": "kafka.invalid:9092"})
     with pytest.raises(KafkaUnavailable, match=r"the host name is not known here.*Mend\s+bootstrap.servers"):
         Cluster(nowhere).describe("orders")
     assert caplog.records == [], "not even a line to say that it waits"
@@ -241,7 +242,7 @@ def test_a_brokers_answer_is_told_from_the_clients_own_word(code: int, who: str)
 
 def test_a_brokers_setting_is_asked_for_like_anything_else() -> None:
     """Metadata asked for by a call of its own would wait for half a minute, whatever is known by then."""
-    nowhere = Cluster(Settings({"bootstrap.servers": "kafka.invalid:9092"}))
+    nowhere = Cluster(ClientSettings({"bootstrap.servers": "kafka.invalid:9092"}))
     with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*the host name is not known here"):
         nowhere.broker_config("node.id", "")
 

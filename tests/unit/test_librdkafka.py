@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from fencepost import librdkafka
 from fencepost.errors import NeedsOperator
-from fencepost.kafka import Settings, make_consumer, make_producer
+from fencepost.kafka import librdkafka
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.clients import make_consumer, make_producer
 
-SETTINGS = Settings({"bootstrap.servers": "127.0.0.1:1"})
+SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
 CURE = "install that, of the version in requirements.txt"
 
 
@@ -82,6 +83,7 @@ def test_importing_what_steps_and_pages_import_looks_nothing_up() -> None:
         "import ctypes\n"
         "def refuse(*_): raise AssertionError('looked up')\n"
         "ctypes.PyDLL.__init__ = refuse\n"
-        "import fencepost.plan, fencepost.follow, fencepost.write, fencepost.validate, fencepost.advance\n"
+        "from fencepost.ledger import reader\n"
+        "from fencepost.steps import advance, plan, validate, write\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fencepost.errors import NeedsOperator
-from fencepost.marks import Standing, from_metadata, standing, to_metadata
 from fencepost.model import Receipt
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 
 LEASES = st.integers(0, 2**63 - 1)
 IDS = st.uuids().map(lambda made: urlsafe_b64encode(made.bytes).decode().rstrip("="))  # as Kafka writes a topic's id
@@ -28,25 +28,25 @@ RECEIPTS = st.builds(
 
 @given(RECEIPTS)
 def test_a_receipt_comes_back_from_its_mark(receipt: Receipt) -> None:
-    assert from_metadata(to_metadata(receipt), "here") == receipt
+    assert read_mark(mark_metadata(receipt), "here") == receipt
 
 
 @given(RECEIPTS)
 def test_a_mark_is_far_below_kafkas_limit_on_metadata(receipt: Receipt) -> None:
-    assert len(to_metadata(receipt).encode()) < 300
+    assert len(mark_metadata(receipt).encode()) < 300
 
 
 @given(st.text() | st.none())
 def test_what_somebody_else_committed_is_no_mark_and_the_message_says_what_to_do(text: str | None) -> None:
     with pytest.raises(NeedsOperator, match="here: the offset committed there is not a mark") as refusal:
-        from_metadata(text, "here")
+        read_mark(text, "here")
     assert "kafka-consumer-groups.sh" in str(refusal.value)
 
 
 @given(RECEIPTS, LEASES)
 def test_exactly_one_of_two_leases_of_a_ledger_is_superseded(mark: Receipt, lease: int) -> None:
-    there = standing(mark, lease, mark.ledger)
-    back = standing(mark.model_copy(update={"lease": lease}), mark.lease, mark.ledger)
+    there = compare_mark(mark, lease, mark.ledger)
+    back = compare_mark(mark.model_copy(update={"lease": lease}), mark.lease, mark.ledger)
     ours = Standing.DONE if mark.complete else Standing.RESUME
     expected = {ours} if lease == mark.lease else {Standing.WRITE, Standing.SUPERSEDED}
     assert {there, back} == expected
@@ -56,17 +56,17 @@ def test_exactly_one_of_two_leases_of_a_ledger_is_superseded(mark: Receipt, leas
 @given(RECEIPTS, LEASES, IDS)
 def test_a_mark_of_another_ledger_proves_nothing_whatever_its_lease(mark: Receipt, lease: int, ledger: str) -> None:
     assume(ledger != mark.ledger)
-    assert standing(mark, lease, ledger) is Standing.WRITE
-    assert standing(mark.model_copy(update={"lease": lease}), lease, ledger) is Standing.WRITE
+    assert compare_mark(mark, lease, ledger) is Standing.WRITE
+    assert compare_mark(mark.model_copy(update={"lease": lease}), lease, ledger) is Standing.WRITE
 
 
 @given(RECEIPTS, IDS)
 def test_a_mark_without_a_ledger_is_read_and_is_nobodys(mark: Receipt, ledger: str) -> None:
-    old = json.loads(to_metadata(mark))
+    old = json.loads(mark_metadata(mark))
     del old["ledger"]
-    assert standing(from_metadata(json.dumps(old), "here"), mark.lease, ledger) is Standing.WRITE
+    assert compare_mark(read_mark(json.dumps(old), "here"), mark.lease, ledger) is Standing.WRITE
 
 
 @given(LEASES, IDS)
 def test_without_a_mark_nothing_was_written(lease: int, ledger: str) -> None:
-    assert standing(None, lease, ledger) is Standing.WRITE
+    assert compare_mark(None, lease, ledger) is Standing.WRITE

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from conftest import DAY, day
-from fencepost.output_topic import KEPT_FOR, what_is_lost
+from fencepost.outputs.topic import KEPT_FOR, what_is_lost
 
 HOUR = 3_600_000
 WEEK = {"cleanup.policy": "delete", "retention.ms": str(168 * HOUR)}

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fencepost.cli import app
+from fencepost.cli.app import app
+from fencepost.config.loading import load_pipeline
 from fencepost.errors import NoFreeLane, SettingsError
 from fencepost.model import Interval, State, utc_now
-from fencepost.plan import plan_batch
-from fencepost.preflight import check_pipeline
-from fencepost.settings import load_pipeline
-from fencepost.spark import load_transform
-from fencepost.transitions import View
+from fencepost.protocol.view import View
+from fencepost.spark.transform import load_transform
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.preflight import check_pipeline
 from unit.pages.ledgers import batch, hour
 
 SETTINGS = """
@@ -140,8 +140,8 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
-    monkeypatch.setattr("fencepost.plan._ready", lambda *_: (None, None))
-    monkeypatch.setattr("fencepost.plan.check_not_lost", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
         ledger: Any = SimpleNamespace(transact=lambda decide: decide(view))

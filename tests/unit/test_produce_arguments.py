@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.errors import RecordRefused
-from fencepost.produce_arguments import (
+from fencepost.kafka.produce_arguments import (
     HEADER,
     KEY,
     MSG_F_COPY,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.model import Batch, Interval, OffsetRange
-from fencepost.plan import frozen_ranges, range_starts, without_expired
+from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from makers import a_batch, a_plan
 from makers import a_day as day
 

@@ -11,8 +11,9 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from conftest import day
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.model import Batch, Decision, State
-from fencepost.reading import _frame, check_types, schema_of, told_of
-from fencepost.transitions import WITHDRAW, View, taken_out
+from fencepost.outputs.reading import _frame, batches_told_of, check_types, schema_of
+from fencepost.protocol.decisions import record_withdrawn
+from fencepost.protocol.view import WITHDRAW, View
 from unit.quality.reports import batch
 
 PUBLISHED, SUPERSEDED, REJECTED = State.PUBLISHED, State.SUPERSEDED, State.REJECTED
@@ -39,7 +40,7 @@ def name(number: int, revision: int) -> str:
 
 
 def told(*events: tuple[int, int]) -> list[str]:
-    return [str(b.id) for b in told_of(VIEW, {name(*event) for event in events})]
+    return [str(b.id) for b in batches_told_of(VIEW, {name(*event) for event in events})]
 
 
 def test_a_superseded_event_is_dropped_where_the_revision_that_counts_is_told_of_too() -> None:
@@ -71,9 +72,9 @@ def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> Non
     published = of(4, 1, PUBLISHED)
     empty = published.plan.model_copy(update={"ranges": ()})
     decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=published.plan.planned_at)
-    withdrawn = taken_out(published.model_copy(update={"plan": empty}), decision)
+    withdrawn = record_withdrawn(published.model_copy(update={"plan": empty}), decision)
     view = View.of([*VIEW.all(), withdrawn])
-    assert [str(b.id) for b in told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
+    assert [str(b.id) for b in batches_told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
 
 
 def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:

@@ -10,11 +10,13 @@ from typing import Any, cast
 import pytest
 
 from fencepost.errors import Superseded
-from fencepost.kafka import Topic
-from fencepost.ledger import Change, Ledger
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Decision, State
-from fencepost.transitions import WITHDRAW, View, skipped, taken_out
-from fencepost.write import _Input, _record
+from fencepost.protocol.decisions import decide_skip, record_withdrawn
+from fencepost.protocol.view import WITHDRAW, View
+from fencepost.steps.source_counts import SourceCounts
+from fencepost.steps.write import _record
 from unit.pages.ledgers import batch
 
 PLANNED = batch(1, State.PLANNED)
@@ -42,7 +44,7 @@ class LedgerAt:
 def recorded(now: Batch) -> Any:
     assert WRITTEN.written is not None
     return _record(
-        cast("Ledger", LedgerAt(now)), PLANNED, WRITTEN.written.receipts, _Input(rows=400), "", time.monotonic()
+        cast("Ledger", LedgerAt(now)), PLANNED, WRITTEN.written.receipts, SourceCounts(rows=400), "", time.monotonic()
     )
 
 
@@ -51,7 +53,7 @@ def recorded(now: Batch) -> Any:
     [
         (PLANNED, True, "wrote revision 1: 400 records in, 400 out"),
         (WRITTEN, False, "already written, revision 1"),
-        (skipped(View.of([PLANNED]), PLANNED.interval, DECISION)[0], False, "already skipped, revision 1"),
+        (decide_skip(View.of([PLANNED]), PLANNED.interval, DECISION)[0], False, "already skipped, revision 1"),
     ],
 )
 def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str) -> None:
@@ -61,4 +63,4 @@ def test_a_write_says_what_became_of_it(now: Batch, changed: bool, message: str)
 
 def test_a_write_whose_interval_was_withdrawn_does_not_say_that_it_wrote() -> None:
     with pytest.raises(Superseded, match="was withdrawn meanwhile"):
-        recorded(taken_out(PLANNED, DECISION))
+        recorded(record_withdrawn(PLANNED, DECISION))

@@ -12,9 +12,11 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import LedgerLost, WriterFenced
-from fencepost.lost import check_accounted_for
+from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, OffsetRange, State
-from fencepost.transitions import View, accounted_for, frontier, skipped, taken_out, validated_ends
+from fencepost.protocol.decisions import decide_skip, record_withdrawn
+from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
+from fencepost.protocol.view import View
 from unit.pages.ledgers import START, batch, hour
 
 
@@ -117,17 +119,17 @@ def ranged(made: Batch, *ranges: tuple[int, int], lost: tuple[int, int] | None =
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param([ranged(batch(0), (5, 5))], [taken_out(ranged(batch(0), (5, 5)), WITHDRAW)], id="all withdrawn"),
+        pytest.param([ranged(batch(0), (5, 5))], [record_withdrawn(ranged(batch(0), (5, 5)), WITHDRAW)], id="all withdrawn"),
         pytest.param(
             [ranged(batch(0), (5, 5)), ranged(batch(1, State.REJECTED), (5, 9))],
-            [taken_out(ranged(batch(0), (5, 5)), WITHDRAW), ranged(batch(1, State.REJECTED), (5, 9))],
+            [record_withdrawn(ranged(batch(0), (5, 5)), WITHDRAW), ranged(batch(1, State.REJECTED), (5, 9))],
             id="the first interval withdrawn",
         ),
         pytest.param(
             [ranged(batch(0), (0, 5)), ranged(batch(1, State.REJECTED), (5, 5), (4, 9), lost=(0, 4))],
             [
                 ranged(batch(0), (0, 5)),
-                taken_out(ranged(batch(1, State.REJECTED), (5, 5), (4, 9), lost=(0, 4)), WITHDRAW),
+                record_withdrawn(ranged(batch(1, State.REJECTED), (5, 5), (4, 9), lost=(0, 4)), WITHDRAW),
             ],
             id="a younger partition's only batch withdrawn, whose first records had expired",
         ),
@@ -163,7 +165,7 @@ def test_nothing_an_operator_or_the_source_does_takes_offsets_ahead_of_the_ledge
 
 def test_a_skip_on_a_copy_is_compared_as_a_publication_is() -> None:
     view = View.of([batch(0), batch(1, State.REJECTED)])
-    decided = view.updated(skipped(view, hour(1), WITHDRAW.model_copy(update={"action": "skip"})))
+    decided = view.updated(decide_skip(view, hour(1), WITHDRAW.model_copy(update={"action": "skip"})))
     check(view, dict.fromkeys(range(4), 200), after=decided)
     with pytest.raises(LedgerLost):
         check(view, dict.fromkeys(range(4), 300), after=decided)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from fencepost.model import Batch, OffsetRange, Plan, State
-from fencepost.transitions import Circumstances, View, revising, validated_ends
+from fencepost.protocol.frontier import validated_ends
+from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
 GONE = (OffsetRange(partition=0, start=0, end=3),)
@@ -39,13 +41,13 @@ def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_n
     """Its lease is an offset of the ledger it was planned in; what is written needs its marks no more."""
     moved = batch(state, ledger_topic_id="ledger-1")
     found = replace(SAME, ledger_topic_id="ledger-2")
-    assert ("ledger" in (revising(moved, found) or "")) == (state is State.PLANNED)
-    assert revising(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
+    assert ("ledger" in (reason_to_revise(moved, found) or "")) == (state is State.PLANNED)
+    assert reason_to_revise(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
 
 
 @pytest.mark.parametrize("state", list(State))
 def test_nothing_changed_nothing_revised(state: State) -> None:
-    assert revising(batch(state), SAME) is None
+    assert reason_to_revise(batch(state), SAME) is None
 
 
 @pytest.mark.parametrize("state", UNFINISHED)
@@ -56,38 +58,38 @@ def test_nothing_changed_nothing_revised(state: State) -> None:
 def test_other_settings_or_another_output_topic_ask_for_a_revision(
     state: State, change: dict[str, Any], word: str
 ) -> None:
-    assert word in (revising(batch(state), replace(SAME, **change)) or "")
+    assert word in (reason_to_revise(batch(state), replace(SAME, **change)) or "")
 
 
 def test_the_reason_names_the_parts_that_changed() -> None:
     known = batch(State.PLANNED, digests={"transform": "d", "spark": "s", "files": "f"})
     found = replace(SAME, digests={"transform": "e", "spark": "t", "files": "f"})
-    assert (revising(known, found) or "").endswith(": Spark settings, transform")
+    assert (reason_to_revise(known, found) or "").endswith(": Spark settings, transform")
 
 
 def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     found = replace(SAME, software="2")
-    assert revising(batch(State.PLANNED), found) == "it was planned under 1, and this is 2"
-    assert revising(batch(State.WRITTEN), found) is None
-    assert revising(batch(State.REJECTED), found) is None
+    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned under 1, and this is 2"
+    assert reason_to_revise(batch(State.WRITTEN), found) is None
+    assert reason_to_revise(batch(State.REJECTED), found) is None
 
 
 def test_a_plan_of_an_older_ledger_can_be_read_and_is_not_written_on() -> None:
     plan = batch(State.PLANNED).plan.model_dump(mode="json", exclude={"digests"}) | {"settings_digest": "d" * 64}
     older = batch(State.PLANNED).model_copy(update={"plan": Plan.model_validate(plan)})
-    assert "earlier Fencepost" in (revising(older, SAME) or "")
+    assert "earlier Fencepost" in (reason_to_revise(older, SAME) or "")
 
 
 @pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)
-    assert revising(batch(State.PLANNED), found)
-    assert revising(batch(State.WRITTEN), found) is None
-    assert revising(batch(State.REJECTED), found) is None
+    assert reason_to_revise(batch(State.PLANNED), found)
+    assert reason_to_revise(batch(State.WRITTEN), found) is None
+    assert reason_to_revise(batch(State.REJECTED), found) is None
 
 
 def test_a_loss_nobody_accepted_is_no_reason() -> None:
-    assert revising(batch(State.PLANNED), replace(SAME, expired=GONE)) is None
+    assert reason_to_revise(batch(State.PLANNED), replace(SAME, expired=GONE)) is None
 
 
 @pytest.mark.parametrize("state", FINISHED)
@@ -95,7 +97,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
     changed = Circumstances(
         {"transform": "e"}, "2", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True
     )
-    assert revising(batch(state), changed) is None
+    assert reason_to_revise(batch(state), changed) is None
 
 
 def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:

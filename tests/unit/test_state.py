@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 
 def test_folders_with_records_are_closed_to_others_also_those_that_were_there(tmp_path: Path) -> None:
-    state = State(tmp_path / "state")
+    state = StateFolder(tmp_path / "state")
     state.reports.mkdir(parents=True)
     state.reports.chmod(0o777)
     state.make_folders()

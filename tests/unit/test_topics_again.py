@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from fencepost import advance, write
 from fencepost.errors import TopicRecreated
-from fencepost.kafka import Topic
-from fencepost.ledger import Change
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Outcome, State, Verdict
-from fencepost.transitions import View
+from fencepost.protocol.view import View
+from fencepost.steps import advance, write
+from fencepost.steps.source_counts import SourceCounts
 from unit.quality.reports import NOON, batch
 
 IDS = {"flights": "kV9s", "flight_delays": "Qm2a"}  # as the plan has them
@@ -56,7 +57,7 @@ def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
     written = batch().written
     assert written is not None
     made_of: Any = ledger
-    write._record(made_of, ledger.held, written.receipts, write._Input(), "", 0.0)
+    write._record(made_of, ledger.held, written.receipts, SourceCounts(), "", 0.0)
 
 
 def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from fencepost.errors import CommitStateUnknown, FencepostError, RecordRefused, WriteFailed, WriterFenced
-from fencepost.kafka import Settings
-from fencepost.kafka_errors import Complaints
-from fencepost.transaction import Transaction
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.errors import Complaints
+from fencepost.kafka.transaction import Transaction
 
 
 def a_transaction(monkeypatch: pytest.MonkeyPatch, **producer: Any) -> Transaction:
@@ -22,8 +22,8 @@ def a_transaction(monkeypatch: pytest.MonkeyPatch, **producer: Any) -> Transacti
 
     calls = "begin_transaction flush poll send_offsets_to_transaction commit_transaction abort_transaction".split()
     made = SimpleNamespace(**{"failed": None, **dict.fromkeys(calls, nothing), **producer})
-    monkeypatch.setattr("fencepost.transaction.make_producer", lambda *_: (made, Complaints()))
-    return Transaction(Settings({}), "an-id", "write")
+    monkeypatch.setattr("fencepost.kafka.transaction.make_producer", lambda *_: (made, Complaints()))
+    return Transaction(ClientSettings({}), "an-id", "write")
 
 
 def raises(error: KafkaError) -> Any:

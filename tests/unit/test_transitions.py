@@ -11,25 +11,21 @@ from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Plan, State, Verdict, Written
-from fencepost.transitions import (
-    PASSED,
-    WITHDRAW,
-    Circumstances,
-    View,
+from fencepost.protocol.decisions import (
+    batch_to_judge,
+    decide_publish,
+    decide_skip,
     free_lane,
-    frontier,
-    judged,
-    judging,
-    planned,
-    planning,
-    published,
-    revising,
-    skipped,
-    taken_out,
-    validated_ends,
-    widest,
-    written,
+    most_writers,
+    record_planned,
+    record_verdict,
+    record_withdrawn,
+    record_written,
+    standing_plan,
 )
+from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.view import PASSED, WITHDRAW, View
 from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written
 from makers import a_day as day
 
@@ -117,11 +113,11 @@ def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View,
     transition = data.draw(
         st.sampled_from(
             [
-                lambda: planned(view, interval, "p", latest.plan, "again"),
-                lambda: published(view, interval, NOW),
-                lambda: published(view, interval, NOW, DECISION),
-                lambda: skipped(view, interval, DECISION),
-                lambda: judged(view, interval, latest.revision, next_verdict(latest)),
+                lambda: record_planned(view, interval, "p", latest.plan, "again"),
+                lambda: decide_publish(view, interval, NOW),
+                lambda: decide_publish(view, interval, NOW, DECISION),
+                lambda: decide_skip(view, interval, DECISION),
+                lambda: record_verdict(view, interval, latest.revision, next_verdict(latest)),
             ]
         )
     )
@@ -150,12 +146,12 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
     latest = view.latest(interval)
     assert latest is not None
     for transition in (
-        lambda: published(view, interval, NOW),
-        lambda: skipped(view, interval, DECISION),
-        lambda: judged(view, interval, latest.revision, next_verdict(latest)),
-        lambda: judged(view, interval, latest.revision, a_verdict(Outcome.PASSED, 9)),
-        lambda: written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
-        lambda: judging(view, interval),
+        lambda: decide_publish(view, interval, NOW),
+        lambda: decide_skip(view, interval, DECISION),
+        lambda: record_verdict(view, interval, latest.revision, next_verdict(latest)),
+        lambda: record_verdict(view, interval, latest.revision, a_verdict(Outcome.PASSED, 9)),
+        lambda: record_written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
+        lambda: batch_to_judge(view, interval),
     ):
         refusal = refused(transition)
         if refusal is not None:
@@ -180,7 +176,7 @@ def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.Dat
     assert latest is not None
     decision = data.draw(st.sampled_from([None, DECISION]))
     try:
-        records = published(view, interval, NOW, decision)
+        records = decide_publish(view, interval, NOW, decision)
     except TransitionRefused:
         return
     if records:
@@ -198,7 +194,7 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held
-        assert widest(view, lane) == max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+        assert most_writers(view, lane) == max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
 
 
 @given(ledgers())
@@ -206,7 +202,7 @@ def test_planning_an_interval_that_overlaps_another_in_part_is_refused(view: Vie
     known = view.intervals[0]
     part = Interval(start=known.start + timedelta(hours=1), end=known.end)
     with pytest.raises(TransitionRefused, match="overlaps the planned interval"):
-        planning(view, part, reprocess=False)
+        standing_plan(view, part, reprocess=False)
 
 
 def test_receipts_that_do_not_cover_the_plan_are_refused() -> None:
@@ -214,10 +210,10 @@ def test_receipts_that_do_not_cover_the_plan_are_refused() -> None:
     batch = batch_of(0, 1, State.PLANNED, 7, None, plan_of(((0, 1), (0, 1))))
     view = View.of([batch])
     whole = result_of(7, 2)
-    assert written(view, day(0), 1, whole)[0].state is State.WRITTEN
+    assert record_written(view, day(0), 1, whole)[0].state is State.WRITTEN
     for receipts in (whole.receipts[:1], whole.receipts[:1] * 2, result_of(6, 2).receipts):
         with pytest.raises(TransitionRefused, match="receipts do not cover the plan"):
-            written(view, day(0), 1, whole.model_copy(update={"receipts": receipts}))
+            record_written(view, day(0), 1, whole.model_copy(update={"receipts": receipts}))
 
 
 def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
@@ -225,32 +221,32 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
         [batch_of(0, 1, State.SUPERSEDED, 1, None, plan_of()), batch_of(0, 2, State.PLANNED, 2, None, plan_of())]
     )
     with pytest.raises(Superseded, match="superseded by revision 2"):
-        written(view, day(0), 1, result_of(1, 1))
+        record_written(view, day(0), 1, result_of(1, 1))
 
 
 @pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN])
 def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
     batch = batch_of(0, 1, state, 1, None, plan_of())
-    view = View.of([taken_out(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
+    view = View.of([record_withdrawn(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
     said = (
         r"was withdrawn meanwhile \(withdraw by operator: looked at it\): its output counts for nothing. `fencepost run"
     )
     with pytest.raises(Superseded, match=said):
-        written(view, day(0), 1, result_of(1, 1))
+        record_written(view, day(0), 1, result_of(1, 1))
     with pytest.raises(Superseded, match=said):
-        judged(view, day(0), 1, a_verdict(Outcome.PASSED))
+        record_verdict(view, day(0), 1, a_verdict(Outcome.PASSED))
 
 
 @pytest.mark.parametrize("first", [Outcome.REJECTED, Outcome.PASSED])
 def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first: Outcome) -> None:
     """The slower one may have read an older suite: its passed verdict would publish what a mended suite rejected."""
     written_batch = batch_of(0, 1, State.WRITTEN, 0, None, plan_of())
-    (after,) = judged(View.of([written_batch]), day(0), 1, a_verdict(first))
+    (after,) = record_verdict(View.of([written_batch]), day(0), 1, a_verdict(first))
     view = View.of([after])
     with pytest.raises(Overtaken, match="validation 1 was recorded first"):
-        judged(view, day(0), 1, a_verdict(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
-    assert judged(view, day(0), 1, a_verdict(first)) == (), "its own commit, asked about once more"
-    assert judged(view, day(0), 1, a_verdict(Outcome.PASSED, 2))[0].state is State.WRITTEN
+        record_verdict(view, day(0), 1, a_verdict(Outcome.PASSED).model_copy(update={"reason": "of the slower one"}))
+    assert record_verdict(view, day(0), 1, a_verdict(first)) == (), "its own commit, asked about once more"
+    assert record_verdict(view, day(0), 1, a_verdict(Outcome.PASSED, 2))[0].state is State.WRITTEN
 
 
 @pytest.mark.parametrize("state", sorted(PASSED))
@@ -258,28 +254,28 @@ def test_of_two_validations_side_by_side_the_first_that_is_recorded_counts(first
 def test_a_validation_that_a_publication_overtook_records_nothing(state: State, outcome: Outcome) -> None:
     """Found by the soak's twins: the slower run was refused, and red, though its interval was published."""
     view = View.of([batch_of(0, 1, state, 0, Outcome.PASSED, plan_of())])
-    assert judged(view, day(0), 1, a_verdict(outcome, 2)) == ()
+    assert record_verdict(view, day(0), 1, a_verdict(outcome, 2)) == ()
 
 
 def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
     """Found by the model: the frontier stood behind a planned batch, and the next advance moved it back."""
     view = View.of([batch_of(0, 1, State.SKIPPED, 0, None, plan_of())])
-    assert planning(view, day(0), reprocess=True) is None
-    (fresh,) = planned(view, day(0), "p", plan_of(), "reprocess was asked for")
+    assert standing_plan(view, day(0), reprocess=True) is None
+    (fresh,) = record_planned(view, day(0), "p", plan_of(), "reprocess was asked for")
     again = View.of([*view.all(), fresh.model_copy(update={"lease": 1})])
     assert frontier(again) == frontier(view) == {0: 1}
     after = View.of([*view.all(), batch_of(0, 2, State.WRITTEN, 1, Outcome.PASSED, plan_of())])
-    assert [b.state for b in published(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
+    assert [b.state for b in decide_publish(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
 
 
 def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
     """Found by the model: validate and advance refused for ever, and the run stayed red."""
     skipped_early = batch_of(0, 1, State.PLANNED, 0, None, plan_of())
-    view = View.of([skipped(View.of([skipped_early]), day(0), DECISION)[0]])
-    assert judging(view, day(0)).state is State.SKIPPED
-    assert published(view, day(0), NOW) == ()
+    view = View.of([decide_skip(View.of([skipped_early]), day(0), DECISION)[0]])
+    assert batch_to_judge(view, day(0)).state is State.SKIPPED
+    assert decide_publish(view, day(0), NOW) == ()
     with pytest.raises(TransitionRefused, match="is skipped: its output, if any, counts for nothing"):
-        published(view, day(0), NOW, DECISION)
+        decide_publish(view, day(0), NOW, DECISION)
 
 
 @given(
@@ -293,7 +289,7 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
 ) -> None:
     batch = batch_of(0, 1, state, 0, None, plan_of())
     found = Circumstances({"transform": digest}, batch.plan.software, NOW + age, kept, batch.plan.output_topic_id)
-    reason = revising(batch, found)
+    reason = reason_to_revise(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
     changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9
     assert (reason is not None) == (is_open and (changed or old))

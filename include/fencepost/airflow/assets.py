@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 from pydantic import JsonValue
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
-from fencepost.settings import Pipeline
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -20,8 +20,9 @@ from fencepost.airflow.operators import AdvanceOperator, PlanOperator
 from fencepost.airflow.pools import SPARK_POOL
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.airflow.timetable import IntervalTimetable
+from fencepost.config.loading import load_pipelines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.settings import Pipeline, load_pipelines
 
 STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (

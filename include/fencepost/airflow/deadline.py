@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
 
+from fencepost.config.loading import find_pipeline
+from fencepost.config.pipeline import Schedule
 from fencepost.errors import FencepostError
-from fencepost.settings import Schedule, find_pipeline
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -68,7 +69,7 @@ def say_so(context: dict[str, Any]) -> None:
 
 
 def _standing(pipeline: str, interval: Interval) -> str:
-    from fencepost.ledger import Ledger
+    from fencepost.ledger.ledger import Ledger
 
     try:
         batch = Ledger(find_pipeline(pipeline)).read().latest(interval)

@@ -22,10 +22,11 @@ from pydantic import JsonValue
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
-from fencepost.awaiting import Need, awaiting
+from fencepost.config.pipeline import Pipeline
 from fencepost.model import Asked, Decision, StepResult
-from fencepost.settings import Pipeline
-from fencepost.transitions import PASSED, asked_about, has_passed
+from fencepost.protocol.awaiting import Need, awaiting
+from fencepost.protocol.decisions import asked_about
+from fencepost.protocol.view import PASSED, has_passed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -62,7 +63,7 @@ class DecideOperator(HITLOperator):
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Ask, where there is something to decide; the answer comes to `execute_complete`."""
-        from fencepost.ledger import Ledger
+        from fencepost.ledger.ledger import Ledger
 
         interval = interval_of(context)
         with airflow_errors():
@@ -113,8 +114,8 @@ class DecideOperator(HITLOperator):
         return {**done, "choice": choice}
 
     def _do(self, context: Context, choice: str, decision: Decision) -> StepResult:
-        from fencepost.advance import advance_batch, skip_batch
-        from fencepost.plan import plan_batch
+        from fencepost.steps.advance import advance_batch, skip_batch
+        from fencepost.steps.plan import plan_batch
 
         interval = interval_of(context)
         if choice == PUBLISH:

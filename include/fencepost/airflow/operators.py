@@ -18,9 +18,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
 from fencepost.airflow.assets import announce, publications
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NoFreeLane, Retriable, Terminal
 from fencepost.model import Interval, StepResult
-from fencepost.settings import Pipeline
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -100,7 +100,7 @@ class PlanOperator(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
     def _plan_in_turn(self, context: Context, interval: Interval, reprocess: bool) -> StepResult | str:
-        from fencepost.plan import plan_batch
+        from fencepost.steps.plan import plan_batch
 
         reason = waits_for(context)
         if reason is not None:
@@ -122,7 +122,7 @@ class AdvanceOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Publish, or find it done; and tell Airflow of it, once."""
-        from fencepost.advance import advance_batch
+        from fencepost.steps.advance import advance_batch
 
         interval = interval_of(context)
         with airflow_errors():

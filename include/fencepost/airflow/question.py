@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 
-from fencepost.awaiting import Awaiting, sentence
 from fencepost.model import Batch, Verdict
+from fencepost.protocol.awaiting import Awaiting, sentence
 from fencepost.quality.checks import CheckResult, SampleRow, Status
 from fencepost.quality.report import Report, rank, span
+from fencepost.quality.report_files import ReportMissing, report_file
 from fencepost.quality.report_html import visible
-from fencepost.reports import ReportMissing, report_file
 
 PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
 CHECKS = 6  # failed checks that the question lists

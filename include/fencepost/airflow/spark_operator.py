@@ -23,10 +23,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from pydantic import JsonValue
 
 from fencepost.airflow.operators import airflow_errors, interval_of, report
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
-from fencepost.jobs import JobOutcome, tied_to_parent
 from fencepost.model import Interval, StepResult
-from fencepost.settings import Pipeline
+from fencepost.steps.jobs import JobOutcome, tied_to_parent
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -69,10 +69,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def _without_spark(self, interval: Interval) -> StepResult | None:
         if self.step == "write":
-            from fencepost.write import write_without_spark
+            from fencepost.steps.write import write_without_spark
 
             return write_without_spark(self.pipeline, interval)
-        from fencepost.validate import validate_without_spark
+        from fencepost.steps.validate import validate_without_spark
 
         return validate_without_spark(self.pipeline, interval)
 
@@ -97,7 +97,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return outcome.result
 
     def _prepare(self, interval: Interval, outcome: Path, master: str) -> None:
-        from fencepost.spark import check_java, local_dirs, package_zip, submit_conf
+        from fencepost.spark.submit import check_java, local_dirs, package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
         with airflow_errors():

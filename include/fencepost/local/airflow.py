@@ -20,7 +20,8 @@ from fencepost.local.credentials import Credentials
 from fencepost.local.errors import ServiceFailed, log_tail
 from fencepost.local.ports import LOOPBACK
 from fencepost.local.processes import MARK, Process, await_ready, spawn
-from fencepost.local.state import CHECKOUT, State, write_private, write_private_json
+from fencepost.local.state_folder import StateFolder, write_private, write_private_json
+from fencepost.paths import CHECKOUT
 
 # In the order they start; they stop in the reverse order, so that tasks can still report while the scheduler ends.
 COMPONENTS: dict[str, tuple[str, ...]] = {
@@ -54,7 +55,7 @@ class Folders:
 class AirflowPlan:
     """What the components are started with."""
 
-    state: State
+    state: StateFolder
     port: int
     credentials: Credentials
     database: str  # postgresql://...

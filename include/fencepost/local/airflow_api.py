@@ -14,7 +14,7 @@ import httpx
 
 from fencepost.local.errors import LocalStackError
 from fencepost.local.stack import Stack
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 POLL = 0.5  # seconds
 ENDED = frozenset({"success", "failed"})
@@ -35,7 +35,7 @@ class AirflowApi:
         self._log_in()
 
     @classmethod
-    def of_stack(cls, state: State | None = None, *, viewer: bool = False) -> "AirflowApi":
+    def of_stack(cls, state: StateFolder | None = None, *, viewer: bool = False) -> "AirflowApi":
         """A session with the local stack's Airflow, as its admin or as its viewer."""
         airflow = Stack(state).services()["airflow"]
         if not airflow["running"]:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from fencepost.kafka import Cluster, Settings
+from fencepost.config.loading import load_pipeline
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.model import Interval
-from fencepost.plan import plan_batch
-from fencepost.settings import load_pipeline
-from fencepost.spark import build_session
-from fencepost.validate import validate_batch
-from fencepost.write import write_batch
+from fencepost.spark.session import build_session
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
+from fencepost.steps.write import write_batch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = 100
@@ -58,7 +59,7 @@ def main(work: Path) -> None:
 
 def _fill(bootstrap: str) -> Interval:
     """Records in two partitions; the interval they are in."""
-    Cluster(Settings({"bootstrap.servers": bootstrap})).ensure_topic("in", 2)
+    Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("in", 2)
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(ROWS):
         record = {"n": n, "name": f"name {n}", "amount": n / 2, "at": START.isoformat()}

@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Self
 
 from fencepost.errors import FencepostError
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.local.errors import ServiceFailed, log_tail
 from fencepost.local.jars import class_path, java
 from fencepost.local.ports import LOOPBACK, answers, any_free_port, is_free
 from fencepost.local.processes import Process, await_ready, spawn, stop
-from fencepost.local.state import State, write_private
+from fencepost.local.state_folder import StateFolder, write_private
 
 HEAP = "512m"
 STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs so that the next start is quick
@@ -135,7 +136,7 @@ class Broker:
         if not answers(LOOPBACK, self.port):
             return False
         try:
-            return bool(Cluster(Settings({"bootstrap.servers": self.bootstrap})).broker_config("node.id", ""))
+            return bool(Cluster(ClientSettings({"bootstrap.servers": self.bootstrap})).broker_config("node.id", ""))
         except FencepostError:
             return False
 
@@ -164,7 +165,7 @@ class Broker:
         self.stop()
 
     def _java(self, heap: str) -> list[str]:
-        jars = self._jars or State.default().jars_kafka
+        jars = self._jars or StateFolder.default().jars_kafka
         return [
             java(),
             *(f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"),

@@ -17,44 +17,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from fencepost.local.errors import log_tail
 from fencepost.local.jars import CONNECTOR, java, pins, pyspark_jars
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
+from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options, quoted_option, read_archive_record
 
 JOB = Path(__file__).with_name("archived_job.py")
-ARCHIVE, RECORD = "job-classes.jsa", "job-classes.json"
-# A class that cannot be archived, or an archive of another Java, is told of on stderr: stdout belongs to the command.
-TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 QUICK_END = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"  # of no account for what is archived
 TIMEOUT = 300.0  # seconds
-
-
-def java_options(folder: Path) -> str:
-    """What a JVM is given to use the archive in the connector's folder; nothing where there is none, or not all of it.
-
-    A JVM that maps half of an archive dies, so its size has to be the recorded one.
-    """
-    archive = folder / ARCHIVE
-    try:
-        whole = archive.stat().st_size == _record(folder).get("size")
-    except FileNotFoundError:
-        whole = False
-    return f"{_quoted('-XX:SharedArchiveFile', archive)} {TO_STDERR}" if whole else ""
-
-
-def _quoted(option: str, file: Path) -> str:
-    """An option as Spark takes it from a string of several, where a path may hold blanks."""
-    return f'"{option}={file}"'
-
-
-def _record(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / RECORD).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def key_of(folder: Path) -> str:
@@ -66,7 +37,7 @@ def key_of(folder: Path) -> str:
 
 def is_made(folder: Path) -> bool:
     """Whether the archive is there, whole, and of this Java and these jars."""
-    return bool(java_options(folder)) and _record(folder).get("key") == key_of(folder)
+    return bool(java_options(folder)) and read_archive_record(folder).get("key") == key_of(folder)
 
 
 def make(folder: Path, log: Path) -> bool:
@@ -76,7 +47,7 @@ def make(folder: Path, log: Path) -> bool:
     key = key_of(folder)
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=folder.parent) as name:
         work = Path(name)
-        at_exit = _quoted("-XX:ArchiveClassesAtExit", work / ARCHIVE)
+        at_exit = quoted_option("-XX:ArchiveClassesAtExit", work / ARCHIVE)
         with Broker(work / "kafka") as broker, log.open("w") as said:
             ended = subprocess.run(
                 [
@@ -116,7 +87,7 @@ def _environment(work: Path, bootstrap: str) -> dict[str, str]:
 
 def main() -> int:
     """Make the archive where it is not there yet. Set-up does not fail for want of it."""
-    folder = State.default().jars_spark
+    folder = StateFolder.default().jars_spark
     if is_made(folder):
         return 0
     sys.stdout.write("setup: archive of the classes that jobs load, so that they start sooner (a minute)\n")

@@ -4,7 +4,7 @@ import base64
 import secrets
 from dataclasses import dataclass, fields
 
-from fencepost.local.state import State, read_json, write_private_json
+from fencepost.local.state_folder import StateFolder, read_json, write_private_json
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,7 +20,7 @@ class Credentials:
     airflow_fernet_key: str
 
     @classmethod
-    def ensure(cls, state: State) -> "Credentials":
+    def ensure(cls, state: StateFolder) -> "Credentials":
         """Those in the state folder; whatever is missing is made and kept first."""
         known = read_json(state.secrets_file)
         made = {field.name: known.get(field.name) or _make(field.name) for field in fields(cls)}

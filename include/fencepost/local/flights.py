@@ -11,9 +11,12 @@ import pyarrow as pa
 from confluent_kafka import TopicPartition
 
 from fencepost.errors import NeedsOperator
-from fencepost.kafka import Cluster, Settings, Topic, make_consumer, read_until
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.clients import make_consumer
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.offsets import read_until
+from fencepost.kafka.transaction import Transaction
 from fencepost.local.nycflights import YEAR, Flight, day_of, days_between, read_flights
-from fencepost.transaction import Transaction
 
 # Kafka deletes by record timestamp: with a week's retention, flights of 2013 would be gone within minutes.
 TOPIC_CONFIG = {
@@ -66,7 +69,7 @@ def load_flights(
     """
     wanted = tuple(sorted(set(days if days is not None else days_between(*YEAR))))
     flights = read_flights(wanted)
-    settings = Settings({**(kafka or {}), "bootstrap.servers": bootstrap})
+    settings = ClientSettings({**(kafka or {}), "bootstrap.servers": bootstrap})
     cluster = Cluster(settings)
     target = cluster.ensure_topic(topic, partitions, TOPIC_CONFIG)
     _check_topic(cluster, target, partitions)
@@ -105,7 +108,7 @@ def _await_stable(cluster: Cluster, topic: Topic) -> None:
 
 
 def _read_days(
-    cluster: Cluster, topic: Topic, settings: Settings, days: Collection[date]
+    cluster: Cluster, topic: Topic, settings: ClientSettings, days: Collection[date]
 ) -> tuple[dict[date, Counter[Flight]], date]:
     """What read_committed shows of each of the days, and the latest day of any record."""
     found: dict[date, Counter[Flight]] = {day: Counter() for day in days}

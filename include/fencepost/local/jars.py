@@ -20,7 +20,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from fencepost.local.errors import JarsError, log_tail
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 KAFKA_VERSION = "4.3.0"
 # Later connectors need a token provider that not every registry has; 4.0.0 works with PySpark 4.0.x.
@@ -166,19 +166,19 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, 
     shutil.rmtree(cache)
 
 
-def unresolved(state: State, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
+def unresolved(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
     """Those that are not there as pinned."""
     return [jar_set for jar_set in jar_sets if not is_resolved(jar_set, state.jars / jar_set.name)]
 
 
-def ensure(state: State) -> list[JarSet]:
+def ensure(state: StateFolder) -> list[JarSet]:
     """Resolve the sets that are not there as pinned, side by side; returns those that had to be."""
     wanted = unresolved(state)
     _resolve_all(state, {jar_set: pins(jar_set) for jar_set in wanted})
     return wanted
 
 
-def renew_pins(state: State, file: Path = PINS) -> None:
+def renew_pins(state: StateFolder, file: Path = PINS) -> None:
     """Resolve the sets anew, whatever they are pinned to, and pin what came: the next `git diff` shows what changed."""
     _resolve_all(state, dict.fromkeys(JAR_SETS))
     lines = [
@@ -189,7 +189,7 @@ def renew_pins(state: State, file: Path = PINS) -> None:
     file.write_text("".join(lines))
 
 
-def _resolve_all(state: State, pinned: Mapping[JarSet, Mapping[str, str] | None]) -> None:
+def _resolve_all(state: StateFolder, pinned: Mapping[JarSet, Mapping[str, str] | None]) -> None:
     def fetch(jar_set: JarSet) -> None:
         cache = state.jars / "cache" / jar_set.name
         resolve(jar_set, state.jars / jar_set.name, cache, pinned=pinned[jar_set])
@@ -274,7 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fencepost.local.jars")
     parser.add_argument("--renew-pins", action="store_true", help="resolve all jars anew, and pin those that come")
     renew = parser.parse_args().renew_pins
-    state = State.default()
+    state = StateFolder.default()
     begin = time.monotonic()
     try:
         wanted = list(JAR_SETS) if renew else unresolved(state)

@@ -22,7 +22,7 @@ from fencepost.local.credentials import Credentials
 from fencepost.local.errors import LocalStackError, ServiceFailed
 from fencepost.local.ports import LOOPBACK
 from fencepost.local.processes import Process, await_ready, spawn, stop
-from fencepost.local.state import write_private
+from fencepost.local.state_folder import write_private
 
 DATABASE = "airflow"
 SUPERUSER = "postgres"

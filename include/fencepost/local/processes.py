@@ -1,7 +1,7 @@
 """Processes that outlive the command that started them, and that are never mistaken for others.
 
 A pid alone is no identity: the kernel gives it away again. A process is its pid, the clock tick it started at and
-the boot it belongs to, and a signal goes only to one that still has all three. Linux only (/proc).
+the boot it belongs to, and a signal goes only to one that still has all three. Linux only.
 """
 
 import os
@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from fencepost.local.errors import ServiceFailed, log_tail
 
 # Descendants inherit it, so that one whose parents are all gone is still known as ours.
@@ -29,23 +31,23 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process for good: `started` is in clock ticks since boot, `mark` what its descendants inherit."""
+    """One process for good: `started` is in seconds since boot, `mark` what its descendants inherit."""
 
     pid: int
-    started: int
+    started: float
     boot: str
     mark: str = ""
 
     @classmethod
     def of(cls, pid: int, mark: str = "") -> "Process | None":
         """The process that has this pid now; None when there is none, or only its zombie."""
-        fields = _stat(pid)
+        fields = _look(pid)
         return None if fields is None else cls(pid, fields.started, _boot(), mark)
 
     @classmethod
     def load(cls, record: Mapping[str, Any]) -> "Process":
         """From what `dump` gave."""
-        return cls(int(record["pid"]), int(record["started"]), str(record["boot"]), str(record["mark"]))
+        return cls(int(record["pid"]), float(record["started"]), str(record["boot"]), str(record["mark"]))
 
     def dump(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,7 +56,7 @@ class Process:
         """Whether this very process still runs; a zombie does not."""
         if self.exit_code() is not None:
             return False
-        fields = _stat(self.pid)
+        fields = _look(self.pid)
         return fields is not None and fields.started == self.started and self.boot == _boot()
 
     def exit_code(self) -> int | None:
@@ -97,7 +99,7 @@ def family(leaders: Iterable[Process]) -> set[Process]:
     The session alone proves it while the leader lives. Once it is dead its pid can be a stranger's, so then a member
     must also carry the mark, or have an environment wiped by setting a title, as Airflow's workers do.
     """
-    table = {pid: fields for pid in _pids() if (fields := _stat(pid)) is not None}
+    table = {pid: fields for pid in psutil.pids() if (fields := _look(pid)) is not None}
     ours: set[int] = set()
     for leader in leaders:
         if leader.boot != _boot():
@@ -112,8 +114,8 @@ def family(leaders: Iterable[Process]) -> set[Process]:
                 ours.add(pid)
             elif leader.mark:
                 environment = _environment(pid)
-                wiped = fields.session == leader.pid and not any(b"=" in entry for entry in environment)
-                if wiped or f"{MARK}={leader.mark}".encode() in environment:
+                wiped = fields.session == leader.pid and environment == {}
+                if wiped or (environment or {}).get(MARK) == leader.mark:
                     ours.add(pid)
     while more := {pid for pid, fields in table.items() if fields.parent in ours} - ours:
         ours |= more
@@ -165,35 +167,32 @@ def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Stat:
+class _Seen:
     parent: int
     session: int
-    started: int
+    started: float
 
 
-def _stat(pid: int) -> _Stat | None:
-    """The fields of /proc/PID/stat that we need; None for no process and for a zombie."""
+def _look(pid: int) -> _Seen | None:
+    """What we need of a process; None for no process and for a zombie."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+                return None
+            # Not the time of day, which somebody may set: what psutil added to the kernel's count is taken off again.
+            started = round(process.create_time() - psutil.boot_time(), 2)
+            return _Seen(parent=process.ppid(), session=os.getsid(pid), started=started)
+    except (psutil.Error, OSError):
         return None
-    # The second field is the program's name in brackets, and may itself hold blanks and brackets.
-    fields = text.rpartition(")")[2].split()
-    if fields[0] in "ZX":
-        return None
-    return _Stat(parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _environment(pid: int) -> frozenset[bytes]:
-    """The environment a process was started with, as far as it did not overwrite it."""
+def _environment(pid: int) -> dict[str, str] | None:
+    """The environment a process was started with, empty where it overwrote that; None where we may not look."""
     try:
-        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    except OSError:
-        return frozenset({b"=unreadable"})
+        return dict(psutil.Process(pid).environ())
+    except (psutil.Error, OSError):
+        return None
 
 
 @cache

@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from fencepost.local.processes import Process
-from fencepost.local.state import State, read_json, write_private_json
+from fencepost.local.state_folder import StateFolder, read_json, write_private_json
 
 
 class Registry:
     """What is on record about the services of one state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StateFolder) -> None:
         self._state = state
 
     def known(self, service: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.errors import FencepostError
-from fencepost.kafka import Cluster, Settings
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
 from fencepost.local import airflow, broker, jars, postgres
 from fencepost.local.airflow import Airflow, AirflowPlan, Folders
 from fencepost.local.broker import Broker
@@ -16,7 +17,7 @@ from fencepost.local.ports import LOOPBACK, answers, choose_port
 from fencepost.local.postgres import Postgres
 from fencepost.local.processes import Process, stop
 from fencepost.local.registry import Registry, ending_by_exception
-from fencepost.local.state import State
+from fencepost.local.state_folder import StateFolder
 
 SERVICES = ("kafka", "postgres", "airflow")
 NEEDS: dict[str, tuple[str, ...]] = {"kafka": (), "postgres": (), "airflow": ("kafka", "postgres")}
@@ -36,12 +37,12 @@ class Stack:
 
     def __init__(
         self,
-        state: State | None = None,
+        state: StateFolder | None = None,
         folders: Folders | None = None,
         usual_ports: Mapping[str, int] = USUAL_PORTS,
     ) -> None:
         """By default the state and the folders that the environment names, or the checkout's."""
-        self.state = state or State.default()
+        self.state = state or StateFolder.default()
         self.folders = folders or Folders.default()
         self._usual_ports = usual_ports
         self.state.make_folders()
@@ -246,6 +247,6 @@ def _check_external(bootstrap: str) -> None:
     if not any(answers(*address.rpartition(":")[::2]) for address in bootstrap.split(",")):
         raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: nobody accepts connections there. {advice}")
     try:
-        Cluster(Settings({"bootstrap.servers": bootstrap})).broker_config("node.id", "")
+        Cluster(ClientSettings({"bootstrap.servers": bootstrap})).broker_config("node.id", "")
     except FencepostError as error:
         raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: {error} {advice}") from error

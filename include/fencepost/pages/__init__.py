@@ -1,6 +1,6 @@
 """Pages of Fencepost's own inside Airflow's UI: data quality, batches, reports.
 
-follow.py (beside this package)  the ledger, read on from where the last look ended
+ledger/reader.py                 the ledger, read on from where the last look ended
 ledgers.py pipelines.py          what is kept between requests
 snapshot.py trend.py lag.py      what is known of a pipeline, as pure functions
 listing.py content.py words.py   which rows, which charts, how they read

@@ -14,7 +14,7 @@ from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import FileResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from fencepost.awaiting import Awaiting, need_of
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
@@ -27,9 +27,9 @@ from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_docume
 from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
 from fencepost.pages.snapshot import Row, Snapshot
 from fencepost.pages.words import standing
-from fencepost.reports import ReportMissing, report_file
-from fencepost.settings import Pipeline
-from fencepost.transitions import what_next
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.awaiting import Awaiting, need_of
+from fencepost.quality.report_files import ReportMissing, report_file
 
 CARDS = 10  # pipelines on one page of the overview
 FEW = 10  # that await a person are listed; the others are counted

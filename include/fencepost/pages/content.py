@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
-from fencepost.awaiting import Awaiting, awaiting
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, Interval
 from fencepost.pages import charts
 from fencepost.pages.charts import Chart, Series
 from fencepost.pages.snapshot import Snapshot
-from fencepost.pages.trend import Lag, Point, trend
+from fencepost.pages.trend import Lag, TrendPoint, trend
 from fencepost.pages.words import duration, percent, short_number, tip, verdict_style
-from fencepost.settings import Pipeline
+from fencepost.protocol.awaiting import Awaiting, awaiting
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def card_of(
     )
 
 
-def charts_of(points: Sequence[Point]) -> tuple[Chart, ...]:
+def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
     """The measures of a trend: quality, volume, time."""
     labels = [f"{p.row.interval.start:%Y-%m-%d %H:%M}" for p in points]
     rows = [p.row for p in points]

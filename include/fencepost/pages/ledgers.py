@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, TopicMissing
-from fencepost.follow import LedgerReader, without_collector
-from fencepost.kafka import Cluster, Settings, settings_of
+from fencepost.kafka.client_settings import ClientSettings, client_settings
+from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.reader import LedgerReader, without_collector
 from fencepost.pages.snapshot import Snapshot, take
-from fencepost.settings import Pipeline
 
 TIMEOUT = 4.0  # seconds for one answer of Kafka's; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
@@ -58,7 +59,7 @@ class Ledgers:
         Raises:
             FencepostError: Kafka is away or refuses us, or the ledger cannot be read; says what to do.
         """
-        settings = settings_of(pipeline)
+        settings = client_settings(pipeline)
         identity = frozenset(settings.values.items())
         with self._lock:
             kept = self._kept.setdefault(
@@ -77,7 +78,7 @@ class Ledgers:
         Raises:
             FencepostError: as `snapshot`.
         """
-        settings = settings_of(pipeline)
+        settings = client_settings(pipeline)
 
         def ask(cluster: Cluster) -> list[int] | None:
             try:
@@ -87,7 +88,7 @@ class Ledgers:
 
         return self._asking(frozenset(settings.values.items()), settings, ask)
 
-    def _asking(self, identity: frozenset[tuple[str, str]], settings: Settings, ask: Callable[[Cluster], T]) -> T:
+    def _asking(self, identity: frozenset[tuple[str, str]], settings: ClientSettings, ask: Callable[[Cluster], T]) -> T:
         """What the cluster answers, or the failure it gave a moment ago."""
         with self._lock:
             shared = self._shared.setdefault(identity, _Shared())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from fencepost.config.loading import load_pipelines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.settings import Pipeline, load_pipelines, pipelines_folder
+from fencepost.paths import pipelines_folder
 
 Loaded = tuple[dict[str, Pipeline], dict[str, SettingsError]]
 

@@ -14,8 +14,8 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fencepost.awaiting import sentence
 from fencepost.pages import words
+from fencepost.protocol.awaiting import sentence
 from fencepost.quality.report_html import visible
 
 # Scripts and styles are our own two files; a text that came through unescaped could still run nothing.

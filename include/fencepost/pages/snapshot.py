@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from fencepost.awaiting import in_force, need_of
 from fencepost.model import Batch, Interval, Outcome, State
-from fencepost.transitions import PASSED, View, effective, frontier, holding_back, was_withdrawn
+from fencepost.protocol.awaiting import in_force, need_of
+from fencepost.protocol.frontier import frontier, holding_back
+from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdrawn
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
     if anchor is None:
         return Snapshot(pipeline)
     first = intervals.index(anchor)
-    current = [effective(view.batches[i]) for i in intervals]  # no look-up for each of thousands
+    current = [revision_in_force(view.batches[i]) for i in intervals]  # no look-up for each of thousands
     passed = _unbroken(current[first:])
     rows = tuple(
         Row(

@@ -22,20 +22,20 @@ class Lag:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrendPoint:
     """One batch of a trend. `lag` is the frontier's behind the newest planned interval when the batch was settled."""
 
     row: Row
     lag: Lag | None
 
 
-def trend(snapshot: Snapshot, length: int) -> list[Point]:
+def trend(snapshot: Snapshot, length: int) -> list[TrendPoint]:
     """The last `length` intervals, in order of time."""
     begin = max(len(snapshot.rows) - length, 0)
     run = snapshot.rows[snapshot.first :]
     lags = lags_of(run, max(begin - snapshot.first, 0))
     before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # planned later, further back: no lag of theirs
-    return [Point(row, lag) for row, lag in zip(snapshot.rows[begin:], [*before, *lags], strict=True)]
+    return [TrendPoint(row, lag) for row, lag in zip(snapshot.rows[begin:], [*before, *lags], strict=True)]
 
 
 def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fencepost.awaiting import sentence, staying
 from fencepost.model import Batch, Outcome, State
 from fencepost.pages.snapshot import Row
+from fencepost.protocol.awaiting import sentence, what_stays
 
 
 def number(value: float | None) -> str:
@@ -92,7 +92,7 @@ def standing(row: Row, batch: Batch) -> str:
             f"revision {newest.revision} is {newest.state}{' in its place' if counts.revision == newest.revision else ''}"
         )
     if row.in_force is not None:
-        told.append(staying(newest, row.in_force))
+        told.append(what_stays(newest, row.in_force))
     elif counts.revision != newest.revision:
         told.append(f"revision {counts.revision} stays {counts.state}")
     return sentence("; ".join(told))

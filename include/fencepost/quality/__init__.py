@@ -12,6 +12,8 @@ history.py         is a batch like those published before it
 evaluation.py      a frame and a suite in, an evaluation out
 samples.py         unexpected records as a report shows them
 gate.py            the decision, a pure function
-report.py          JSON, a few lines for a terminal, and with report_html.py HTML
-report_html.py     the page, which needs no network
+report.py          what a report holds, and in which order
+report_html.py     it as one HTML file, which needs no network
+report_text.py     the verdict in a few lines
+report_files.py    where reports lie, each whole or not at all
 """

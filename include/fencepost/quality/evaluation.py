@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fencepost.config.pipeline import Quality
 from fencepost.quality import engines
 from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
@@ -21,7 +22,6 @@ from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut, sample_row
 from fencepost.quality.suite import HISTORY, Suite
-from fencepost.settings import Quality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -174,7 +174,7 @@ def _evaluate_on_spark(
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    from fencepost.spark import count_and_sum
+    from fencepost.spark.fingerprint import count_and_sum
 
     columns, conditions = _needed(ready)
     records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})

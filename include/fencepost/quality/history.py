@@ -22,7 +22,7 @@ from fencepost.quality.checks import CheckResult
 from fencepost.quality.suite import FRESHNESS, Declared, FreshnessLimits, Limits, VolumeLimits
 
 
-class Point(Frozen):
+class PastBatch(Frozen):
     """One batch: records out, and how old its newest source record was at the interval's end (None: not known).
 
     Of one that read no record at all, `older_than` says what is known instead: the length of its interval.
@@ -36,8 +36,8 @@ class Point(Frozen):
 class History(Frozen):
     """The batch that is judged, and those published for earlier intervals, the newest first."""
 
-    batch: Point = Point(rows=0)
-    before: tuple[Point, ...] = ()
+    batch: PastBatch = PastBatch(rows=0)
+    before: tuple[PastBatch, ...] = ()
 
 
 def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> History:
@@ -48,8 +48,8 @@ def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> Hist
     return History(batch=_point(batch.interval, written), before=before)
 
 
-def _point(interval: Interval, written: Written) -> Point:
-    return Point(
+def _point(interval: Interval, written: Written) -> PastBatch:
+    return PastBatch(
         rows=written.rows,
         age=interval.end - written.newest if written.newest else None,
         older_than=interval.end - interval.start if written.rows_in == 0 else None,

@@ -6,22 +6,13 @@ output topic's own readers may look, and nowhere else. The lines of text hold co
 
 from __future__ import annotations
 
-import os
-from itertools import count
-from pathlib import Path
-from typing import NamedTuple
-from uuid import uuid4
-
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, Written, told_ranges
+from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
 REPORT_VERSION = 1
-LISTED = 6  # checks that the lines of text name
-COORDINATES = 3  # records that they name of each
-FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 
 class ReceiptCheck(Frozen):
@@ -52,7 +43,7 @@ class ReceiptCheck(Frozen):
         )
         if self.deleted:
             return (
-                f"{found} The output topic no longer has {told_ranges(self.deleted)}: its retention (retention.ms, "
+                f"{found} The output topic no longer has {describe_ranges(self.deleted)}: its retention (retention.ms, "
                 "retention.bytes), or somebody, deleted them before they were judged."
             )
         if self.compacted:
@@ -114,71 +105,6 @@ class Report(Frozen):
         return tuple(sorted(self.evaluation.checks, key=lambda check: (rank(check), check.index)))
 
 
-class ReportFiles(NamedTuple):
-    """Where a report was written."""
-
-    html: Path
-    json: Path
-
-
-def write_report(report: Report, folder: Path) -> ReportFiles:
-    """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
-
-    Owner and group may read it, others never: it shows records. The umask may narrow that further.
-    A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
-    is what was recorded. Whoever reads sees a whole report.
-    """
-    from fencepost.quality.report_html import render_html  # Jinja is needed here only
-
-    batch = report.batch
-    stem = f"revision-{batch.revision}-validation-{report.number}"
-    target = folder / batch.pipeline / str(batch.interval)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for place in (folder, target.parent, target):
-        place.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    html, text = render_html(report), report.model_dump_json(indent=2) + "\n"
-    for attempt in count(1):
-        name = stem if attempt == 1 else f"{stem}-attempt-{attempt}"
-        files = ReportFiles(html=target / f"{name}.html", json=target / f"{name}.json")
-        if _create(files.json, text):
-            break
-    _create(files.html, html)
-    return files
-
-
-def render_plain(report: Report) -> str:
-    """The verdict and what failed in 5 to 15 lines, for a terminal or a task log. Holds no record's values."""
-    batch, evaluation = report.batch, report.evaluation
-    lines = [
-        f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
-        f"revision {batch.revision}, validation {report.number}",
-        evaluation.reason,
-    ]
-    bad = [check for check in report.in_order() if check.status is not Status.PASSED]
-    lines += [f"  {_plain_check(check)}" for check in bad[:LISTED]]
-    if len(bad) > LISTED:
-        lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
-    if batch.written is not None:
-        lines.append(
-            f"records: {_rows_in(batch.written)}, {batch.written.malformed:,} malformed dropped, "
-            f"{batch.written.rows:,} out"
-        )
-    if report.receipt_check is not None:
-        agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
-        lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
-    judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
-    idle = sum(check.no_value for check in evaluation.checks)
-    on = f"on {evaluation.engine}" if evaluation.engine != "none" else "no record read"
-    took = f"{judged} of {len(evaluation.checks)} evaluated, {on}, in {evaluation.seconds:.1f} s"
-    took += f"; {idle} of them had nothing to judge" if idle else ""
-    lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
-    return "\n".join(lines)
-
-
-def _rows_in(written: Written) -> str:
-    return "not counted by a retry that found them written" if written.rows_in is None else f"{written.rows_in:,} in"
-
-
 def rank(check: CheckResult) -> int:
     """0 for an errored check, then failed critical, failed warning, passed."""
     if check.status is Status.FAILED:
@@ -190,31 +116,3 @@ def span(interval: Interval) -> str:
     """The interval for a person: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
     start, end = (f"{moment:%Y-%m-%d %H:%M}" for moment in (interval.start, interval.end))
     return f"{start} to {end} UTC"
-
-
-def _plain_check(check: CheckResult) -> str:
-    mark = ("NOT EVALUATED", "FAILED", "warning")[rank(check)]
-    if check.status is Status.ERRORED:
-        return f"{mark}  {check.title}: {check.error.splitlines()[0] if check.error else 'no reason given'}"
-    if not check.unexpected_count:
-        return f"{mark}  {check.title}"
-    records = "1 record" if check.unexpected_count == 1 else f"{check.unexpected_count:,} records"
-    rows = [f"{row.topic}[{row.partition}]@{row.offset}" for row in check.sample]
-    where = ", ".join(rows[:COORDINATES]) + (", …" if check.unexpected_count > COORDINATES else "")
-    return f"{mark}  {check.title}: {records}" + (f", at {where}" if rows else "")
-
-
-def _create(target: Path, text: str) -> bool:
-    """Make the file whole or not at all; whether the name was still free."""
-    draft = target.with_name(f".{target.name}.{uuid4().hex}")
-    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
-        try:
-            part.write(text.encode("utf-8", "backslashreplace"))
-            part.flush()
-            os.fsync(part.fileno())
-            target.hardlink_to(draft)
-        except FileExistsError:
-            return False
-        finally:
-            draft.unlink()
-    return True

@@ -16,9 +16,9 @@ from typing import Any, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.yaml_file import read_yaml
 
 FIELDS = ("type", "severity", "description", "kwargs")
 

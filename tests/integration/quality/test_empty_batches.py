@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import engines
 from fencepost.quality.catalogue import PROVEN, OfNone, Scope
@@ -13,10 +14,9 @@ from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.columns import column_kinds, prepared_frame, to_pandas
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.evaluation import evaluate, evaluate_nothing
-from fencepost.quality.history import History, Point
+from fencepost.quality.history import History, PastBatch
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.suite import HISTORY, VOLUME, Declared, Suite
-from fencepost.settings import Quality
 from integration.quality.batches import frame
 from integration.quality.cases import CASES, plain
 
@@ -119,7 +119,7 @@ def suite(*declared: tuple[str, dict[str, Any]]) -> Suite:
 NOT_NULL = ("expect_column_values_to_not_be_null", ID)
 EXISTS = ("expect_column_to_exist", {"column": "nowhere"})
 LIKE_HISTORY = (VOLUME, {"at_least": 7})
-THIRTY = History(batch=Point(rows=0), before=(Point(rows=1_000_000),) * 30)
+THIRTY = History(batch=PastBatch(rows=0), before=(PastBatch(rows=1_000_000),) * 30)
 
 
 @pytest.mark.parametrize("failing", [(ROWS_BETWEEN, {"min_value": 1}), LIKE_HISTORY], ids=["rows", "history"])

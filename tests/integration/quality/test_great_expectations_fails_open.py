@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import engines
 from fencepost.quality.checks import Evaluation, Status
 from fencepost.quality.engines import Found
 from fencepost.quality.evaluation import evaluate
 from fencepost.quality.suite import Declared, Severity, Suite
-from fencepost.settings import Quality
 from integration.quality.batches import ROWS, frame, rows
 
 V = "expect_column_values_to_"

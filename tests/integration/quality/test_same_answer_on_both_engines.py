@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.pipeline import Quality
 from fencepost.quality import engines
 from fencepost.quality.catalogue import PROVEN
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import evaluate
 from fencepost.quality.suite import Declared, Suite
-from fencepost.settings import Quality
 from integration.quality.batches import ROWS, frame
 from integration.quality.cases import CASES, plain
 

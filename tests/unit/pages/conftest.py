@@ -26,11 +26,11 @@ with warnings.catch_warnings():
 
     from fencepost.pages import access, app
 
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, State
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.snapshot import Snapshot, take
-from fencepost.settings import Pipeline
 
 from .ledgers import EVIL, ledger
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from fencepost.awaiting import Awaiting, Need, awaiting_person
 from fencepost.model import Batch, Decision, Event, OffsetRange, Outcome, State
 from fencepost.pages.content import awaiting_of, card_of
 from fencepost.pages.snapshot import take
 from fencepost.pages.trend import Lag, trend
-from fencepost.transitions import WITHDRAW, View, frontier, holding_back, moved, taken_out
+from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
+from fencepost.protocol.decisions import in_state, record_withdrawn
+from fencepost.protocol.frontier import frontier, holding_back
+from fencepost.protocol.view import WITHDRAW, View
 
 from .ledgers import HOUR, PARTITIONS, batch, hour, ledger
 
@@ -146,7 +148,7 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
     second = batch(0, revision=2)
     late = second.history[-1].at.replace(year=2030)
     second = second.model_copy(update={"history": (Event(state=State.PUBLISHED, at=late),)})
-    (row,) = take("orders", [moved(first, State.SUPERSEDED, late, ""), second]).rows
+    (row,) = take("orders", [in_state(first, State.SUPERSEDED, late, ""), second]).rows
     assert row.passed_at == first.history[-1].at
 
 
@@ -157,7 +159,7 @@ def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
 
 def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
     decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
-    snapshot = take("orders", [*ledger(3), taken_out(batch(3, State.PLANNED), decision), batch(4)])
+    snapshot = take("orders", [*ledger(3), record_withdrawn(batch(3, State.PLANNED), decision), batch(4)])
     assert (snapshot.passed, snapshot.hole) == (5, None)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from fencepost.config.pipeline import Schedule
 from fencepost.model import Event, State
 from fencepost.pages.lag import lag_now, newest_due
 from fencepost.pages.snapshot import take
 from fencepost.pages.trend import Lag, trend
-from fencepost.settings import Schedule
 
 from .ledgers import batch, hour, ledger
 

@@ -13,7 +13,7 @@ from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
 from fencepost.quality.checks import Status
 from fencepost.quality.gate import judge
-from fencepost.quality.history import History, Point, history_of, liken
+from fencepost.quality.history import History, PastBatch, history_of, liken
 from fencepost.quality.suite import FRESHNESS, VOLUME, Declared, Severity, Suite, load_suite
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
@@ -21,15 +21,15 @@ from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 def volume(rows: int, before: Sequence[int], **kwargs: Any) -> Status | None:
     """What the volume check says; None when it judged nothing."""
     declared = Declared(index=0, type=VOLUME, kwargs=kwargs)
-    found = liken(declared, History(batch=Point(rows=rows), before=tuple(Point(rows=n) for n in before)))
+    found = liken(declared, History(batch=PastBatch(rows=rows), before=tuple(PastBatch(rows=n) for n in before)))
     return None if found.no_value else found.status
 
 
 def freshness(age: float | None, before: Sequence[float | None], **kwargs: Any) -> Status | None:
     """The same of freshness, ages in seconds."""
 
-    def point(seconds: float | None) -> Point:
-        return Point(rows=1, age=None if seconds is None else timedelta(seconds=seconds))
+    def point(seconds: float | None) -> PastBatch:
+        return PastBatch(rows=1, age=None if seconds is None else timedelta(seconds=seconds))
 
     declared = Declared(index=0, type=FRESHNESS, kwargs=kwargs)
     found = liken(declared, History(batch=point(age), before=tuple(map(point, before))))
@@ -73,8 +73,8 @@ def test_a_batch_fresher_than_usual_is_welcome() -> None:
 @pytest.mark.parametrize(("length", "status"), [(361, Status.FAILED), (360, Status.FAILED), (359, None)])
 def test_a_batch_that_read_no_record_is_as_old_as_its_interval_is_long(length: float, status: Status | None) -> None:
     """The newest record lies before the interval: that may be all one has to know."""
-    before = tuple(Point(rows=1, age=timedelta(seconds=60)) for _ in range(7))  # usual 60 s, at most 360
-    point = Point(rows=0, older_than=timedelta(seconds=length))
+    before = tuple(PastBatch(rows=1, age=timedelta(seconds=60)) for _ in range(7))  # usual 60 s, at most 360
+    point = PastBatch(rows=0, older_than=timedelta(seconds=length))
     found = liken(Declared(index=0, type=FRESHNESS), History(batch=point, before=before))
     assert (None if found.no_value else found.status) is status
     assert isinstance(found.observed, dict)
@@ -89,11 +89,11 @@ def test_only_the_newest_batches_count() -> None:
 
 def test_what_was_found_is_told() -> None:
     declared = Declared(index=0, type=FRESHNESS, kwargs={"at_least": 2})
-    before = (Point(rows=1, age=timedelta(minutes=1)),) * 2
-    found = liken(declared, History(batch=Point(rows=1, age=timedelta(hours=9)), before=before))
+    before = (PastBatch(rows=1, age=timedelta(minutes=1)),) * 2
+    found = liken(declared, History(batch=PastBatch(rows=1, age=timedelta(hours=9)), before=before))
     assert found.observed == {"age of the newest record": "9:00:00", "usual": "0:01:00", "at most": "0:06:00"}
     declared = Declared(index=0, type=VOLUME)
-    assert liken(declared, History(batch=Point(rows=3), before=(Point(rows=3),))).observed == {
+    assert liken(declared, History(batch=PastBatch(rows=3), before=(PastBatch(rows=3),))).observed == {
         "rows": 3,
         "not judged": "1 of 7 published batches to compare with",
     }
@@ -101,13 +101,13 @@ def test_what_was_found_is_told() -> None:
 
 def test_the_gate_knows_them_like_any_other() -> None:
     declared = Declared(index=0, type=VOLUME, severity=Severity.CRITICAL)
-    history = History(batch=Point(rows=1), before=(Point(rows=100),) * 7)
+    history = History(batch=PastBatch(rows=1), before=(PastBatch(rows=100),) * 7)
     outcome, reason = judge(Suite.of((declared,)), [liken(declared, history)], 1, "pass")
     assert outcome == "rejected"
     assert VOLUME in reason
     warned = declared.model_copy(update={"severity": Severity.WARNING})
     assert judge(Suite.of((warned,)), [liken(warned, history)], 1, "pass")[0] == "passed"
-    young = liken(declared, History(batch=Point(rows=1)))
+    young = liken(declared, History(batch=PastBatch(rows=1)))
     assert "Found no value to judge" in judge(Suite.of((declared,)), [young], 1, "pass")[1]
 
 
@@ -126,17 +126,17 @@ def test_history_is_what_was_published_for_earlier_intervals_the_newest_first() 
     ]
     assert now.written is not None
     assert history_of(now, now.written, [*others, now]) == History(
-        batch=Point(rows=7, age=timedelta(hours=1)),
-        before=(Point(rows=12, age=timedelta(hours=4)), Point(rows=10)),
+        batch=PastBatch(rows=7, age=timedelta(hours=1)),
+        before=(PastBatch(rows=12, age=timedelta(hours=4)), PastBatch(rows=10)),
     )
 
 
 def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not_count_does_not() -> None:
     now = batch(3, State.WRITTEN, 0)
     assert now.written is not None
-    assert history_of(now, now.written, [now]).batch == Point(rows=0, older_than=timedelta(days=1))
+    assert history_of(now, now.written, [now]).batch == PastBatch(rows=0, older_than=timedelta(days=1))
     uncounted = now.written.model_copy(update={"rows_in": None})
-    assert history_of(now, uncounted, [now]).batch == Point(rows=0)
+    assert history_of(now, uncounted, [now]).batch == PastBatch(rows=0)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ import pytest
 
 import fencepost
 from fencepost.model import OffsetRange
-from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report, render_plain, write_report
+from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report
+from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
+from fencepost.quality.report_text import render_plain
 from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, differing, report
 
 
@@ -213,7 +215,7 @@ def test_a_write_that_fails_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytes
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fencepost.quality.report.os.fsync", full)
+    monkeypatch.setattr("fencepost.quality.report_files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_report(REPORTS["passed"], tmp_path)
     assert set(files.json.parent.iterdir()) == set(files)

@@ -1,0 +1,16 @@
+"""Where the commands print: answers to standard output, all else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")

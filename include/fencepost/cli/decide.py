@@ -1,0 +1,31 @@
+"""`fencepost skip`, `withdraw` and `publish`: an operator's word on one interval."""
+
+from __future__ import annotations
+
+from fencepost.cli.arguments import End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
+from fencepost.cli.console import out
+
+
+def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Let the frontier pass an interval without its output; stored in the ledger with who, when and why."""
+    from fencepost.steps.advance import skip_batch
+
+    out.print(skip_batch(pipeline_of(pipeline), interval_of(start, end), decision_of("skip", reason)).message)
+
+
+def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Take an interval that was planned by mistake out of the order, so that those before it get records again.
+
+    For one without records, or not yet published. Stored in the ledger with who, when and why.
+    """
+    from fencepost.steps.plan import withdraw_batch
+
+    out.print(withdraw_batch(pipeline_of(pipeline), interval_of(start, end), decision_of("withdraw", reason)).message)
+
+
+def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+    """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
+    from fencepost.steps.advance import advance_batch
+
+    decision = decision_of("publish", reason)
+    out.print(advance_batch(pipeline_of(pipeline), interval_of(start, end), decision).message)

@@ -1,0 +1,44 @@
+"""`fencepost pipelines`: the pipelines there are, and what is wrong with those that cannot be loaded."""
+
+from __future__ import annotations
+
+import typer
+
+from fencepost.cli.arguments import AsJson, use_local_kafka
+from fencepost.cli.console import err, out, print_json
+from fencepost.config.loading import load_pipelines
+from fencepost.errors import SettingsError
+from fencepost.paths import pipelines_folder
+
+
+def pipelines(as_json: AsJson = False) -> None:
+    """The pipelines there are, and what is wrong with those that cannot be loaded. Executes each transform.py.
+
+    What a transform.sql says is not checked, nor whether the columns exist that a suite names: that takes a run.
+    """
+    from fencepost.steps.preflight import check_pipeline
+
+    use_local_kafka()
+    good, bad = load_pipelines()
+    for name, pipeline in list(good.items()):
+        try:
+            check_pipeline(pipeline)
+        except SettingsError as found:
+            bad[name] = found
+            del good[name]
+    if as_json:
+        listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
+        print_json(
+            {"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}}
+        )
+    else:
+        for name, pipeline in good.items():
+            out.print(
+                f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}",
+                markup=False,
+                soft_wrap=True,
+            )
+    for _, error in sorted(bad.items()):
+        err.print(str(error), style="red", markup=False, soft_wrap=True)
+    if bad:
+        raise typer.Exit(SettingsError.exit_code)

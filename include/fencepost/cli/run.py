@@ -1,0 +1,104 @@
+"""`fencepost run`: the four steps of one interval, here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
+from fencepost.cli.console import err, print_json
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError
+from fencepost.model import Interval, State, StepResult
+from fencepost.spark.diagnosis import unexpected
+
+
+def run(
+    pipeline: PipelineName,
+    start: Start,
+    end: End,
+    reprocess: Annotated[
+        bool, typer.Option(help="Write a published interval again: same frozen input, a new revision.")
+    ] = False,
+    allow_future: Annotated[
+        bool, typer.Option(help="Plan an interval that has not ended: those before it get no records afterwards.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan, write, validate and publish one interval, here and now, without Airflow.
+
+    Run again after any failure: what is done is found done, and what is not is finished.
+
+    Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
+    """
+    found, interval = pipeline_of(pipeline), interval_of(start, end)
+    steps: list[StepResult] = []
+    failure: FencepostError | None = None
+    try:
+        for result in _steps(found, interval, reprocess, allow_future):
+            steps.append(result)
+            style = "bold yellow" if "starved_by" in result.details else "bold"
+            err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
+    except Exception as error:
+        if not as_json:
+            raise
+        failure = error if isinstance(error, FencepostError) else unexpected(error)
+    if as_json:
+        print_json(
+            {
+                "pipeline": pipeline,
+                "interval": interval.model_dump(mode="json"),
+                "steps": [s.model_dump(mode="json") for s in steps],
+                "error": {"type": type(failure).__name__, "message": str(failure)} if failure else None,
+                "exit_code": failure.exit_code if failure else 0,
+            }
+        )
+        raise typer.Exit(failure.exit_code if failure else 0)
+
+
+def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
+    """The four steps in their order; Spark is started by the first that needs it."""
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.steps.advance import advance_batch
+    from fencepost.steps.plan import plan_batch
+    from fencepost.steps.validate import validate_batch, validate_without_spark
+    from fencepost.steps.write import write_batch, write_without_spark
+
+    ledger = Ledger(pipeline)
+    planned = plan_batch(pipeline, interval, reprocess=reprocess, allow_future=allow_future, ledger=ledger)
+    yield planned
+    if planned.state in {State.PUBLISHED, State.SKIPPED}:
+        return
+    with _session(pipeline) as spark:
+        yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+        yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
+            spark(), pipeline, interval, ledger=ledger
+        )
+    yield advance_batch(pipeline, interval, ledger=ledger)
+
+
+@contextmanager
+def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
+    """A function that gives the session, started at its first call and stopped at the end."""
+    from fencepost.spark.session import build_session
+
+    sessions: list[Any] = []
+
+    def spark() -> Any:
+        if not sessions:
+            with err.status("starting Spark"):
+                sessions.append(build_session(pipeline, "run"))
+        return sessions[0]
+
+    try:
+        yield spark
+    finally:
+        for session in sessions:
+            with suppress(Exception):  # a JVM that was killed cannot be stopped; the step's own error says so
+                session.stop()

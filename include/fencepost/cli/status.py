@@ -1,0 +1,173 @@
+"""`fencepost status` and `fencepost ledger`: where every interval stands, and what awaits a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from fencepost.model import Batch, State, utc_now
+
+if TYPE_CHECKING:
+    from fencepost.protocol.awaiting import Awaiting
+    from fencepost.protocol.view import View
+from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
+from fencepost.cli.console import out, print_json
+
+SHOWN_REPORTS = 10  # of batches that wait for somebody; the newest
+
+STATE_STYLE = {
+    State.PUBLISHED: "green",
+    State.REJECTED: "bold red",
+    State.SKIPPED: "magenta",
+    State.SUPERSEDED: "dim",
+    State.PLANNED: "yellow",
+    State.WRITTEN: "cyan",
+}
+
+
+def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """What awaits a person, where every interval stands, what holds the frontier back, and how far the source is ahead."""
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.protocol.advice import what_next
+    from fencepost.protocol.awaiting import awaiting_person
+    from fencepost.protocol.frontier import frontier, holding_back
+    from fencepost.protocol.view import View
+
+    found = pipeline_of(pipeline)
+    ledger = Ledger(found)
+    view = ledger.read() if ledger.exists() else View()
+    ends = frontier(view)
+    source = ledger.cluster.describe(found.source.topic)
+    stable = ledger.cluster.last_stable(source)
+    lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
+    hole = holding_back(view)
+    awaiting = awaiting_person(view, utc_now(), found.schedule.patience)
+    current = [b for i in view.intervals if (b := view.effective(i)) is not None]
+    if as_json:
+        print_json(
+            {
+                "pipeline": pipeline,
+                "awaiting_person": [_awaiting(one) for one in awaiting],
+                "batches": [_summary(b) | _newest(view, b) for b in current],
+                "frontier": {str(p): o for p, o in sorted(ends.items())},
+                "lag": {str(p): n for p, n in lag.items()},
+                "held_back_by": str(hole.id) if hole else None,
+            }
+        )
+        return
+    if not current:
+        command = f"`fencepost run {pipeline} --start ... --end ...`"
+        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
+        return
+    _print_awaiting(awaiting)
+    out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
+    out.print(
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
+        soft_wrap=True,
+    )
+    for batch in current:
+        if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
+            out.print(
+                f"[bold yellow]ends in the future:[/] {batch.id}. Intervals before it that are planned from now on get no "
+                "records. If it was a mistake, `fencepost withdraw` takes it out of the order.",
+                soft_wrap=True,
+            )
+    if hole:
+        known = any(one.batch == hole for one in awaiting)
+        line = f"[bold red]held back by[/] {hole.id} ({hole.state})"
+        out.print(line if known else f"{line}: {escape(what_next(hole))}", soft_wrap=True)
+
+
+def _lines_of(view: View, counts: Batch) -> list[Batch]:
+    """The revision that counts, and the newest one where that is another."""
+    newest = view.latest(counts.interval)
+    return [counts] if newest is None or newest.revision == counts.revision else [counts, newest]
+
+
+def _newest(view: View, counts: Batch) -> dict[str, Any]:
+    newest = view.latest(counts.interval) or counts
+    return {"newest_revision": newest.revision, "newest_state": newest.state}
+
+
+def _awaiting(one: Awaiting) -> dict[str, Any]:
+    older = one.in_force
+    return {
+        **_summary(one.batch),
+        "need": one.need,
+        "in_force": {"revision": older.revision, "state": older.state} if older else None,
+        "says": one.says,
+        "do": one.advice,
+    }
+
+
+def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
+    """What awaits a person, first of all; the newest in full, the others counted."""
+    if not awaiting:
+        return
+    out.print("[bold red]awaiting a person[/]")
+    if len(awaiting) > SHOWN_REPORTS:
+        out.print(f"  {len(awaiting) - SHOWN_REPORTS} earlier ones; --json lists them all")
+    for one in awaiting[-SHOWN_REPORTS:]:
+        out.print(f"  {_span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
+        if one.batch.verdict is not None:
+            out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
+        out.print(f"    {one.advice}", markup=False, soft_wrap=True)  # a command is for copying, so it is not broken
+    out.print()
+
+
+def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """Every revision of every interval as the ledger has it, with its history."""
+    from fencepost.ledger.ledger import Ledger
+
+    ledger = Ledger(pipeline_of(pipeline))
+    batches = ledger.read().all() if ledger.exists() else []
+    if as_json:
+        print_json([b.model_dump(mode="json") for b in batches])
+        return
+    out.print(_table(f"ledger {ledger.pipeline.ledger_topic}", batches))
+    _print_reports(batches)
+    for batch in batches:
+        for event in batch.history:
+            out.print(
+                f"  {event.at:%Y-%m-%d %H:%M:%S}  {batch.id}  {event.state}  {event.note}", markup=False, soft_wrap=True
+            )
+
+
+def _summary(batch: Batch) -> dict[str, Any]:
+    return {
+        "batch": str(batch.id),
+        "start": batch.interval.start.isoformat(),
+        "end": batch.interval.end.isoformat(),
+        "revision": batch.revision,
+        "state": batch.state,
+        "rows_in": batch.written.rows_in if batch.written else None,
+        "rows": batch.written.rows if batch.written else None,
+        "verdict": batch.verdict.outcome if batch.verdict else None,
+        "report": batch.verdict.report if batch.verdict else None,
+    }
+
+
+def _span(batch: Batch) -> str:
+    return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
+
+
+def _table(title: str, batches: list[Batch]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("interval (UTC)", "rev", "state", "in", "out", "verdict"):
+        table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
+    for batch in batches:
+        row = _summary(batch)
+        cells = [_span(batch), str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
+        table.add_row(*cells)
+    return table
+
+
+def _print_reports(batches: list[Batch]) -> None:
+    """Where the reports lie, outside the table: a path is for copying, so it is not broken."""
+    for batch in batches:
+        if batch.verdict is not None:
+            out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)

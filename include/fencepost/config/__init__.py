@@ -1,0 +1,1 @@
+"""A pipeline's settings: read, checked, and digested."""

@@ -1,0 +1,155 @@
+"""What decides a batch's output, as a digest per part, and the software that writes it.
+
+The rule is: everything counts, except what a list here names as known to change no record. What nobody thought of then
+costs a revision too many, and never two meanings in one revision. Imports nothing of Spark: Airflow's DAG processor loads
+this with the settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import stat
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from fencepost.errors import SettingsError
+
+# What computes a record, or its bytes. Libraries that only a transform imports are not known here.
+COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
+
+# Spark's settings that say with how much of what a job runs, who sees it and how it is logged. Names that end with a dot
+# stand for all below them. `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.
+RESOURCES = frozenset(
+    """
+    spark.cores.max spark.driver.cores spark.driver.memory spark.driver.memoryOverhead spark.driver.memoryOverheadFactor
+    spark.driver.maxResultSize spark.driver.host spark.driver.port spark.driver.bindAddress spark.driver.blockManager.port
+    spark.executor.cores spark.executor.instances spark.executor.memory spark.executor.memoryOverhead
+    spark.executor.memoryOverheadFactor spark.executor.heartbeatInterval spark.executor.pyspark.memory
+    spark.python.worker.memory spark.python.worker.reuse spark.task.cpus spark.task.maxFailures spark.speculation
+    spark.local.dir spark.app.name spark.serializer
+    spark.acls. spark.admin. spark.authenticate. spark.blockManager. spark.broadcast. spark.decommission.
+    spark.driver.log. spark.dynamicAllocation. spark.eventLog. spark.excludeOnFailure. spark.executor.resource.
+    spark.history. spark.io. spark.kryoserializer. spark.locality. spark.log. spark.memory. spark.metrics. spark.modify.
+    spark.network. spark.port. spark.reducer. spark.rpc. spark.scheduler. spark.shuffle. spark.speculation. spark.ssl.
+    spark.stage. spark.storage. spark.task.resource. spark.ui. spark.unsafe. spark.worker.
+    spark.authenticate
+    """.split()
+)
+SHIPPED = ("spark.jars", "spark.files", "spark.archives")  # lists of files: their content counts, not their names alone
+
+# Of a pipeline's folder: what is digested field by field or judges what is written, and what a transform does not read.
+LEFT_OUT = frozenset({"pipeline.yaml", "expectations.yaml", "transform.py", "transform.sql", "__pycache__"})
+LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
+
+
+def digest(value: object) -> str:
+    """Sixteen hex digits over a value that JSON can hold. Order counts: that of columns is the output's."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+def digest_of_spark(settings: Mapping[str, str]) -> str:
+    """Over those of a pipeline's Spark settings that may change a record."""
+    counted: dict[str, object] = {name: value for name, value in settings.items() if not is_resource(name)}
+    for name in SHIPPED:
+        if name in counted:
+            counted[name] = [[entry, _content(entry)] for entry in settings[name].split(",")]
+    return digest(sorted(counted.items()))
+
+
+def is_resource(name: str) -> bool:
+    """Whether a Spark setting is known to change no record."""
+    parts = name.split(".")
+    return name in RESOURCES or any(".".join(parts[:n]) + "." in RESOURCES for n in range(2, len(parts)))
+
+
+def _content(entry: str) -> str:
+    file = Path(entry.strip().removeprefix("file://").removeprefix("file:").split("#")[0])
+    return digest_of_file(file) if file.is_file() else ""
+
+
+def digest_of_files(folder: Path) -> str:
+    """Over all files of a pipeline's folder that its transform may read: helper modules, tables, whatever lies there.
+
+    Links are followed. Left out are hidden files, caches, Markdown, and what `LEFT_OUT` names.
+    """
+    try:
+        return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
+    except OSError as error:
+        raise _unreadable(error.filename, error) from None
+
+
+def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
+    """Regular files below a folder, in order. A link to a folder that holds it is not entered again."""
+    real = folder.resolve()
+    if real in within:
+        return
+    for file in sorted(folder.iterdir()):
+        name = file.name
+        if name.startswith(".") or name.endswith(LEFT_OUT_ENDINGS) or (name in LEFT_OUT and folder == top):
+            continue
+        if name == "__pycache__" or not file.exists():
+            continue
+        if file.is_dir():
+            yield from _files(top, file, (*within, real))
+        elif stat.S_ISREG(file.stat().st_mode):
+            yield file
+
+
+def digest_of_file(file: Path) -> str:
+    """Over a file's bytes.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: object, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"{file}: cannot be read ({error.strerror}). It belongs to a pipeline, so it may decide what is written: make it "
+        "readable, or move it away."
+    )
+
+
+def software() -> str:
+    """What reads, computes and encodes records here, with versions: frozen in a plan, and compared before it is written."""
+    packages = [f"{name} {_version(name)}" for name in COMPUTING]
+    return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "not installed"
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+@cache
+def _code() -> str:
+    """Of this package's modules: between two releases the version does not change."""
+    return digest(
+        [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
+    )[:8]
+
+
+def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    """Name and text of each. A job on a cluster may have imported the package from a zip."""
+    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+        if entry.is_dir():
+            yield from _modules(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield f"{path}{entry.name}", entry.read_bytes()

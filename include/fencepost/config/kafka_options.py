@@ -1,0 +1,211 @@
+"""Which of librdkafka's settings a pipeline may name, and which the protocol keeps for itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+# Settings the protocol rests on, with the values allowed and what another one would break.
+FIXED_KAFKA = {
+    "enable.idempotence": (("true",), "a retried send could then be stored twice"),
+    "acks": (("all", "-1"), "a committed record could then be lost with one broker"),
+    "request.required.acks": (("all", "-1"), "a committed record could then be lost with one broker"),
+    "enable.auto.commit": (("false",), "only the advance step moves offsets"),
+    "enable.auto.offset.store": (("false",), "only the advance step moves offsets"),
+    "enable.partition.eof": (("true",), "reads know by it that they are at the end"),
+    "isolation.level": (("read_committed",), "aborted records would then be read"),
+    "enable.gapless.guarantee": (("false",), "it does not go together with transactions"),
+    "delivery.report.only.error": (("true",), "the writer hears of failures only"),
+}
+NATIVE = "it loads native code into every process that opens the pipeline, Airflow's API server among them"
+UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (ssl.keystore.location and .password)"
+NO_MEMBER = "no consumer of ours joins its group"
+OWN_KAFKA = {
+    "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
+    "group.id": "groups are <pipeline>, <pipeline>.validated and <pipeline>.lane-<n>, fixed by the protocol",
+    "group.instance.id": NO_MEMBER,
+    "heartbeat.interval.ms": NO_MEMBER,
+    "max.poll.interval.ms": NO_MEMBER,
+    "session.timeout.ms": NO_MEMBER,
+    "auto.offset.reset": "ranges are frozen in the plan, so there is nothing to reset",
+    "partitioner": "records are placed by murmur2_random, as Kafka's Java client does",
+    "default.topic.config": "write its settings beside the others",
+    "metadata.broker.list": "write bootstrap.servers",
+    "allow.auto.create.topics": "a mistyped topic would be made",
+    "debug": "librdkafka's lines below error are not shown, and would slow every client down",
+    "test.mock.num.brokers": "it puts a cluster in memory in the place of bootstrap.servers",
+    "plugin.library.paths": NATIVE,
+    "ssl.engine.location": NATIVE,
+    "ssl.engine.id": NATIVE,
+    "ssl.providers": NATIVE,
+    "sasl.kerberos.kinit.cmd": "it is a shell command, which would run in Airflow's API server too",
+    # Its Kafka client asks Java for an algorithm named PBES2, which there is not *(measured: Spark 4.0, Java 17)*.
+    "ssl.key.password": f"Spark's reader cannot open a PEM key that is locked; {UNLOCKED}",
+}
+WHOLE_NUMBERS = {
+    "max.in.flight": (1, 5, "more could reorder a partition on a retry"),
+    "max.in.flight.requests.per.connection": (1, 5, "more could reorder a partition on a retry"),
+    "retries": (1, 2**31 - 1, "idempotence rests on retries"),
+    "message.send.max.retries": (1, 2**31 - 1, "idempotence rests on retries"),
+    "transaction.timeout.ms": (1000, 2**31 - 1, "it is a time in milliseconds"),
+}
+
+# librdkafka's names on the left, Java's on the right.
+JAVA_NAMES = {
+    "bootstrap.servers": "bootstrap.servers",
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.keystore.location": "ssl.keystore.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+}
+# Translated by more than a name.
+ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
+# Tuning, by who understands it: all of librdkafka's clients, its producers, its consumers. Spark's reader goes without.
+COMMON = frozenset(
+    """api.version.request.timeout.ms broker.address.family broker.address.ttl client.id connections.max.idle.ms
+    enable.metrics.push message.copy.max.bytes message.max.bytes metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy receive.message.max.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms socket.connection.setup.timeout.ms socket.keepalive.enable
+    socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+    topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms""".split()
+)
+PRODUCER_ONLY = frozenset(
+    """acks batch.num.messages batch.size compression.codec compression.level compression.type
+    delivery.report.only.error delivery.timeout.ms enable.gapless.guarantee enable.idempotence linger.ms max.in.flight
+    max.in.flight.requests.per.connection message.send.max.retries message.timeout.ms
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms request.required.acks request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+    sticky.partitioning.linger.ms transaction.timeout.ms""".split()
+)
+CONSUMER_ONLY = frozenset(
+    """check.crcs enable.auto.commit enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms
+    fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms isolation.level
+    max.partition.fetch.bytes queued.max.messages.kbytes queued.min.messages""".split()
+)
+ALLOWED_KAFKA = frozenset(JAVA_NAMES) | ALSO_TRANSLATED | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
+# Whose values messages show. All others may be secrets.
+SHOWN_KAFKA = frozenset(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")).union(
+    FIXED_KAFKA, WHOLE_NUMBERS
+)
+# Java asks for the port, and ignores a protocol in front, which librdkafka heeds.
+BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(\d{1,5})", re.ASCII)
+SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
+PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+OTHER_MECHANISMS = {
+    "GSSAPI": "confluent-kafka's wheels are built without Kerberos",
+    "OAUTHBEARER": "its settings have no translation for Spark's Kafka reader",
+}
+EXCLUSIVE = (
+    ("acks", "request.required.acks"),
+    ("compression.type", "compression.codec"),
+    ("delivery.timeout.ms", "message.timeout.ms"),
+    ("fetch.message.max.bytes", "max.partition.fetch.bytes"),
+    ("linger.ms", "queue.buffering.max.ms"),
+    ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ("retries", "message.send.max.retries"),
+    ("sasl.mechanism", "sasl.mechanisms"),
+    ("ssl.ca.location", "ssl.ca.pem"),
+    ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"),
+    ("ssl.key.location", "ssl.key.pem", "ssl.keystore.location"),
+)
+
+
+def check_kafka(values: Mapping[str, str]) -> None:
+    """Refuse what is not allowed by name, contradicts the protocol, or Spark's reader would not heed. Opens no file.
+
+    Raises:
+        ValueError: naming the setting, what was found and what is allowed; never a value that could be a secret.
+    """
+    for name, value in values.items():
+        _check_name(name)
+        _check_protocol(name, value)
+    for names in EXCLUSIVE:
+        given = [n for n in names if n in values]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} say the same thing twice: give one of them")
+    if values.get("ssl.ca.location", "").lower() == "probe":
+        raise ValueError("ssl.ca.location is 'probe', allowed is a file: Spark's reader cannot probe")
+    certificate = bool({"ssl.certificate.location", "ssl.certificate.pem"} & values.keys())
+    if certificate != bool({"ssl.key.location", "ssl.key.pem"} & values.keys()):
+        raise ValueError("a client certificate needs both ssl.certificate.* and ssl.key.*; one of them is missing")
+    _check_login(values)
+
+
+def _check_name(name: str) -> None:
+    if name in ALLOWED_KAFKA:
+        return
+    if name in OWN_KAFKA or name.endswith("_cb"):
+        raise ValueError(f"{name} cannot be set: {OWN_KAFKA.get(name, 'it takes a function')}")
+    close = get_close_matches(name, sorted(ALLOWED_KAFKA), n=1, cutoff=0.8)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    if name.startswith(SECURITY):
+        raise ValueError(
+            f"{name} cannot be set{hint}: it has no translation for Spark's Kafka reader, a Java client, which would go on "
+            f"without it. Allowed of its kind are {', '.join(_security_names())}"
+        )
+    raise ValueError(f"{name} is not allowed{hint}. Allowed are {', '.join(sorted(ALLOWED_KAFKA))}")
+
+
+def _check_protocol(name: str, value: str) -> None:
+    if name == "bootstrap.servers":
+        _check_brokers(value)
+    if name.endswith(".location") and ("\n" in value or "-----BEGIN" in value):  # a message would show it as a path
+        hint = f"; a text is given as {pem}" if (pem := name.replace(".location", ".pem")) in ALLOWED_KAFKA else ""
+        raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file{hint}")
+    if name in FIXED_KAFKA:
+        allowed, reason = FIXED_KAFKA[name]
+        if value.lower() not in allowed:
+            raise ValueError(f"{name} is {value!r}, allowed is {allowed[0]!r}: {reason}")
+    if name in WHOLE_NUMBERS:
+        low, high, reason = WHOLE_NUMBERS[name]
+        if not (value.isascii() and value.isdigit() and len(value) < 12 and low <= int(value) <= high):
+            raise ValueError(f"{name} is {value!r}, allowed is {low} to {high}: {reason}")
+
+
+def _check_brokers(value: str) -> None:
+    for broker in value.split(",") if value else ():
+        found = BROKER.fullmatch(broker.strip(" "))
+        if found is None or not 0 < int(found[3]) < 65_536:
+            raise ValueError(
+                f"bootstrap.servers holds {broker.strip(' ')!r}, allowed are host:port, several with commas between: Spark's "
+                "reader needs the port, and the protocol stands in security.protocol"
+            )
+
+
+def _check_login(values: Mapping[str, str]) -> None:
+    """SASL in full or not at all: librdkafka and Java both take GSSAPI where no mechanism is named."""
+    protocol = values.get("security.protocol", "plaintext").lower()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
+    mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms"))
+    if mechanism is not None and mechanism not in LOGIN_MODULES:
+        reason = OTHER_MECHANISMS.get(mechanism.upper())
+        raise ValueError(
+            f"sasl.mechanism is {mechanism!r}, allowed are {', '.join(LOGIN_MODULES)}{f': {reason}' if reason else ''}"
+        )
+    if protocol.startswith("sasl"):
+        if mechanism is None:
+            raise ValueError(
+                f"security.protocol {protocol} needs sasl.mechanism; allowed are {', '.join(LOGIN_MODULES)}"
+            )
+        missing = [n for n in ("sasl.username", "sasl.password") if not values.get(n)]
+        if missing:
+            raise ValueError(f"sasl.mechanism {mechanism} needs {' and '.join(missing)}, which is missing or empty")
+
+
+def _security_names() -> list[str]:
+    return sorted(n for n in {*JAVA_NAMES, *ALSO_TRANSLATED} if n.startswith(SECURITY))

@@ -1,0 +1,330 @@
+"""A pipeline's settings, as frozen values that check themselves.
+
+Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
+from fencepost.config.kafka_options import check_kafka
+from fencepost.config.secret_names import SECRET_KEYS
+from fencepost.config.spark_options import check_spark
+from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
+from fencepost.formats import FORMATS
+from fencepost.model import Layout
+
+PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def _topic_name(name: str) -> str:
+    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ValueError("a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+    return name
+
+
+def _format_name(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"allowed are {', '.join(sorted(FORMATS))}")
+    return name
+
+
+def _column_type(text: str) -> str:
+    """A Spark SQL type such as `int`, `string not null` or `array<struct<a: int>>`."""
+    if not is_sql_type(without_not_null(text)):
+        raise ValueError(f"not a Spark SQL type; allowed are {ALLOWED}, each optionally followed by 'not null'")
+    return text.strip()
+
+
+TopicName = Annotated[str, AfterValidator(_topic_name)]
+FormatName = Annotated[str, AfterValidator(_format_name)]
+ColumnType = Annotated[str, AfterValidator(_column_type)]
+
+
+def _moment(value: object) -> object:
+    """YAML gives dates, naive times and aware times; all become UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        try:
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("not within the years 1 to 9999 in UTC") from None
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment)]
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, and an unknown field is an error, not a silence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Source(Section):
+    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type."""
+
+    topic: TopicName
+    format: FormatName = "json"
+    columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
+    headers: bool = False
+    on_malformed: Literal["fail", "drop"] = "fail"
+    on_expired: Literal["fail", "skip"] = "fail"
+
+    @field_validator("columns")
+    @classmethod
+    def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        seen: dict[str, str] = {}
+        for name in columns:
+            if name.startswith("_") or not re.fullmatch(r"\w+", name):
+                raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
+            if (other := seen.setdefault(name.lower(), name)) != name:
+                raise ValueError(f"columns {other!r} and {name!r}: Spark takes names that differ in case only for one")
+        return columns
+
+    @model_validator(mode="after")
+    def _columns_suit_the_format(self) -> Self:
+        FORMATS[self.format].check_columns(self.columns)
+        return self
+
+
+class CommitEvery(Section):
+    """How much of a task-partition one transaction holds at most: rows, or seconds of writing; one of the two."""
+
+    rows: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, ge=0.01, le=600)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.rows is None) == (self.seconds is None):
+            raise ValueError("give rows or seconds, one of the two")
+        return self
+
+
+class Output(Section):
+    """Where records go. `key`, `timestamp` and `headers` name columns of the transform's result."""
+
+    topic: TopicName
+    format: FormatName = "json"
+    key: str | None = None
+    timestamp: str | None = None
+    headers: str | None = None
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    layout: Layout = Layout.SOURCE
+    # Without it a task-partition is one transaction; with it a chain of them, which a retry takes up where it ended.
+    commit_every: CommitEvery | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _header_is_no_choice(cls, values: object) -> object:
+        if isinstance(values, dict) and "batch_header" in values:
+            raise ValueError(
+                "batch_header is not a setting any more, take it out: every record carries its batch's header, which alone tells "
+                "published records from rejected or superseded ones that lie between them"
+            )
+        return values
+
+
+class Schedule(Section):
+    """When Airflow runs the pipeline: cron boundaries cut time into the intervals batches are for."""
+
+    cron: str = "0 0 * * *"
+    timezone: str = "UTC"
+    start: Moment
+    end: Moment | None = None
+    catchup: bool = False
+    retries: int = Field(default=3, ge=0, le=100)
+    retry_delay_seconds: int = Field(default=30, ge=0)
+    timeout_minutes: int = Field(default=60, ge=1)
+    # A scheduled run that has not ended well so long after its interval's end raises Airflow's deadline alert.
+    deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
+    # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
+    deadline_callback: str | None = None
+
+    @property
+    def patience(self) -> timedelta:
+        """How long one step may take with all its retries."""
+        tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
+        return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
+
+    @field_validator("deadline_callback")
+    @classmethod
+    def _is_importable_name(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+            raise ValueError("not the import path of a function, such as my_company.alerts.page_somebody")
+        return name
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, cron: str) -> str:
+        if not croniter.is_valid(cron):
+            raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+        return cron
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_timezone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except Exception as error:
+            raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
+        return name
+
+    @model_validator(mode="after")
+    def _callback_needs_a_deadline(self) -> Self:
+        if self.deadline_callback is not None and self.deadline_minutes is None:
+            raise ValueError("deadline_callback needs deadline_minutes: without it there is no deadline to miss")
+        return self
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end ({self.end}) must lie after start ({self.start})")
+        return self
+
+
+class Quality(Section):
+    """How a batch is judged. `empty` says what a batch without records is: passed, or rejected."""
+
+    engine: Literal["auto", "pandas", "spark"] = "auto"
+    pandas_max_rows: int = Field(default=1_000_000, ge=0)
+    pandas_max_megabytes: int = Field(default=256, ge=0)  # of Spark's default heap of 1 GB
+    sample_rows: int = Field(default=20, ge=0, le=1_000)
+    empty: Literal["pass", "reject"] = "pass"
+    open_transaction_wait_seconds: float = Field(default=60, ge=0)
+    # How long Airflow waits for a person's decision on a rejected batch; 0: nobody is asked.
+    ask_operator_minutes: float = Field(default=0, ge=0)
+
+
+class Pipeline(Section):
+    """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
+
+    name: str
+    folder: Path
+    description: str = ""
+    source: Source
+    output: Output
+    schedule: Schedule
+    quality: Quality = Quality()
+    # One lane: a batch is planned when the one before it is written, so a key's records keep their order from interval
+    # to interval. More lanes write intervals side by side, and give that order up.
+    lanes: int = Field(default=1, ge=1, le=64)
+    kafka: dict[str, SecretStr] = Field(default_factory=dict)
+    spark: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _kafka_scalars(cls, value: object) -> object:
+        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _spark_scalars(cls, value: object) -> object:
+        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("kafka")
+    @classmethod
+    def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        check_kafka({name: value.get_secret_value() for name, value in kafka.items()})
+        return kafka
+
+    @field_validator("spark")
+    @classmethod
+    def _spark_keeps_the_protocol(cls, spark: dict[str, str]) -> dict[str, str]:
+        check_spark(spark)
+        return spark
+
+    @model_validator(mode="after")
+    def _two_topics(self) -> Self:
+        if self.source.topic == self.output.topic:
+            raise ValueError(
+                f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
+            )
+        return self
+
+    @property
+    def ledger_topic(self) -> str:
+        """The compacted topic that holds the truth about every batch."""
+        return f"fencepost.{self.name}.ledger"
+
+    @property
+    def coordinator_id(self) -> str:
+        """The transactional.id under which the ledger is written."""
+        return f"{self.name}.coordinator"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose offsets are the frontier."""
+        return self.name
+
+    @property
+    def validated_group(self) -> str:
+        """The consumer group whose offsets are the ends of validated output."""
+        return f"{self.name}.validated"
+
+    def lane_group(self, lane: int) -> str:
+        """The consumer group that holds a lane's marks."""
+        return f"{self.name}.lane-{lane}"
+
+    def writer_id(self, lane: int, task: int) -> str:
+        """The transactional.id of one task-partition of a lane."""
+        return f"{self.name}.{lane}.{task}"
+
+    @property
+    def transform_file(self) -> Path:
+        """`transform.py` or `transform.sql`."""
+        script = self.folder / "transform.py"
+        return script if script.exists() else self.folder / "transform.sql"
+
+    @property
+    def expectations_file(self) -> Path:
+        """The suite."""
+        return self.folder / "expectations.yaml"
+
+    def write_digests(self) -> dict[str, str]:
+        """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
+
+        The suite is left out on purpose: mending it must not ask for the output to be written again. So are the values of
+        credentials, and not their names: they say who may read, and a digest of one in the ledger could be guessed at.
+        """
+        spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
+        source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
+        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
+        # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.
+        chained = self.output.commit_every is not None
+        return {
+            "source": digest(source),
+            "output": digest([output, chained]),
+            "spark": digest_of_spark(spark),
+            "transform": digest_of_file(self.transform_file),
+            "files": digest_of_files(self.folder),
+        }
+
+
+def _scalar(value: object) -> object:
+    """YAML's true and 5 as the texts librdkafka and Spark expect."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value

@@ -1,0 +1,54 @@
+"""Format `bytes`: the value is one column, `value`, and nothing is known of what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fencepost.formats.format import Unfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+
+class Bytes:
+    """As `Format` says. No record is malformed."""
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        if columns:
+            raise ValueError("format bytes takes no schema: the record's value is one binary column, value")
+
+    def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        others = [F.col(name).alias(f"_{name}") for name in kept]
+        tombstone, never = F.col("value").isNull().alias("_tombstone"), F.lit(None).cast("string").alias("_malformed")
+        return raw.select("value", *others, tombstone, never)
+
+    def write(self, frame: DataFrame, fields: StructType) -> Column:
+        if "value" not in fields.fieldNames():
+            raise Unfit("output format bytes needs a column named value.")
+        return as_bytes(frame, "value")
+
+    def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
+        return raw.select("value", *beside)
+
+
+def as_bytes(frame: DataFrame, name: str) -> Column:
+    """A column as bytes: binary as it is; anything with one text form by its text in UTF-8.
+
+    Raises:
+        Unfit: it has several.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BinaryType
+
+    kind = frame.schema[name].dataType
+    if isinstance(kind, BinaryType):
+        return F.col(f"`{name}`")
+    if kind.typeName() in {"array", "map", "struct", "void"}:
+        raise Unfit(
+            f"column {name!r} is of type {kind.simpleString()}; a record's bytes come from a binary, string or simple column."
+        )
+    return F.col(f"`{name}`").cast("string").cast("binary")

@@ -1,0 +1,72 @@
+"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` says what fits a declared type."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from fencepost.formats.format import Unfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+JSON_OUT = {
+    "ignoreNullFields": "false",
+    # Spark's own formats stop at milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
+
+class Json:
+    """As `Format` says."""
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        if not columns:
+            raise ValueError("format json needs a schema: a mapping of field name to Spark SQL type")
+
+    def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+        from fencepost.formats.json_decoder import decoding
+
+        fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
+        read = raw.select("value", *kept)
+        others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
+        added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
+        decode = decoding(to_arrow_schema(fields), required)
+        return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
+
+    def write(self, frame: DataFrame, fields: StructType) -> Column:
+        from pyspark.sql import functions as F
+
+        for field in fields.fields:
+            if what := _unsayable(field.dataType):
+                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot say. Rename or cast it.")
+        packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
+        return F.to_json(packed, JSON_OUT).cast("binary")
+
+    def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, {"mode": "FAILFAST"}))
+        return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside)
+
+
+def _unsayable(kind: DataType) -> str | None:
+    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
+    from pyspark.sql.types import ArrayType, BooleanType, MapType, NumericType, StringType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _unsayable(kind.elementType)
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType | NumericType | BooleanType):
+            return f"a map with keys of type {kind.keyType.simpleString()}"
+        return _unsayable(kind.valueType)
+    if isinstance(kind, StructType):
+        if len(set(kind.fieldNames())) < len(kind.fields):
+            return "a struct in which a name is there twice"
+        return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
+    return None

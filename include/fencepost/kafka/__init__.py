@@ -1,0 +1,1 @@
+"""Kafka's clients, their errors, and transactions."""

@@ -1,0 +1,51 @@
+"""A pipeline's Kafka settings in the clear, for clients only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.config.kafka_options import CONSUMER_ONLY, PRODUCER_ONLY
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import (
+    SettingsError,
+)
+
+TRANSACTION_TIMEOUT_MS = 600_000  # below the broker's default limit of 900,000
+
+
+@dataclass
+class ClientSettings:
+    """Resolved librdkafka settings of a pipeline, secrets included: never printed, never logged."""
+
+    values: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(sorted(self.values))})"
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the cluster is, for messages."""
+        return self.values.get("bootstrap.servers", "")
+
+    def common(self) -> dict[str, str]:
+        """What every kind of client understands."""
+        return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY | CONSUMER_ONLY}
+
+    def for_producer(self) -> dict[str, str]:
+        """Without what only consumers understand."""
+        return {k: v for k, v in self.values.items() if k not in CONSUMER_ONLY}
+
+    def for_consumer(self) -> dict[str, str]:
+        """Without what only producers understand."""
+        return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
+
+
+def client_settings(pipeline: Pipeline) -> ClientSettings:
+    """The pipeline's Kafka settings, in the clear, for clients only."""
+    values = {name: secret.get_secret_value() for name, secret in pipeline.kafka.items()}
+    if not values.get("bootstrap.servers"):
+        raise SettingsError(
+            f"{pipeline.folder / 'pipeline.yaml'}: kafka.bootstrap.servers: required, and missing; "
+            "write ${KAFKA_BOOTSTRAP} to take it from the environment."
+        )
+    return ClientSettings(values)

@@ -1,0 +1,92 @@
+"""The one module that makes confluent-kafka clients. What their errors mean stands in `errors.py`.
+
+Every client gets a logger (librdkafka writes to stderr otherwise) and an error callback, so that a time-out can say
+what was really wrong: librdkafka reports refused credentials and absent brokers only there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    KafkaException,
+)
+
+from fencepost.errors import (
+    SettingsError,
+)
+from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings
+from fencepost.kafka.errors import Complaints
+from fencepost.kafka.librdkafka import Producer
+
+client_log = logging.getLogger("fencepost.kafka.librdkafka")
+# librdkafka's own lines (a broken connection, several a second) tell nothing that an error would not. FENCEPOST_LOG=DEBUG
+# shows them.
+client_log.setLevel(logging.CRITICAL)
+
+T = TypeVar("T")
+PRODUCER_DEFAULTS: dict[str, Any] = {
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 131_072,
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+}
+# The partitioner of Kafka's Java client; librdkafka's own default places most keys elsewhere.
+PRODUCER_FIXED: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",
+}
+
+
+@contextmanager
+def _settings_refused(doing: str) -> Iterator[None]:
+    """Raises SettingsError where librdkafka refuses what a client is made of."""
+    try:
+        yield
+    except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
+        cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        # librdkafka quotes a value it refuses, and a password may stand under the wrong name.
+        cause = re.sub(r'(alue) ".*" (for configuration property)', r"\1 \2", cause, flags=re.DOTALL)
+        raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
+
+
+def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
+    with _settings_refused(doing):
+        # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
+        return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
+
+
+def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
+    """A producer. One that saw an error is dropped, never used again."""
+    complaints = Complaints()
+    config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
+    if transactional_id is None:
+        config.pop("transaction.timeout.ms", None)
+    else:
+        config["transactional.id"] = transactional_id
+    doing = f"producer {transactional_id or 'without a transactional id'}"
+    with _settings_refused(doing):
+        return Producer(config, complaints, client_log), complaints
+
+
+def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
+    """A consumer that is never subscribed: it reads assigned ranges, or a group's offsets."""
+    complaints = Complaints()
+    config = {
+        "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each
+        **settings.for_consumer(),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+    }
+    return make_client(Consumer, config, complaints, f"consumer of group {group}"), complaints

@@ -1,0 +1,1 @@
+"""The compacted topic that holds the truth about every batch."""

@@ -1,0 +1,188 @@
+"""Reading the ledger: each record once, for as long as one looks.
+
+Invariant: what is kept is what a reader of the whole topic would have now. The newest record of every revision counts, each
+one goes on where the one before it stopped, and a record that nobody of Fencepost's wrote is refused and never passed over.
+
+Price: the newest record of every revision stays in memory (about 13 KB a batch).
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+from confluent_kafka import TopicPartition
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.clients import make_consumer
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
+from fencepost.ledger.codec import BATCH_KEY, FOREIGN, is_continued, read_history, read_record
+from fencepost.model import Batch, Event
+from fencepost.protocol.view import View
+
+# One that died in its transaction hides the ledger until the broker aborts it: after its time-out, and the broker looks
+# every ten seconds.
+OPEN_TRANSACTION_LIMIT = 90.0  # seconds
+
+Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
+
+
+class LedgerReader:
+    """The newest record of every revision, as far as it has been committed. Safe to share between threads."""
+
+    def __init__(self, pipeline: Pipeline, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
+        """`timeout` is for one answer of Kafka's, in seconds."""
+        self._pipeline = pipeline
+        self._settings = settings
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._topic: Topic | None = None
+        self._next = 0
+        self._known = Records(pipeline)
+        self._view: View | None = None
+
+    @property
+    def topic(self) -> Topic | None:
+        """The topic that was read last."""
+        return self._topic
+
+    def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
+        """All batches known now, and a value that changes when they do; for those who only show them.
+
+        1. where the ledger ends now; a topic that is not there yet is an empty ledger, and nobody's transaction is waited for;
+        2. a topic deleted and created again has another id: what was read from the old one is forgotten;
+        3. records from where the last look ended.
+
+        Raises:
+            KafkaUnavailable, AccessDenied: as they are. What was known stays known.
+            LedgerUnreadable: a record is not Fencepost's, or of a newer version.
+        """
+        with self._lock:
+            try:
+                topic = cluster.describe(self._pipeline.ledger_topic)  # 1
+            except TopicMissing:
+                self._forget(None)
+                return ("", 0), []
+            end = cluster.last_stable(topic)[0]
+            if self._topic != topic or end < self._next:  # 2
+                self._forget(topic)
+            self._read(cluster, topic, end)  # 3
+            return (topic.id, self._next), list(self._known.batches.values())
+
+    def read(self, cluster: Cluster) -> View:
+        """All that is committed now; for those who decide. Never takes part of the ledger for all of it.
+
+        1. the topic is the one that was read before;
+        2. a transaction under way is waited for;
+        3. records from where the last read ended.
+
+        Raises:
+            LedgerLost: the topic was deleted and created again since the last read, or lost records.
+            LedgerUnreadable: as `look`.
+        """
+        with self._lock:
+            topic = cluster.describe(self._pipeline.ledger_topic)
+            end = cluster.high_watermarks(topic)[0]
+            if self._topic is not None and (self._topic.id != topic.id or end < self._next):  # 1
+                raise LedgerLost(
+                    f"pipeline {self._pipeline.name}: its ledger {topic.name} was deleted and created again, or lost records, "
+                    "while this step was at work. Nothing was recorded. Restore the ledger from a copy, then run again."
+                )
+            self._topic = topic
+            if end > self._next:
+                doing = f"reading ledger {topic.name}"
+                cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, doing)  # 2
+                self._read(cluster, topic, end)  # 3
+            return self._view_of_known()
+
+    def await_visible(self, cluster: Cluster) -> None:
+        """Wait until everybody can read what is committed: its markers are written a moment after a commit was answered."""
+        if self._topic is not None:
+            doing = f"reading ledger {self._topic.name}"
+            cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
+
+    def _view_of_known(self) -> View:
+        if self._view is None:
+            with without_collector():
+                self._view = View.of(self._known.batches.values())
+        return self._view
+
+    def _forget(self, topic: Topic | None) -> None:
+        self._topic, self._next, self._known, self._view = topic, 0, Records(self._pipeline), None
+
+    def _read(self, cluster: Cluster, topic: Topic, end: int) -> None:
+        """Take the committed records between the last read and `end`."""
+        if end <= self._next:
+            return
+        doing = f"reading ledger {topic.name}"
+        consumer, complaints = make_consumer(self._settings, self._pipeline.group)
+        try:
+            begin = self._next or cluster.earliest(topic)[0]
+            consumer.assign([TopicPartition(topic.name, 0, begin)])
+            messages = read_until(consumer, complaints, self._settings, {0: end}, doing, self._timeout)
+            with without_collector():
+                self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
+        finally:
+            consumer.close()
+        self._next, self._view = end, None
+
+
+class Records:
+    """The newest record of every revision, of records that are taken in the order of their offsets."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.batches: dict[bytes, Batch] = {}
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Add the records that follow those taken before; all of them, or on an error none.
+
+        Of several records under one key the newest counts, and is parsed; of those before it, their histories are compared. A
+        record under a key that no batch has is withdrawn by a later one with that key and no value; compaction removes both.
+
+        Raises:
+            LedgerUnreadable: a record is not this pipeline's, is damaged, or is an older one copied behind newer ones.
+        """
+        by_key: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
+        for offset, key, value in records:
+            by_key.setdefault(key, []).append((offset, value))
+        taken: dict[bytes, Batch] = {}
+        for key, (*older, newest) in by_key.items():
+            if newest[1] is None and not BATCH_KEY.fullmatch(key or b""):
+                continue  # withdrawn
+            known = self.batches.get(key or b"")
+            history = known.history if known else ()
+            if known is not None or not all(is_continued(a, b) for (_, a), (_, b) in pairwise([*older, newest])):
+                for offset, value in older if BATCH_KEY.fullmatch(key or b"") else ():
+                    history = self._goes_on(history, read_history(key, value, offset, self._pipeline), offset)
+            batch = read_record(key, newest[1], newest[0], self._pipeline)
+            self._goes_on(history, batch.history, newest[0])
+            taken[key or b""] = batch
+        self.batches |= taken
+
+    def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
+        """The later history, which begins with the one before it."""
+        if after[: len(before)] != before:
+            raise LedgerUnreadable(
+                f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record stands behind a newer one of the "
+                f"same batch. {FOREIGN}"
+            )
+        return after
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """For a moment in which thousands of batches are made: the collector's rounds would take four times the work itself."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,110 @@
+"""Where the local stack keeps its state: one folder, ignored by git."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fencepost import paths
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """Paths inside one state folder. Naming a path makes nothing; `make_folders` does."""
+
+    root: Path
+    shared_jars: Path | None = None  # jars are the same for every state, so several may share them
+
+    @classmethod
+    def default(cls) -> StateFolder:
+        """The one in use on this machine."""
+        return cls(paths.state_folder())
+
+    @property
+    def jars(self) -> Path:
+        """`shared_jars`, or the folder in `FENCEPOST_JARS`, or a folder of this state's own."""
+        return self.shared_jars or paths.named_folder("FENCEPOST_JARS") or self.root / "jars"
+
+    @property
+    def jars_spark(self) -> Path:
+        """The Kafka connector's jars that PySpark does not ship itself."""
+        return self.jars / "spark"
+
+    @property
+    def jars_kafka(self) -> Path:
+        """The whole class path of the broker and of Kafka's command line tools."""
+        return self.jars / "kafka"
+
+    @property
+    def kafka(self) -> Path:
+        return self.root / "kafka"
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def airflow(self) -> Path:
+        """AIRFLOW_HOME."""
+        return self.root / "airflow"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def secrets_file(self) -> Path:
+        """Generated passwords and keys; mode 0600."""
+        return self.root / "secrets.json"
+
+    @property
+    def services_file(self) -> Path:
+        """Which processes run, under which ports; mode 0600."""
+        return self.root / "services.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "lock"
+
+    def make_folders(self) -> None:
+        """Make the folder and the subfolders that services write to. Records and reports in them are not for others to read.
+
+        Those that were made before are closed too. PostgreSQL makes its own, which may belong to another user.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        for folder in (self.kafka, self.airflow, self.logs, self.reports):
+            folder.mkdir(mode=0o750, exist_ok=True)
+            folder.chmod(folder.stat().st_mode & ~0o027)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file whole, readable by its owner only from its first byte on."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def write_private_json(path: Path, value: Mapping[str, Any]) -> None:
+    """`write_private` of a JSON object."""
+    write_private(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, empty when there is no file."""
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return dict(value)

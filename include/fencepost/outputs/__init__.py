@@ -1,0 +1,1 @@
+"""Where batches are written, and how they are read back."""

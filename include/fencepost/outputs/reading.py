@@ -1,0 +1,118 @@
+"""For those who read a pipeline's output: exactly the records of published batches, and nothing beside them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from fencepost.config.loading import find_pipeline
+from fencepost.errors import NeedsOperator, SettingsError, Superseded
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, State, describe_ranges
+from fencepost.outputs.topic import read_batch, same_output
+from fencepost.protocol.ranges import without_expired
+from fencepost.protocol.view import View, was_withdrawn
+from fencepost.spark.records import parse_output
+
+
+def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DataFrame:
+    """The records of the batches that asset events tell of, as columns, with `_key`, `_topic`, `_partition`, `_offset`.
+
+    `events` are the events' `extra`, one or several of one pipeline, in any order; a batch that several tell of is read once, and
+    one whose newer revision is told of as well is left out. Records of other batches in the same ranges are left out by their
+    header, aborted ones by read_committed. Doing it twice gives the same records. A column that a batch does not have is null
+    in its records.
+
+    Raises:
+        SettingsError: the events are of several pipelines or of none, or of batches that have a column in different types.
+        Superseded: a batch was replaced by a newer revision, and that one's event is not among these.
+        TopicRecreated, NeedsOperator: the output topic does not have the records any more.
+    """
+    told = [events] if isinstance(events, Mapping) else list(events)
+    names = {str(event["pipeline"]) for event in told}
+    if len(names) != 1:
+        raise SettingsError(f"read_validated takes events of one pipeline; these are of {sorted(names) or 'none'}.")
+    pipeline = find_pipeline(names.pop())
+    ledger = Ledger(pipeline)
+    view = ledger.read()
+    batches = batches_told_of(view, {str(event["batch"]) for event in told})
+    # A batch without records adds nothing; where all are, its columns are those of the newest batch that has any.
+    read = [batch for batch in batches if batch.written and batch.written.rows] or batches[-1:]
+    schemas = [schema_of(batch, view) for batch in read]
+    check_types({str(batch.id): schema for batch, schema in zip(read, schemas, strict=True)})
+    frames = [_frame(spark, ledger, batch, schema) for batch, schema in zip(read, schemas, strict=True)]
+    return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
+    """The published batches of these names, each once, in order of time. Pure.
+
+    Raises:
+        Superseded: one of the names is of a batch that is not published, and no published one of its interval is named.
+    """
+    known = {str(batch.id): batch for batch in view.all()}
+    found = [known[name] for name in names if name in known and _is_read(known[name])]
+    covered = {batch.interval for batch in found}
+    for name in sorted(names):
+        batch = known.get(name)
+        if batch is not None and batch.interval in covered:
+            continue
+        state = batch.state if batch else "not in the ledger"
+        raise Superseded(
+            f"batch {name} is {state}: it is not, or no longer, what the pipeline has published for its interval. "
+            "If a newer revision was published, read that one's event, with this one or without."
+        )
+    return sorted(found, key=lambda batch: batch.interval.start)
+
+
+def _is_read(batch: Batch) -> bool:
+    """Whether it is published; or it was, without a record, and has been withdrawn since."""
+    had_none = batch.plan.is_empty and batch.written is not None
+    return batch.state is State.PUBLISHED or (was_withdrawn(batch) and had_none)
+
+
+def schema_of(batch: Batch, view: View) -> StructType:
+    """The fields of its records' values; of a batch whose transform was not run, those of the newest one whose was."""
+    written = [b.written for b in (*view.all(), batch) if b.written and b.written.value_schema]
+    newest = written[-1].value_schema if written else StructType([]).json()
+    return StructType.fromJson(json.loads(newest))
+
+
+def check_types(schemas: Mapping[str, StructType]) -> None:
+    """One type for each column: a union would take the wider of two types, or text, in silence.
+
+    Raises:
+        SettingsError: naming the column, and two batches that differ.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for batch, schema in schemas.items():
+        for field in schema.fields:
+            kind = field.dataType.simpleString()
+            other, known = seen.setdefault(field.name.lower(), (batch, kind))
+            if known != kind:
+                raise SettingsError(
+                    f"read_validated: column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
+                    "transform changed between them. Read their events one by one, and cast the column."
+                )
+
+
+def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
+    assert batch.written is not None
+    if not batch.plan.batch_header and batch.written.rows:
+        raise NeedsOperator(
+            f"batch {batch.id}: its records carry no header, by a setting of an earlier Fencepost, so others in their ranges "
+            f"cannot be told apart. {batch.command('run', '--reprocess')} writes them again, each with its batch's header."
+        )
+    output, ranges = same_output(ledger, batch), batch.output_ranges(batch.written)
+    _, deleted = without_expired(ranges, ledger.cluster.earliest(output))
+    if deleted:
+        raise NeedsOperator(
+            f"batch {batch.id}: output topic {output.name} no longer has {describe_ranges(deleted)}; its retention, or somebody, "
+            "deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
+        )
+    return parse_output(read_batch(spark, ledger.settings, batch, ranges), ledger.pipeline, schema)

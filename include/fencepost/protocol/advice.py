@@ -1,0 +1,65 @@
+"""What a person can do next about a batch: commands that exist, and help in its state."""
+
+from __future__ import annotations
+
+from fencepost.model import Batch, Outcome, State
+from fencepost.protocol.view import has_passed
+
+REASON = '--reason "..."'
+
+
+def next_task(batch: Batch) -> str:
+    """The DAG's task that an interval's newest revision needs next; a superseded one needs a new plan."""
+    match batch.state:
+        case State.PLANNED:
+            return "write"
+        case State.WRITTEN if has_passed(batch):
+            return "advance"
+        case State.WRITTEN | State.REJECTED:
+            return "validate"
+        case _:
+            return "plan"
+
+
+def go_on(batch: Batch) -> str:
+    """How to have the steps done that are still to do."""
+    return f"{batch.command('run')} (in Airflow: clear {next_task(batch)})"
+
+
+def why_not_passed(batch: Batch) -> str:
+    if batch.verdict is None:
+        return "it has not been judged, and only a passed batch advances."
+    if batch.verdict.outcome is Outcome.REJECTED:
+        return "its verdict is rejected, and only a passed batch advances."
+    return f"it could not be judged (verdict {batch.verdict.outcome}), and only a passed or rejected batch can be published."
+
+
+def what_next(batch: Batch, older: Batch | None = None) -> str:
+    """What a person can do about a batch that is not published: commands that exist, and help in its state.
+
+    `older` is the revision that counts until this one is published, if there is one.
+    """
+    run, publish = go_on(batch), batch.command("publish", REASON)
+    instead = f"puts it in the place of revision {older.revision}" if older else "publishes it"
+    without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
+    skip = f"{batch.command('skip', REASON)} {without}"
+    undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
+    match batch.state:
+        case State.PLANNED:
+            return f"{run} writes, judges and publishes it; {skip}."
+        case State.WRITTEN if batch.verdict is None:
+            return f"{run} judges and publishes it; {skip}."
+        case State.WRITTEN if undetermined:
+            return (
+                f"See its report and mend what it names, most often the suite. Then {run} judges it again. Or {skip}."
+            )
+        case State.WRITTEN:
+            return f"It has passed. {run} publishes it; {skip}."
+        case State.REJECTED:
+            return (
+                f"See its report. If the suite is wrong, mend it; then {run} judges it again. If "
+                "the transform is wrong, mend it; then the same command (in Airflow: clear write) writes a new revision. As it "
+                f"is, {publish} {instead}, and {skip}."
+            )
+        case _:
+            return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."

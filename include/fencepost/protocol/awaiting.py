@@ -1,0 +1,106 @@
+"""What awaits a person, whatever an older revision says: the one answer for `status`, the pages and the run's question.
+
+Pure. The newest revision of an interval is the one that somebody may have to act on. An older revision stays in force
+beside it, published or skipped, until the newer one is published; it hides nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from fencepost.model import Batch, Outcome, State
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdrawn
+
+
+class Need(StrEnum):
+    """Why a revision cannot go on by itself."""
+
+    REJECTED = "rejected"
+    UNDETERMINED = "could not be judged"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True)
+class Awaiting:
+    """A revision that awaits a person, and the older one that counts meanwhile, if there is one."""
+
+    batch: Batch
+    need: Need
+    in_force: Batch | None = None
+
+    @property
+    def says(self) -> str:
+        """`revision 2 was rejected; revision 1 stays published until revision 2 is`."""
+        return f"{_happened(self.batch, self.need)}{what_stays(self.batch, self.in_force, '; ')}"
+
+    @property
+    def advice(self) -> str:
+        """What to do, in a few sentences."""
+        return what_next(self.batch, self.in_force)
+
+
+def need_of(
+    batch: Batch, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
+) -> Need | None:
+    """What an interval's newest revision needs a person for, or None while it goes on by itself.
+
+    A revision under way is stuck when its run has `stopped`, or when nothing happened to it for longer than `patience`.
+    """
+    if batch.state in PASSED or was_withdrawn(batch):
+        return None
+    if batch.state is State.REJECTED:
+        return Need.REJECTED
+    if batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED:
+        return Need.UNDETERMINED
+    late = now is not None and patience is not None and now - batch.changed_at > patience
+    return Need.STUCK if stopped or late else None
+
+
+def awaiting(
+    revisions: Sequence[Batch],
+    now: datetime | None = None,
+    patience: timedelta | None = None,
+    *,
+    stopped: bool = False,
+) -> Awaiting | None:
+    """What awaits a person of one interval, given its revisions in order (at least one)."""
+    newest = revisions[-1]
+    need = need_of(newest, now, patience, stopped=stopped)
+    return None if need is None else Awaiting(newest, need, in_force(revisions))
+
+
+def awaiting_person(view: View, now: datetime | None = None, patience: timedelta | None = None) -> tuple[Awaiting, ...]:
+    """Everything that awaits a person, in order of time."""
+    found = (awaiting(view.batches[interval], now, patience) for interval in view.intervals)
+    return tuple(one for one in found if one is not None)
+
+
+def in_force(revisions: Sequence[Batch]) -> Batch | None:
+    """The older revision that counts, published or skipped, while the newest is neither."""
+    counts = revision_in_force(revisions)
+    return None if revisions[-1].state in PASSED or counts.revision == revisions[-1].revision else counts
+
+
+def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
+    """What stays as it is until `batch` is published; nothing where no older revision counts."""
+    if older is None:
+        return ""
+    return f"{lead}revision {older.revision} stays {older.state} until revision {batch.revision} is published"
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _happened(batch: Batch, need: Need) -> str:
+    if need is Need.REJECTED:
+        return f"revision {batch.revision} was rejected"
+    if need is Need.UNDETERMINED:
+        return f"revision {batch.revision} could not be judged"
+    done = "judged" if batch.verdict else batch.state
+    return f"revision {batch.revision} is stuck: {done}, and nothing since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

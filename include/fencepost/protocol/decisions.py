@@ -1,0 +1,306 @@
+"""What may happen to a batch, decided by pure functions of the ledger; nothing here talks to Kafka.
+
+```
+ planned ──▶ written ──▶ published ──(new revision published)──▶ superseded
+    │           ├──────▶ rejected ──▶ published (mended suite, or an operator) │ superseded │ skipped
+    └───────────┴──(new revision)──▶ superseded
+```
+
+An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
+published. An operator may also withdraw an interval that has no offsets, or is not published: it is superseded, by nothing.
+
+Every function answers with the records to write (none: the work is done already) or raises with the reason.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
+from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, State, Verdict, Written
+from fencepost.protocol.advice import go_on, what_next, why_not_passed
+from fencepost.protocol.view import PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
+
+
+def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
+    """The lowest lane no planned batch holds; the batch about to be superseded gives its own back.
+
+    Raises:
+        NoFreeLane: naming the batches that hold lanes.
+    """
+    holders = {b.plan.lane: b for b in view.all() if b.state is State.PLANNED and b != but_for}
+    for lane in range(lanes):
+        if lane not in holders:
+            return lane
+    held = ", ".join(str(b.id) for _, b in sorted(holders.items()))
+    raise NoFreeLane(
+        f"all {lanes} lanes are held by batches that are planned and not yet written ({held}). Let them finish or run them "
+        "again, or raise `lanes` in pipeline.yaml."
+    )
+
+
+def most_writers(view: View, lane: int) -> int:
+    """The most writers any batch of the lane ever had: that many transactional ids exist."""
+    return max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+
+
+def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | None:
+    """The batch that answers for the interval as it stands, or None when a revision has to be planned.
+
+    `reprocess` asks for another revision of an interval that is finished; one that is under way already is kept, so
+    that a retried request makes one revision and not two.
+
+    Raises:
+        TransitionRefused: the interval overlaps a planned one in part.
+    """
+    for other in view.standing:
+        if other != interval and other.overlaps(interval):
+            raise TransitionRefused(
+                f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
+                "apart. Use the planned interval's own start and end, or one that lies outside of it."
+            )
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
+    if latest is None or (reprocess and latest.state in finished):
+        return None
+    return latest
+
+
+def record_planned(
+    view: View, interval: Interval, pipeline: str, plan: Plan, note: str, decision: Decision | None = None
+) -> tuple[Batch, ...]:
+    """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays)."""
+    note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
+    latest = view.latest(interval)
+    revision = latest.revision + 1 if latest else 1
+    fresh = Batch(
+        pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
+    )
+    fresh = in_state(fresh, State.PLANNED, plan.planned_at, note)
+    if latest is None or latest.state not in REPLACEABLE:
+        return (fresh,)
+    return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, f"by revision {revision}"))
+
+
+def record_written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:
+    """Record that all task-partitions of a planned batch have committed.
+
+    Raises:
+        Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
+    """
+    batch = _own(view, interval, revision)
+    if batch.state is not State.PLANNED:
+        return ()  # another attempt was faster; its receipts are the same marks as ours
+    check_receipts(batch, result)
+    done = in_state(batch, State.WRITTEN, result.written_at, f"{result.rows} rows")
+    return (done.model_copy(update={"written": result}),)
+
+
+def check_receipts(batch: Batch, result: Written) -> None:
+    """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
+    tasks = sorted(r.task for r in result.receipts if r.complete)
+    own = (batch.plan.ledger_topic_id, batch.known_lease)
+    foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
+    if tasks != list(range(batch.plan.writers)) or foreign:
+        missing = sorted(set(range(batch.plan.writers)) - set(tasks))
+        raise TransitionRefused(
+            f"batch {batch.id}: receipts do not cover the plan: {batch.plan.writers} task-partitions, missing {missing}, "
+            f"under another lease {foreign}. Run the write step again."
+        )
+
+
+def batch_to_judge(view: View, interval: Interval) -> Batch:
+    """The batch a validate step is about: a written one, or one that was published or skipped and is left as it is."""
+    batch = _standing(view, interval)
+    if batch.written is None and batch.state not in PASSED:
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
+        )
+    return batch
+
+
+def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdict) -> tuple[Batch, ...]:
+    """Record a verdict on a written or rejected batch.
+
+    Raises:
+        Overtaken: another validation was recorded since this one began; it may know a newer suite.
+    """
+    batch = _own(view, interval, revision)
+    if batch.verdict == verdict or batch.state in PASSED:
+        return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
+    if batch.state not in {State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
+        )
+    before = batch.verdict.number if batch.verdict else 0
+    if verdict.number != before + 1:
+        raise Overtaken(
+            f"batch {batch.id}: validation {before} was recorded first and takes precedence. Run the validate step "
+            "again to judge anew."
+        )
+    # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
+    state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
+    after = in_state(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
+    return (after.model_copy(update={"verdict": verdict}),)
+
+
+def is_carried_out(view: View, interval: Interval, decision: Decision | None) -> bool:
+    """Whether a decision that answers a question is recorded already, by a commit whose answer got lost.
+
+    Raises:
+        Overtaken: the batch is not any more as it was when the question was asked, so the answer is to something else.
+    """
+    if decision is None or decision.asked is None:
+        return False
+    asked, batch = decision.asked, view.latest(interval)
+    if batch is not None and batch.decision == decision.model_copy(update={"asked": None}):
+        return True
+    if batch is not None and batch.state is State.REJECTED and asked == asked_about(batch):
+        return False
+    now = "nothing is planned"
+    if batch is not None:
+        judged_by = f", after validation {batch.verdict.number}" if batch.verdict else ""
+        now = f"batch {batch.id} is {batch.state}{judged_by}"
+    raise Overtaken(
+        f"{decision.by} answered {decision.action!r} about batch {asked.batch}, rejected by validation {asked.validation}, and "
+        f"now {now}. Nothing was decided. In Airflow the next attempt asks again, about what is there then: wait for it, or "
+        "clear decide."
+    )
+
+
+def asked_about(batch: Batch) -> Asked | None:
+    """What identifies a judged batch as it stands; None where no verdict was recorded."""
+    if batch.verdict is None:
+        return None
+    return Asked(batch=str(batch.id), lease=batch.known_lease, validation=batch.verdict.number)
+
+
+def decide_publish(
+    view: View, interval: Interval, now: datetime, decision: Decision | None = None
+) -> tuple[Batch, ...]:
+    """Publish the newest revision and supersede the one published, or skipped, before.
+
+    A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
+    an operator asks for it: a run that an operator's skip overtook has nothing to do.
+    """
+    if is_carried_out(view, interval, decision):
+        return ()
+    batch = _standing(view, interval)
+    if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
+        return ()  # a run of a skipped interval has nothing to do either
+    if batch.state is State.SKIPPED:
+        raise TransitionRefused(
+            f"batch {batch.id} is skipped: its output, if any, counts for nothing. {batch.command('run', '--reprocess')} writes "
+            "and judges the same input as a new revision, and publishes what passes."
+        )
+    if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
+        )
+    check_receipts(batch, batch.written)
+    if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
+        raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
+    note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
+    records = [in_state(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
+    for older in view.batches[interval]:
+        if older.revision < batch.revision and older.state in PASSED:
+            records.append(in_state(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
+    return tuple(records)
+
+
+def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Let the frontier pass an interval without its output, by an operator's word."""
+    if is_carried_out(view, interval, decision):
+        return ()
+    batch = _standing(view, interval)
+    if batch.state is State.SKIPPED:
+        return ()
+    if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
+        raise TransitionRefused(
+            f"batch {batch.id} is {batch.state}, and what is published stays; only an unpublished batch can be skipped. "
+            f"{batch.command('run', '--reprocess')} replaces it by a new revision."
+        )
+    after = in_state(
+        batch, State.SKIPPED, decision.decided_at, f"{decision.action} by {decision.by}: {decision.reason}"
+    )
+    return (after.model_copy(update={"decision": decision}),)
+
+
+def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Take an interval out of the order of intervals, by an operator's word, as if it had not been planned.
+
+    One that has no offsets may go in any state: nothing was read under it. One that has some may while it is not
+    published or skipped and no later interval begins where it ends; they fall in the interval that is planned next. The
+    interval can be planned again, from what is left then.
+
+    Raises:
+        TransitionRefused: its records would be in no interval any more, or in two.
+    """
+    _known(view, interval)
+    if view.is_withdrawn(interval):
+        return ()
+    if refusal := why_it_stays(view, interval):
+        raise TransitionRefused(refusal)
+    standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
+    return tuple(record_withdrawn(b, decision) for b in standing)
+
+
+def why_it_stays(view: View, interval: Interval) -> str | None:
+    """Why a planned interval cannot be withdrawn, or None."""
+    latest, after = _known(view, interval), view.after(interval)
+    if not has_had_offsets(latest):
+        return None
+    passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
+    if passed is not None:
+        return (
+            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+            "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+        )
+    if after is not None:
+        return (
+            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
+            f"in no interval. Withdraw {after.interval} first, or finish this one."
+        )
+    return None
+
+
+def record_withdrawn(batch: Batch, decision: Decision) -> Batch:
+    """The batch as `was_withdrawn` knows it."""
+    note = f"{decision.action} by {decision.by}: {decision.reason}"
+    after = in_state(batch, State.SUPERSEDED, decision.decided_at, note)
+    return after.model_copy(update={"decision": decision})
+
+
+def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
+    """The batch in another state, with a line of history."""
+    return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
+
+
+def _known(view: View, interval: Interval) -> Batch:
+    batch = view.latest(interval)
+    if batch is None:
+        begin = "`fencepost run` begins with that (in Airflow: the task plan)."
+        raise TransitionRefused(f"interval {interval} was never planned. {begin}")
+    return batch
+
+
+def _standing(view: View, interval: Interval) -> Batch:
+    batch = _known(view, interval)
+    if was_withdrawn(batch):
+        raise TransitionRefused(
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval is as if it had not been planned. "
+            f"{batch.command('run')} plans it again."
+        )
+    return batch
+
+
+def _own(view: View, interval: Interval, revision: int) -> Batch:
+    batch = _known(view, interval)
+    if batch.revision != revision:
+        raise Superseded(f"revision {revision} of {interval} was superseded by revision {batch.revision} meanwhile.")
+    if was_withdrawn(batch):
+        raise Superseded(
+            f"batch {batch.id} was withdrawn meanwhile ({batch.history[-1].note}): its output counts for nothing. "
+            f"{batch.command('run')} plans the interval again."
+        )
+    return batch

@@ -1,0 +1,67 @@
+"""When a planned batch may not be written as it was planned, and is planned again as a new revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fencepost.model import Batch, OffsetRange, State
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a batch is measured against before it is written: what decides its output, clock, and topics as they are now."""
+
+    digests: Mapping[str, str]
+    software: str
+    now: datetime
+    marks_kept_for: timedelta
+    output_topic_id: str
+    ledger_topic_id: str = ""
+    expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
+    accept_loss: bool = False  # the pipeline says on_expired: skip
+
+
+def may_be_revised(batch: Batch) -> bool:
+    """Whether circumstances matter to it at all: what is published, skipped or superseded stays as it is."""
+    return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED}
+
+
+def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
+    """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
+    if not may_be_revised(batch):
+        return None
+    if batch.plan.digests != found.digests:
+        return _what_changed(batch.plan.digests, found.digests)
+    if batch.plan.output_topic_id != found.output_topic_id:
+        return "its output topic was deleted and created again since it was planned"
+    if batch.state is not State.PLANNED:
+        return None
+    if batch.plan.ledger_topic_id != found.ledger_topic_id:
+        return "its ledger was made anew from a copy since it was planned, so its lease says nothing about its marks"
+    # What is written in full has one meaning, whoever wrote it; of this batch some task-partitions may have committed.
+    if batch.plan.software != found.software:
+        return f"it was planned under {batch.plan.software}, and this is {found.software}"
+    # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
+    if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
+        return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
+    if found.expired and found.accept_loss:
+        return "records of its ranges expired, and the pipeline says on_expired: skip"
+    return None
+
+
+PARTS = {
+    "source": "source settings",
+    "output": "output settings",
+    "spark": "Spark settings",
+    "transform": "transform",
+    "files": "files beside the transform",
+}
+
+
+def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if not planned:
+        return "it was planned by an earlier Fencepost, which did not record all that decides its output"
+    parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
+    return f"what decides its output changed since it was planned: {', '.join(parts)}"

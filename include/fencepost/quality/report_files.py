@@ -1,0 +1,96 @@
+"""Reports on disk: each whole or not at all, and none replaced."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from fencepost.model import Batch
+from fencepost.paths import reports_folder
+from fencepost.quality.report import Report
+
+
+class ReportMissing(Exception):
+    """There is no report to show; the text says why and what helps."""
+
+
+def report_file(batch: Batch, suffix: str) -> Path:
+    """The report of the batch's last verdict, as `.html` or `.json`: the file that the verdict names, and no other.
+
+    The folder may have moved since, or be mounted elsewhere on this machine; the file's own name stays.
+
+    Raises:
+        ReportMissing: it was not judged yet, or its report is not in this machine's reports folder.
+    """
+    if batch.verdict is None:
+        raise ReportMissing(
+            "This batch has not been judged yet, so there is no report. It is written by the validate task."
+        )
+    named, folder = Path(batch.verdict.report), reports_folder().resolve()
+    place = folder / batch.pipeline / str(batch.interval)
+    for candidate in (named, place / named.name):
+        try:
+            file = candidate.with_suffix(suffix).resolve()
+            if file.is_relative_to(folder) and file.is_file():
+                return file
+        except (ValueError, OSError):  # no name at all, or one that no file can have
+            continue
+    raise ReportMissing(
+        f"Its report, {named.stem}{suffix}, is not in {place}, where this process looks for it. Mount the folder that "
+        "Airflow's workers write to here as well, and name it in FENCEPOST_REPORTS. The ledger's verdict is on the batch's "
+        "page."
+    )
+
+
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+
+
+class ReportFiles(NamedTuple):
+    """Where a report was written."""
+
+    html: Path
+    json: Path
+
+
+def write_report(report: Report, folder: Path) -> ReportFiles:
+    """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
+
+    Owner and group may read it, others never: it shows records. The umask may narrow that further.
+    A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
+    is what was recorded. Whoever reads sees a whole report.
+    """
+    from fencepost.quality.report_html import render_html  # Jinja is needed here only
+
+    batch = report.batch
+    stem = f"revision-{batch.revision}-validation-{report.number}"
+    target = folder / batch.pipeline / str(batch.interval)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder, target.parent, target):
+        place.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    html, text = render_html(report), report.model_dump_json(indent=2) + "\n"
+    for attempt in count(1):
+        name = stem if attempt == 1 else f"{stem}-attempt-{attempt}"
+        files = ReportFiles(html=target / f"{name}.html", json=target / f"{name}.json")
+        if _create(files.json, text):
+            break
+    _create(files.html, html)
+    return files
+
+
+def _create(target: Path, text: str) -> bool:
+    """Make the file whole or not at all; whether the name was still free."""
+    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+    with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
+        try:
+            part.write(text.encode("utf-8", "backslashreplace"))
+            part.flush()
+            os.fsync(part.fileno())
+            target.hardlink_to(draft)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+    return True

@@ -1,0 +1,55 @@
+"""The verdict in a few lines, for a terminal or a task log: coordinates of records, never their values."""
+
+from __future__ import annotations
+
+from fencepost.model import Written
+from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.report import Report, rank, span
+
+LISTED = 6  # checks that the lines of text name
+COORDINATES = 3  # records that they name of each
+
+
+def render_plain(report: Report) -> str:
+    """The verdict and what failed in 5 to 15 lines, for a terminal or a task log. Holds no record's values."""
+    batch, evaluation = report.batch, report.evaluation
+    lines = [
+        f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
+        f"revision {batch.revision}, validation {report.number}",
+        evaluation.reason,
+    ]
+    bad = [check for check in report.in_order() if check.status is not Status.PASSED]
+    lines += [f"  {_plain_check(check)}" for check in bad[:LISTED]]
+    if len(bad) > LISTED:
+        lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
+    if batch.written is not None:
+        lines.append(
+            f"records: {_rows_in(batch.written)}, {batch.written.malformed:,} malformed dropped, "
+            f"{batch.written.rows:,} out"
+        )
+    if report.receipt_check is not None:
+        agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
+        lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
+    judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
+    idle = sum(check.no_value for check in evaluation.checks)
+    on = f"on {evaluation.engine}" if evaluation.engine != "none" else "no record read"
+    took = f"{judged} of {len(evaluation.checks)} evaluated, {on}, in {evaluation.seconds:.1f} s"
+    took += f"; {idle} of them had nothing to judge" if idle else ""
+    lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
+    return "\n".join(lines)
+
+
+def _rows_in(written: Written) -> str:
+    return "not counted by a retry that found them written" if written.rows_in is None else f"{written.rows_in:,} in"
+
+
+def _plain_check(check: CheckResult) -> str:
+    mark = ("NOT EVALUATED", "FAILED", "warning")[rank(check)]
+    if check.status is Status.ERRORED:
+        return f"{mark}  {check.title}: {check.error.splitlines()[0] if check.error else 'no reason given'}"
+    if not check.unexpected_count:
+        return f"{mark}  {check.title}"
+    records = "1 record" if check.unexpected_count == 1 else f"{check.unexpected_count:,} records"
+    rows = [f"{row.topic}[{row.partition}]@{row.offset}" for row in check.sample]
+    where = ", ".join(rows[:COORDINATES]) + (", …" if check.unexpected_count > COORDINATES else "")
+    return f"{mark}  {check.title}: {records}" + (f", at {where}" if rows else "")

@@ -1,0 +1,237 @@
+"""What may be said of an error that Spark, a transform or a bug raised: its kind and its place, never its words.
+
+Such words quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. A log, Airflow's UI and
+a terminal are read by more people than the topic is. The words go to the log at level DEBUG.
+
+A record may hold anything, a traceback too. So the first traceback in a text counts, which stands before any words; and what a
+writer raised on purpose is found behind a number that no record knows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import subprocess
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fencepost import errors
+from fencepost.errors import DriverDied, FencepostError, JobFailed, Retriable, Unexpected
+
+log = logging.getLogger("fencepost.spark.diagnosis")
+
+HOW_TO_SEE = "FENCEPOST_LOG=DEBUG logs the whole error, which may quote records"
+
+_BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+)([A-Za-z_][\w.]*)(?=:|\s|$)")
+_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
+# Spark's error condition, where Spark puts it: first in an error's text, behind nothing but words of Spark's and py4j's own.
+_CONDITION = re.compile(
+    r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
+    r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
+    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)\n]{0,200}\): (?:[\w.$]+: )?)?"
+    r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]"
+)
+_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
+_CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
+# Where Spark names the task that failed, in front of any words of the task's own.
+_LOST = re.compile(
+    r"\(TID \d+\) \([^)\n]{0,200}\): (?:(ExecutorLostFailure \([^)\n]{0,200}\)(?: Reason: [^\n]{0,300})?)|[^E])"
+)
+_UNTOLD = frozenset({"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"})  # say nothing; the cause does
+# Classes of SQLSTATE that a query's own expressions end with: feature, cardinality, data, constraint, external routine, syntax,
+# and raise_error.
+_OF_EXPRESSIONS = frozenset({"0A", "21", "22", "23", "38", "39", "42", "P0"})
+# A Python worker that was cut off, or had no room. Raised in the transform's own lines, they are the transform's.
+_OF_MACHINES = frozenset(
+    "EOFError MemoryError OSError IOError ConnectionResetError BrokenPipeError TimeoutError".split()
+)
+# What only a mistake in a program raises.
+_DEFECTS = (
+    *(TypeError, AttributeError, LookupError, NameError, AssertionError, ValueError, ArithmeticError, ImportError),
+    *(RecursionError, NotImplementedError),
+)
+
+
+class _Traceback(NamedTuple):
+    """A Python worker's error: the exception's name, and the files and lines it came through."""
+
+    kind: str
+    frames: list[tuple[Path, str]]
+
+    def own(self, folder: Path | None) -> list[tuple[Path, str]]:
+        """The frames in the pipeline's folder."""
+        return [f for f in self.frames if folder is not None and f[0].parent.name == folder.name]
+
+
+def _traceback_in(text: str) -> _Traceback | None:
+    found = _BLOCK.search(text)
+    if found is None:
+        return None
+    return _Traceback(found.group(2).rpartition(".")[2], [(Path(f), n) for f, n in _FRAME.findall(found.group(1))])
+
+
+def describe(error: BaseException, folder: Path | None = None) -> str:
+    """One line: Spark's error condition, or the exception's type with the line that raised it.
+
+    A line in `folder`, the pipeline's, is preferred to one of a library.
+    """
+    log.debug("the whole error", exc_info=error)
+    text = str(error)
+    if lost := _lost_executor(text):
+        return lost
+    raised = _traceback_in(text)
+    if raised is not None:
+        return _at(raised, folder)
+    if (condition := _condition(text)) and condition not in _UNTOLD:
+        return condition
+    causes = _CAUSE.findall(text)
+    if causes:
+        return str(causes[-1])
+    frames = [(Path(f.filename), str(f.lineno)) for f in traceback.extract_tb(error.__traceback__)]
+    return _at(_Traceback(type(error).__name__, frames), folder)
+
+
+def _condition(text: str) -> str | None:
+    """Spark's condition. In brackets further on, a record's words may stand."""
+    found = _CONDITION.match(text)
+    return str(found.group(1)) if found else None
+
+
+def _lost_executor(text: str) -> str | None:
+    """What Spark says of an executor that ended with its task, or None where the task failed by itself."""
+    found = _LOST.search(text)
+    return str(found.group(1)).strip() if found and found.group(1) else None
+
+
+def _at(raised: _Traceback, folder: Path | None) -> str:
+    if not raised.frames:
+        return raised.kind
+    file, line = (raised.own(folder) or raised.frames)[-1]
+    return f"{raised.kind} in {file.name}, line {line}"
+
+
+def is_the_transforms(error: Exception, folder: Path) -> bool:
+    """Whether a job failed in the transform's own code or expressions: the same records make it fail again."""
+    text = str(error)
+    if _lost_executor(text):
+        return False
+    raised = _traceback_in(text)
+    if raised is not None:
+        ours = any(file.parent.name == "fencepost" for file, _ in raised.frames)
+        return bool(raised.own(folder)) or not (ours or raised.kind in _OF_MACHINES)
+    state, condition = _STATE.search(text), _condition(text)
+    of_the_source = condition is not None and condition.startswith("KAFKA")
+    return state is not None and state.group(1) in _OF_EXPRESSIONS and not of_the_source
+
+
+def carry(error: FencepostError, nonce: str) -> RuntimeError:
+    """An error of ours as a task can raise it, for `carried_in` to find in the text that Spark makes of it."""
+    return RuntimeError(f"{nonce} {json.dumps({'type': type(error).__name__, 'message': str(error)})}")
+
+
+def find_carried(text: str, nonce: str) -> FencepostError | None:
+    """The error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else is found."""
+    begin = text.find(f"{nonce} {{")
+    if not nonce or begin < 0:
+        return None
+    found, _ = json.JSONDecoder().raw_decode(text, begin + len(nonce) + 1)
+    kind: type[FencepostError] = getattr(errors, found["type"])
+    return kind(found["message"])
+
+
+def unexpected(error: Exception, doing: str = "") -> FencepostError:
+    """An error nobody foresaw, without its words. A mistake in a program is not worth a retry; anything else may be."""
+    where = f"{doing and f' in {doing}'}: {describe(error)}."
+    if isinstance(error, _DEFECTS):
+        return Unexpected(
+            f"defect of Fencepost's{where} Running again ends the same way: report it with this line. {HOW_TO_SEE}."
+        )
+    return Retriable(f"unexpected error{where} It may be the machine's or its network's: run again. {HOW_TO_SEE}.")
+
+
+def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
+    """How Spark's JVM ended, where an error may have come of that; None while it lives.
+
+    py4j says it in many ways: a refused or broken connection, an empty answer, an object that is not there. So the process is
+    looked at; under spark-submit, whose JVM is not our child, it is asked something.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        return _ending(process.returncode)
+    if not _from(error, (Py4JError, OSError, EOFError)):
+        return None
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):  # its sockets close before it can be waited for
+            return _ending(process.wait(2))
+        return None
+    try:
+        gateway.jvm.System.nanoTime()
+    except Exception:
+        return "it no longer answers"
+    return None
+
+
+def _ending(code: int) -> str:
+    with suppress(ValueError):
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether the error is of these kinds, or came of one that is."""
+    while error is not None:
+        if isinstance(error, kinds):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextmanager
+def jvm_watched(doing: str) -> Iterator[None]:
+    """Raises DriverDied in the place of whatever the death of Spark's JVM makes of a step.
+
+    Of its answers too: a check that could not be evaluated is a verdict, and this one would be the dead JVM's.
+    """
+    try:
+        yield
+    except Exception as error:
+        ended = how_the_jvm_ended(error)
+        if ended is None:
+            raise
+        log.debug("the whole error", exc_info=error)
+    else:
+        ended = how_the_jvm_ended()
+        if ended is None:
+            return
+    raise DriverDied(
+        f"{doing}: Spark's JVM, the driver, died at work ({ended}). Most often memory ran out: look at `dmesg` and at the "
+        "container's or pod's limit, and set spark.driver.memory under spark: in pipeline.yaml to fit. Nothing is half done; "
+        "run again."
+    )
+
+
+@contextmanager
+def spark_reads(doing: str) -> Iterator[None]:
+    """Raises JobFailed for what Spark raises while it only reads."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        with jvm_watched(doing):
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise JobFailed(
+            f"{doing}: the Spark job failed: {describe(error)}. Nothing was changed; run again. {HOW_TO_SEE}."
+        ) from error

@@ -1,0 +1,27 @@
+"""Rows and fingerprint of records: what receipts promise, as Spark reckons it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def fingerprint_hash() -> str:
+    """SQL for the 64-bit hash of a record's key and value; nulls and empty values differ."""
+    return "xxhash64(key, value, CASE WHEN key IS NULL THEN 1 ELSE 0 END + CASE WHEN value IS NULL THEN 2 ELSE 0 END)"
+
+
+def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
+    """Count, and sum of the records' hashes modulo 2**64."""
+    return count_and_sum(frame.select(F.expr(fingerprint_hash()).alias("hash")), "hash")
+
+
+def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
+    """Count, and sum of a column of hashes modulo 2**64. Halves are summed apart: a plain sum would overflow."""
+    row = frame.agg(
+        F.count("*").alias("rows"),
+        F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),
+        F.sum(F.expr(f"shiftrightunsigned({hashes}, 32)")).alias("high"),
+    ).head()
+    assert row is not None
+    return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

@@ -1,0 +1,106 @@
+"""Records in and out: source bytes to the columns a transform sees, its result to keys and values, and back again."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from fencepost.config.pipeline import Output, Pipeline, Source
+from fencepost.config.sql_types import is_required, without_not_null
+from fencepost.errors import SettingsError
+from fencepost.formats import FORMATS, Unfit
+from fencepost.formats.bytes import as_bytes
+from fencepost.spark.fingerprint import fingerprint_hash
+from fencepost.spark.transform import value_schema
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+
+def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
+    """The connector's rows with what a transform sees, and the condition under which a row is malformed.
+
+    Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
+    `_timestamp`, `_tombstone`, and `_headers` when the source asks for them. A null value is a tombstone, not
+    malformed: its fields are null. `_malformed` says why a record is, or is null.
+    """
+    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
+    types = {name: without_not_null(kind) for name, kind in source.columns.items()}
+    required = [name for name, kind in source.columns.items() if is_required(kind)]
+    return FORMATS[source.format].read(raw, types, required, kept), F.col("_malformed").isNotNull()
+
+
+def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """A transform's result as records: key, value (binary, nullable), hash (long), and where the pipeline keeps them
+    timestamp (milliseconds) and headers.
+
+    Raises:
+        SettingsError: a column the pipeline names is not in the result, or cannot serve.
+    """
+    output = pipeline.output
+    for role in ("key", "timestamp", "headers"):
+        name = getattr(output, role)
+        if name is not None and name not in frame.columns:
+            raise SettingsError(
+                f"{pipeline.folder / 'pipeline.yaml'}: output.{role}: {pipeline.transform_file.name} gives no column {name!r}; "
+                f"it gives {', '.join(frame.columns)}."
+            )
+    fields = value_schema(pipeline, frame)
+    try:
+        value = FORMATS[output.format].write(frame, fields)
+        key = as_bytes(frame, output.key) if output.key else F.lit(None).cast("binary")
+    except Unfit as error:
+        raise SettingsError(f"{pipeline.transform_file}: {error}") from None
+    if "_tombstone" in frame.columns:
+        value = F.when(~F.coalesce(F.col("_tombstone"), F.lit(False)), value)
+    columns = [key.alias("key"), value.alias("value"), *_kept(frame, output, pipeline)]
+    order = [F.col(c) for c in ("_partition", "_offset") if c in frame.columns]
+    records = frame.select(*columns, *order)
+    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
+    kept = []
+    if output.timestamp:
+        kind = frame.schema[output.timestamp].dataType
+        if not isinstance(kind, TimestampType):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {output.timestamp!r}, which output.timestamp names, is of type "
+                f"{kind.simpleString()}; a record's timestamp comes from a column of type timestamp."
+            )
+        kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
+    if output.headers:
+        kind = frame.schema[output.headers].dataType
+        if not _are_headers(kind):
+            raise SettingsError(
+                f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
+                f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
+            )
+        kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))
+    return kept
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether a column holds names and values, in this order; values may be text."""
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    types = [field.dataType for field in kind.elementType.fields]
+    return len(types) == 2 and isinstance(types[0], StringType) and isinstance(types[1], BinaryType | StringType)
+
+
+def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+    """The output's records as the suite sees them: the value's fields with the types the transform gave them.
+
+    Beside them the record's coordinates, and its hash where `raw` has it, under names that begin with `_`.
+    """
+    kept = ("key", "topic", "partition", "offset", "hash")
+    coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
+    return FORMATS[pipeline.output.format].parse(raw, schema, coordinates)

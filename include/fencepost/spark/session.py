@@ -1,0 +1,93 @@
+"""Spark's session and its JVM: started, and ended, without words that nobody needs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from threading import Thread
+
+from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorServer
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import DriverDied
+from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
+
+log = logging.getLogger("fencepost.spark.session")
+# What every start of Spark says on stderr, whatever the settings.
+IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
+
+
+def build_session(pipeline: Pipeline, step: str) -> SparkSession:
+    """A session for one step. Under spark-submit its master and conf are taken as they are."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
+    if "SPARK_ENV_LOADED" not in os.environ:
+        master = spark_master()
+        check_java()
+        conf = {"spark.master": master, **submit_conf(pipeline, master)}
+        os.environ.update(local_dirs(conf, master))
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        else:
+            conf["spark.submit.pyFiles"] = str(package_zip())
+        for name, value in conf.items():
+            builder = builder.config(name, value)
+        _start_jvm(conf)
+    # It prints a traceback on stderr where the JVM died.
+    setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
+    session = builder.getOrCreate()
+    for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
+        PySparkLogger.getLogger(context).disabled = True
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
+
+
+def _log_broken_connection(server: object, request: object, client: object) -> None:
+    log.debug("the JVM's connection to %s broke", type(server).__name__, exc_info=True)
+
+
+def _start_jvm(conf: dict[str, str]) -> None:
+    """Start Spark's JVM where none runs yet, without the words that it says at every start.
+
+    Raises:
+        DriverDied: it ended before it was up; why, it has said on stderr.
+    """
+    if SparkContext._gateway is not None:
+        return
+    words, its_stderr = os.pipe()
+    passing = Thread(target=_pass_on, args=(words,), name="Spark's stderr", daemon=True)
+    passing.start()
+    try:
+        gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(list(conf.items())), {"stderr": its_stderr})
+    except PySparkRuntimeError as error:
+        os.close(its_stderr)
+        passing.join(5)
+        raise DriverDied(
+            "Spark's JVM could not be started; its own words stand above. Is it Java 17 or newer, is there memory enough, "
+            "and do the spark: settings of pipeline.yaml hold? Then run again."
+        ) from error
+    os.close(its_stderr)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(words: int) -> None:
+    """What the JVM says on stderr, but for what it says at every start. By descriptor: nothing is left locked at the end."""
+    rest = b""
+    while chunk := os.read(words, 65_536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        _say(b"".join(line + b"\n" for line in lines if not line.startswith(IDLE_WORDS)))
+    _say(rest)
+    os.close(words)
+
+
+def _say(text: bytes) -> None:
+    """On stderr. Where nobody reads that any more, the JVM is read on: it would stand still at a full pipe."""
+    with suppress(OSError):
+        os.write(2, text)

@@ -1,0 +1,142 @@
+"""What a Spark job is started with: settings, jars, and the package for executors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+
+from fencepost import paths
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.spark.class_archive import java_options
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# The JVM's second compiler sets in after forty times as many calls and loops as it would: a job of few rows ends before that,
+# and it takes a third of such a job's processor time; one of millions is there within a second or two *(measured)*.
+LATE_COMPILER = (
+    "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
+    "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
+)
+LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name("log4j2.properties")}"'
+
+
+def connector_folder() -> Path:
+    """The folder of the Kafka connector's jars, which has to hold some."""
+    folder = paths.connector_folder()
+    if not any(folder.glob("*.jar")):
+        raise SettingsError(
+            f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS."
+        )
+    return folder
+
+
+def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
+    """Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. Holds no secret.
+
+    The driver has the connector on its class path, where the archive of classes expects it; executors that are not in the
+    driver are sent the jars.
+    """
+    folder = connector_folder()
+    conf = {
+        "spark.driver.extraClassPath": f"{folder}/*",
+        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {java_options(folder)}".strip(),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # The number of task-partitions is the plan's: nothing may merge or split them.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # ten thousand records may be gigabytes
+        "spark.sql.session.timeZone": "UTC",
+        # Kafka's login line holds the password; Spark shows options in plans and in its UI.
+        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        # Spark's shuffle files hold records, and are readable by everybody.
+        if "spark.local.dir" not in pipeline.spark:
+            conf["spark.local.dir"] = str(private_folder())
+    else:
+        conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
+    own = dict(pipeline.spark)
+    for name, between in (("spark.jars", ","), ("spark.driver.extraClassPath", ":")):
+        if name in own and name in conf:  # more of them, not others in the connector's place
+            conf[name] += between + own.pop(name)
+    return conf | own
+
+
+def private_folder() -> Path:
+    """Where Spark puts its files on this machine: a folder of this user's, which nobody else may enter.
+
+    Raises:
+        NeedsOperator: somebody else made it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fencepost-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise NeedsOperator(
+            f"{folder}: Spark's files hold records, and this is not a folder of this user's alone. Remove it, or set "
+            "spark.local.dir in the pipeline's spark settings."
+        )
+    return folder
+
+
+def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
+    """Variables that let `spark.local.dir` hold for Spark's JVM on this machine, where `SPARK_LOCAL_DIRS` would outweigh it.
+
+    On a cluster the folders are the workers' own.
+    """
+    here = master.startswith("local") and "spark.local.dir" in conf
+    return {"SPARK_LOCAL_DIRS": conf["spark.local.dir"]} if here else {}
+
+
+def check_java() -> None:
+    """There is a Java for Spark's driver: JAVA_HOME's, or one on PATH. A `spark-env.sh` may name another.
+
+    Raises:
+        SettingsError: there is none, and a retry finds none either.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(f"{home}/bin/java" if home else "java"):
+        return
+    spark = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    if (Path(os.environ.get("SPARK_CONF_DIR") or f"{spark}/conf") / "spark-env.sh").exists():
+        return
+    where = f"in JAVA_HOME, which is {home}" if home else "on PATH, and JAVA_HOME is not set"
+    raise SettingsError(
+        f"Spark needs Java 17 or newer: there is no java {where}. Install it, or set JAVA_HOME to its folder where this step "
+        "runs; then run again."
+    )
+
+
+def spark_master() -> str:
+    """Where jobs of `fencepost run` run: `FENCEPOST_SPARK_MASTER`, or this machine."""
+    return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
+
+
+def package_zip() -> Path:
+    """The `fencepost` package as a zip for executors, named by its content and made once."""
+    files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
+    digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
+    folder = paths.state_folder() / "packages"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"fencepost-{digest}.zip"
+    if not target.exists():
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in files:
+                    archive.write(file, Path("fencepost") / file.relative_to(PACKAGE))
+            Path(part.name).rename(target)
+    return target

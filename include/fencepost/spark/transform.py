@@ -1,0 +1,124 @@
+"""The user's transform: loaded, applied, and what its result is as a record's value."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.spark.diagnosis import HOW_TO_SEE, describe
+
+
+def load_transform(pipeline: Pipeline) -> ModuleType | None:
+    """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql.
+
+    Raises:
+        SettingsError: it cannot be read or imported, or has no function `transform`.
+    """
+    file = pipeline.transform_file
+    if file.suffix == ".sql":
+        if not SQL_COMMENT.sub("", read_sql(file)).strip():
+            raise SettingsError(f"{file}: empty; expected a SELECT from the table {{source}}.")
+        return None
+    module = ModuleType(f"fencepost_transform_{pipeline.name}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module
+    try:
+        # Not by an import: its cache knows a text by second and size, and is written into the pipeline's folder.
+        exec(compile(_read_bytes(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    except (KeyboardInterrupt, SettingsError):
+        raise
+    except BaseException as error:  # sys.exit too
+        raise SettingsError(f"{file}: cannot be imported: {type(error).__name__}: {error}.") from error
+    if not callable(getattr(module, "transform", None)):
+        raise SettingsError(f"{file}: expected a function transform(DataFrame) -> DataFrame, found none.")
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def read_sql(file: Path) -> str:
+    """The text of transform.sql."""
+    try:
+        return _read_bytes(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
+
+
+def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
+    """The user's transform applied; transform.sql selects from the table `{source}`."""
+    module = load_transform(pipeline)
+    file = pipeline.transform_file
+    try:
+        result = select(read_sql(file), frame) if module is None else module.transform(frame)
+    except AnalysisException as error:
+        raise SettingsError(f"{file}: failed: {analysis_reason(error)}") from error
+    except (Exception, SystemExit) as error:  # of a job the transform ran, only what kind of failure it was
+        raise SettingsError(f"{file}: failed: {describe(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
+    if not isinstance(result, DataFrame):
+        raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
+    return result
+
+
+SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# What Spark reads as one piece, so that braces and names in it are data; and the name of the table.
+SQL_PIECE = re.compile(
+    r"""(?<!\w)[rR]'[^']*'|(?<!\w)[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|"""
+    + SQL_COMMENT.pattern
+    + r"|(?P<source>\{source\})",
+    re.DOTALL,
+)
+SOURCE_VIEW = "_fencepost_source"
+
+
+def select(text: str, frame: DataFrame) -> DataFrame:
+    """The result of a SELECT from the table `{source}`, or plain `source`; other braces mean what they mean in Spark."""
+    spark, views = frame.sparkSession, (SOURCE_VIEW, "source")
+    for view in views:
+        frame.createOrReplaceTempView(view)
+    try:
+        return spark.sql(SQL_PIECE.sub(lambda m: SOURCE_VIEW if m["source"] else m[0], text))
+    finally:
+        for view in views:
+            spark.catalog.dropTempView(view)
+
+
+def analysis_reason(error: AnalysisException) -> str:
+    """What Spark says of columns, types and syntax, with the place in the SQL; without its plan, which follows."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return said.rstrip(";.") + "."
+
+
+@contextmanager
+def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
+    """Raises SettingsError where Spark cannot make records of a transform's result (two columns of one name, for example)."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise SettingsError(
+            f"{pipeline.transform_file}: its result cannot be written: {analysis_reason(error)}"
+        ) from error
+
+
+def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
+    """Fields of the output's value: the columns of the transform's result that do not begin with `_`."""
+    fields = [f for f in frame.schema.fields if not f.name.startswith("_")]
+    if not fields:
+        raise NeedsOperator(f"{pipeline.transform_file}: its result has no column for the output's value.")
+    return StructType(fields)

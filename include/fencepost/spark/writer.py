@@ -1,0 +1,248 @@
+"""The write step's other half, in the executors: one task-partition, one transaction (or a chain), one mark.
+
+Invariant: however often a task-partition is attempted, by whoever, each of its rows is in at most one committed
+transaction of a lease, together with the mark that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import TopicPartition
+
+from fencepost.config.pipeline import CommitEvery
+from fencepost.errors import FencepostError, Superseded, TransformNotDeterministic
+from fencepost.failpoints import reached
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.errors import translated
+from fencepost.kafka.offsets import committed_offsets
+from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
+from fencepost.model import BATCH_HEADER, Receipt
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.spark.diagnosis import carry
+
+
+@dataclass(frozen=True)
+class WriterTask:
+    """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
+
+    `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
+    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
+    task-partition t writes output partition t.
+    """
+
+    settings: ClientSettings
+    batch: str
+    ledger: str
+    lease: int
+    topic: str
+    group: str
+    transactional_ids: tuple[str, ...]
+    marks: tuple[tuple[str, int, int], ...]
+    to_own_partition: bool
+    batch_header: bool = True  # False in benchmarks alone, to learn what it costs
+    commit_every: CommitEvery | None = None
+    nonce: str = ""  # of the job: by it the driver knows an error that was raised here on purpose
+
+
+def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
+    """Write task-partition `task` exactly once; the receipt, and whether an earlier attempt had committed it all.
+
+    1. init_transactions: fences every earlier attempt and settles its open transaction;
+    2. read the mark: it says whether to write, to go on behind what a chain has committed, to skip, or to stop;
+    3. begin with the first row, produce, send the mark, commit; again for every link of a chain.
+
+    Raises:
+        Superseded: a later lease has committed here; this attempt is the zombie.
+        TransformNotDeterministic: the rows behind the mark of a chain are not those that it committed.
+        Retriable: anything a new attempt can settle. The producer is gone either way.
+    """
+    transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
+    transaction.init()  # 1
+    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0, complete=False)
+    mark = _mark(job, task)
+    reached("write.mark-read", task)
+    match compare_mark(mark, job.lease, job.ledger):  # 2
+        case Standing.DONE:
+            assert mark is not None
+            return mark, True
+        case Standing.SUPERSEDED:
+            assert mark is not None
+            raise Superseded(
+                f"{_of(job, task)}: its mark carries lease {mark.lease}, later than ours ({job.lease}): another plan has taken "
+                "lane and place of this one. This attempt wrote nothing; look at the ledger, and let the newer run go on."
+            )
+        case Standing.RESUME:
+            assert mark is not None
+            begun, batches = mark, _behind(mark, batches, _of(job, task))
+    return _write(job, transaction, begun, batches), False  # 3
+
+
+def _of(job: WriterTask, task: int) -> str:
+    return f"batch {job.batch}, task-partition {task}"
+
+
+def committed_receipts(job: WriterTask) -> list[Receipt] | None:
+    """The receipts of all task-partitions where this lease has committed every one of them, else None.
+
+    Sound without init_transactions: a complete mark is final. Its writer had fenced every attempt before it, and every
+    attempt after it reads the mark first. Transactions under way are not waited for: a dead attempt's is ended by the next
+    init_transactions, and a mark that it is about to set is one that is not there yet.
+    """
+    doing = f"batch {job.batch}: reading its marks in group {job.group}"
+    marks = _marks(job, range(len(job.marks)), doing, settled=False)
+    done = [mark for mark in marks if mark is not None and compare_mark(mark, job.lease, job.ledger) is Standing.DONE]
+    return done if len(done) == len(job.marks) else None
+
+
+def _mark(job: WriterTask, task: int) -> Receipt | None:
+    return _marks(job, [task], f"{_of(job, task)}: reading its mark in group {job.group}", settled=True)[0]
+
+
+def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) -> list[Receipt | None]:
+    asked = [TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task] for task in tasks)]
+    found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
+    marks = [found.get((place.topic, place.partition)) for place in asked]
+    return [read_mark(mark.metadata, doing) if mark else None for mark in marks]
+
+
+def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
+    """Write the rows behind `begun`, one transaction or a chain of them, and return the receipt of all."""
+    task, receipt = begun.task, begun
+    header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
+    pieces = _pieces(batches, job.commit_every)
+    piece = next(pieces, None)
+    while not receipt.complete:
+        link = _Link(job.commit_every)
+        with translated(_of(job, task), job.settings), transaction:
+            while piece is not None and link.holds(piece):
+                transaction.produce_rows(
+                    job.topic, piece, partition=task if job.to_own_partition else None, header=header
+                )
+                receipt = _with(receipt, piece)
+                reached("write.rows", task)
+                piece = next(pieces, None)
+            receipt = receipt.model_copy(update={"complete": piece is None})
+            topic, partition, offset = job.marks[task]
+            place = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
+            transaction.add_offsets([place], job.group)
+    return receipt
+
+
+class _Link:
+    """One transaction of a chain: whether it may hold more."""
+
+    def __init__(self, limit: CommitEvery | None) -> None:
+        self._rows = limit.rows if limit else None
+        self._end = time.monotonic() + limit.seconds if limit and limit.seconds else None
+        self._held = 0
+
+    def holds(self, piece: pa.RecordBatch) -> bool:
+        """Whether this piece still belongs to it; the first one always does."""
+        full = self._rows is not None and self._held + len(piece) > self._rows
+        late = self._end is not None and time.monotonic() >= self._end
+        if self._held and (full or late):
+            return False
+        self._held += len(piece)
+        return True
+
+
+def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces small enough for a link of the chain; without a limit as they come."""
+    if limit is None:
+        yield from batches
+        return
+    size = min(limit.rows or ROWS_AT_ONCE, ROWS_AT_ONCE)
+    for batch in batches:
+        for first in range(0, len(batch), size):
+            yield batch.slice(first, size)
+
+
+def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
+    """The rows behind those that a chain has committed, once the first ones are seen to be the same.
+
+    Raises:
+        TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
+    """
+    seen = mark.model_copy(update={"rows": 0, "fingerprint": 0, "bytes": 0})
+    rest: pa.RecordBatch | None = None
+    while seen.rows < mark.rows:
+        batch = next(batches, None)
+        if batch is None:
+            break
+        rest = batch.slice(mark.rows - seen.rows)
+        seen = _with(seen, batch.slice(0, mark.rows - seen.rows))
+    if (seen.rows, seen.fingerprint) != (mark.rows, mark.fingerprint):
+        raise TransformNotDeterministic(
+            f"{doing}: an earlier attempt has committed {mark.rows} rows, and the first {seen.rows} of this one are others: "
+            "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
+            "that changes), and run with --reprocess: a new revision begins anew."
+        )
+    return chain([rest] if rest is not None and len(rest) else [], batches)
+
+
+def _with(receipt: Receipt, rows: pa.RecordBatch) -> Receipt:
+    """The receipt of these rows too."""
+    return receipt.model_copy(
+        update={
+            "rows": receipt.rows + len(rows),
+            "fingerprint": (receipt.fingerprint + _sum(rows.column("hash"))) % 2**64,
+            "bytes": receipt.bytes + _length(rows.column("key")) + _length(rows.column("value")),
+        }
+    )
+
+
+def _sum(hashes: pa.Array) -> int:
+    """Sum modulo 2**64 of signed 64-bit hashes."""
+    unsigned = hashes.to_numpy(zero_copy_only=True).view(np.uint64)
+    return int(np.add.reduce(unsigned, dtype=np.uint64))
+
+
+def _length(values: pa.Array) -> int:
+    return pc.sum(pc.binary_length(values)).as_py() or 0  # nulls only: no sum
+
+
+ANSWER_SCHEMA = "receipt string, skipped boolean"
+
+
+TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
+
+
+def writer_of(job: WriterTask) -> Any:
+    """The function for `mapInArrow`: a Spark partition writes its task-partition and answers with its receipt.
+
+    Which one that is, the job's local property `TASKS` says: it is known only when the job is planned, this function
+    included.
+    """
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _answer(job, batches)  # what is nested travels by value, what it calls by name
+
+    return write
+
+
+def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    task = json.loads(context.getLocalProperty(TASKS) or "")[context.partitionId()]
+    try:
+        receipt, skipped = write_partition(job, task, batches)
+    except FencepostError as error:
+        raise carry(error, job.nonce) from error
+    reached("write.receipt", receipt.task)
+    yield answer_of(receipt, skipped=skipped)
+
+
+def answer_of(receipt: Receipt, *, skipped: bool) -> pa.RecordBatch:
+    """A task's one row, as `ANSWER_SCHEMA` names it; the receipt in the same JSON as in its mark."""
+    return pa.RecordBatch.from_pydict({"receipt": pa.array([mark_metadata(receipt)]), "skipped": pa.array([skipped])})

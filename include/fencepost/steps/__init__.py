@@ -1,0 +1,1 @@
+"""The four steps of a batch: plan, write, validate, advance."""

@@ -1,0 +1,123 @@
+"""Step four, advance: the only step that moves offsets, in one transaction with the ledger.
+
+Doing it twice is a no-op. Group offsets are for standard lag tools and expire; the ledger is the truth, and every
+advance restores them from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import TopicPartition
+from pydantic import JsonValue
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import TransitionRefused
+from fencepost.failpoints import reached
+from fencepost.kafka.offsets import committed_offsets
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.lost import check_accounted_for
+from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.protocol.decisions import decide_publish, decide_skip
+from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.view import View
+from fencepost.steps.topics import same_topics
+
+
+def advance_batch(
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+) -> StepResult:
+    """Publish the interval's newest revision and move the frontier, or find both done.
+
+    With a `decision`, an operator publishes a rejected batch.
+
+    Raises:
+        TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
+        TopicRecreated: source or output were deleted and created again since the batch was planned.
+    """
+    ledger = ledger or Ledger(pipeline)
+
+    def publish(view: View) -> tuple[Batch, ...]:
+        batches = decide_publish(view, interval, utc_now(), decision)
+        for batch in batches:
+            if batch.state is State.PUBLISHED:
+                same_topics(ledger, batch)  # offsets that are about to be published are those of the topics of now
+        return batches
+
+    return _commit(ledger, interval, publish, "published")
+
+
+def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Let the frontier pass an interval without its output, by an operator's word."""
+    return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")
+
+
+def _commit(
+    ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+) -> StepResult:
+    name, changed = ledger.pipeline.name, False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        if view.latest(interval) is None:
+            raise TransitionRefused(
+                f"pipeline {name}: the interval {interval} was never planned, so it holds nothing back and there is "
+                f"nothing to decide. {interval.command('run', name)} processes it; `fencepost status {name}` "
+                "lists the intervals there are."
+            )
+        batches = transition(view)
+        changed = bool(batches)
+        return Change(batches, _offsets_to_move(ledger, view, view.updated(batches)))
+
+    reached("advance.deciding")
+    view = ledger.transact(decide)
+    reached("advance.answered")
+    batch = view.latest(interval)
+    assert batch is not None
+    revision = f"revision {batch.revision}"
+    return StepResult.of(
+        "advance",
+        batch,
+        f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
+        changed=changed,
+        frontier={str(p): o for p, o in sorted(frontier(view).items())},
+        rows=batch.written.rows if batch.written else 0,
+        output=_output(batch),
+        published_at=batch.changed_at.isoformat(),
+    )
+
+
+def _output(batch: Batch) -> dict[str, JsonValue]:
+    """Validated output by partition: first offset, and end. Partitions without any are left out."""
+    ranges = batch.output_ranges(batch.written) if batch.written else ()
+    return {str(r.partition): [r.start, r.end] for r in ranges if r.length}
+
+
+def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:
+    """Both groups' offsets where they are not yet what the ledger says, once it is changed.
+
+    Raises:
+        LedgerLost: those of the source are ahead, so the ledger lacks what moved them. Moving them back would hide that.
+    """
+    pipeline = ledger.pipeline
+    wanted = {
+        pipeline.group: (pipeline.source.topic, frontier(after)),
+        pipeline.validated_group: (pipeline.output.topic, validated_ends(after)),
+    }
+    moves: dict[str, list[TopicPartition]] = {}
+    for group, (topic, ends) in wanted.items():
+        if not ends:
+            continue
+        asked = [TopicPartition(topic, p) for p in ends]
+        have = committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}")
+        if group == pipeline.group:
+            check_accounted_for(ledger, read, after, topic, have)
+        behind = [TopicPartition(topic, p, end) for p, end in sorted(ends.items()) if not _is_at(have, topic, p, end)]
+        if behind:
+            moves[group] = behind
+    return moves
+
+
+def _is_at(have: dict[tuple[str, int], TopicPartition], topic: str, partition: int, end: int) -> bool:
+    found = have.get((topic, partition))
+    return found is not None and found.offset == end

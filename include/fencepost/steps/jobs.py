@@ -1,0 +1,182 @@
+"""What `spark-submit` runs for a step: arguments in, one outcome file out.
+
+Nothing heavy is imported before the process has tied itself to its parent: from then on it cannot outlive the
+JVM, which cannot outlive the Airflow task. SparkSubmitOperator sees to neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from fencepost.config.loading import find_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError, Retriable, SettingsError
+from fencepost.model import Frozen, Interval, StepResult
+from fencepost.spark.diagnosis import unexpected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+log = logging.getLogger(__name__)
+
+Step = Literal["write", "validate"]
+PR_SET_PDEATHSIG = 1
+
+
+class JobOutcome(Frozen):
+    """What a job says at its end: the step's result, or the error that stopped it.
+
+    The message is fit for Airflow's log and UI: no record's content and no secret. `exit_code` is the
+    process's.
+    """
+
+    status: Literal["ok", "error"]
+    error: str | None = None
+    retriable: bool = False
+    exit_code: int = 0
+    message: str
+    result: StepResult | None = None
+
+    @classmethod
+    def of(cls, result: StepResult) -> Self:
+        """The outcome of a step that ended well."""
+        return cls(status="ok", message=result.message, result=result)
+
+    @classmethod
+    def of_error(cls, error: Exception, step: Step) -> Self:
+        """The outcome of a step that raised. Of an error nobody foresaw only the type is told."""
+        known = error if isinstance(error, FencepostError) else unexpected(error, step)
+        return cls(
+            status="error",
+            error=type(error).__name__,
+            retriable=isinstance(known, Retriable),
+            exit_code=known.exit_code,
+            message=str(known),
+        )
+
+    @classmethod
+    def read(cls, file: Path) -> Self | None:
+        """The outcome in a file, or None where the job did not live to write one."""
+        try:
+            return cls.model_validate_json(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def write(self, file: Path) -> None:
+        """Write the file whole or not at all."""
+        draft = file.with_suffix(".draft")
+        draft.write_text(self.model_dump_json(), encoding="utf-8")
+        draft.replace(file)
+
+
+def main(step: Step, argv: Sequence[str]) -> int:
+    """Run one step on Spark and return the exit code.
+
+    1. tie this process to the one that started it;
+    2. read the arguments, the pipeline's settings and start the session;
+    3. run the step;
+    4. write the outcome, and only then stop the session, which may fail and matters no more.
+    """
+    tie_to_parent(signal.SIGTERM)  # 1
+    args = _parser(step).parse_args(argv)  # 2
+    spark: SparkSession | None = None
+    try:
+        start_log(os.environ.get("FENCEPOST_LOG", "INFO"))
+        from fencepost.spark.session import build_session
+
+        pipeline = find_pipeline(args.pipeline)
+        interval = Interval.of(args.start, args.end)
+        if step == "validate":
+            load_engines()
+        spark = build_session(pipeline, step)
+        outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
+    except Exception as error:
+        outcome = JobOutcome.of_error(error, step)
+        log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
+    outcome.write(args.outcome)  # 4
+    if spark is not None:
+        with suppress(Exception):
+            spark.stop()
+    return outcome.exit_code
+
+
+def start_log(level: str) -> None:
+    """Log to stderr, `fencepost.*` at this level. Never others below INFO: py4j at DEBUG logs the settings sent to Spark.
+
+    Raises:
+        SettingsError: there is no such level.
+    """
+    known = logging.getLevelNamesMapping()
+    if level.upper() not in known:
+        raise SettingsError(f"FENCEPOST_LOG is {level!r}, allowed are DEBUG, INFO, WARNING, ERROR and CRITICAL.")
+    number = known[level.upper()]
+    logging.basicConfig(
+        level=max(number, logging.INFO), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("fencepost").setLevel(number)
+    if number > logging.DEBUG:
+        logging.getLogger("py4j").setLevel(
+            logging.CRITICAL
+        )  # tracebacks where the JVM died; the step's own error says so
+    else:
+        logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
+
+
+def load_engines() -> None:
+    """Load Great Expectations, which takes seconds, while the JVM makes the session.
+
+    What the step itself imports is there by then: two threads that import one package may meet half of a module.
+    """
+    import fencepost.steps.validate  # noqa: F401
+    from fencepost.quality.engines import load_ahead
+
+    load_ahead()
+
+
+def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval) -> StepResult:
+    if step == "write":
+        from fencepost.steps.write import write_batch
+
+        return write_batch(spark, pipeline, interval)
+    from fencepost.steps.validate import validate_batch
+
+    return validate_batch(spark, pipeline, interval)
+
+
+def _parser(step: Step) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"{step}_batch.py")
+    parser.add_argument("--pipeline", required=True, help="the pipeline's name")
+    parser.add_argument("--start", required=True, type=datetime.fromisoformat, help="start of the interval, ISO 8601")
+    parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, ISO 8601")
+    parser.add_argument("--outcome", required=True, type=Path, help="where to write the outcome as JSON")
+    return parser
+
+
+def tie_to_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent ends; 0 unties it.
+
+    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process, and Linux alone has it.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+@contextmanager
+def tied_to_parent() -> Iterator[None]:
+    """Tied to the parent while the block runs: a task that outlived its supervisor would go on unseen."""
+    tie_to_parent(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        tie_to_parent(0)

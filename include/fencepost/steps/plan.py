@@ -1,0 +1,277 @@
+"""Step one, plan: freeze what a batch reads and under which ids it is written.
+
+What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so a record that
+arrives late falls in the batch that is open when it arrives, and none is lost or read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from pydantic import JsonValue
+
+from fencepost.config.digest import software
+from fencepost.config.java_options import java_settings
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.failpoints import reached
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.lost import check_not_lost
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    Plan,
+    State,
+    StepResult,
+    utc_now,
+)
+from fencepost.outputs.topic import check_output_topic
+from fencepost.protocol.advice import REASON
+from fencepost.protocol.decisions import (
+    decide_withdraw,
+    free_lane,
+    is_carried_out,
+    most_writers,
+    record_planned,
+    standing_plan,
+    why_it_stays,
+)
+from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
+from fencepost.protocol.view import View
+from fencepost.steps.broker_limits import check_transaction_timeout
+from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.topics import check_same_topic, expired_error
+
+# An interval may end so far ahead of this machine's clock, which need not be the scheduler's.
+CLOCKS = timedelta(minutes=5)
+
+
+def plan_batch(
+    pipeline: Pipeline,
+    interval: Interval,
+    *,
+    reprocess: bool = False,
+    decision: Decision | None = None,
+    allow_future: bool = False,
+    ledger: Ledger | None = None,
+) -> StepResult:
+    """Freeze the interval's batch, or find it frozen already.
+
+    1. make the ledger and the output topic where they are missing;
+    2. check the cluster's limits, which would make every write fail;
+    3. decide and freeze in one coordinator transaction. Where something is planned, the ledger must be all that was recorded,
+       the interval must have ended, a lane must be free, and transform and suite must load, in this order; what is to be
+       written must be there to be judged.
+
+    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
+    asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
+    """
+    ledger = ledger or Ledger(pipeline)
+    source, output = _ready(ledger)  # 1, 2
+    changed, checked = False, False
+
+    def decide(view: View) -> Change | None:
+        nonlocal changed, checked
+        changed = False
+        if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess) is not None:
+            return None
+        check_not_lost(ledger, view, source, output)
+        if not checked:
+            latest = None if view.is_withdrawn(interval) else view.latest(interval)
+            if latest is None and not allow_future:
+                check_has_ended(pipeline, interval)
+            free_lane(view, pipeline.lanes, latest)  # a plan that waits for one asks every second
+            check_pipeline(pipeline)
+            checked = True
+        change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
+        changed = change is not None
+        return _kept_until_judged(ledger, change)
+
+    view = ledger.transact(decide)  # 3
+    reached("plan.frozen")
+    return _result(view, interval, changed=changed)
+
+
+def _ready(ledger: Ledger) -> tuple[Topic, Topic]:
+    """Source and output topic, the latter made if missing, like the ledger; on a cluster that takes what is written."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    source = cluster.describe(pipeline.source.topic)
+    ledger.create()
+    output = cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+    check_transaction_timeout(cluster, ledger.settings)
+    java_settings(ledger.settings.common())
+    return source, output
+
+
+def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Take an interval out of the order, so that those before it get their records again. Moves no offsets."""
+    changed = False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        batches = decide_withdraw(view, interval, decision)
+        changed = bool(batches)
+        return Change(batches)
+
+    batch = Ledger(pipeline).transact(decide).latest(interval)
+    assert batch is not None
+    return StepResult.of(
+        "plan", batch, f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}", changed=changed
+    )
+
+
+def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
+    """The interval lies in the past, by this machine's clock.
+
+    Raises:
+        SettingsError: every interval before it would get no records from now on, up to the last one.
+    """
+    now = utc_now()
+    if interval.end > now + CLOCKS:
+        raise SettingsError(
+            f"pipeline {pipeline.name}: interval {interval} ends in the future (this machine's clock says {now:%Y-%m-%d %H:%M} "
+            "UTC). Its batch would hold what is in the source now, and intervals planned later that lie before it would get "
+            "no records. Check the times, or wait until it has ended; `fencepost run --allow-future` plans it all the same."
+        )
+
+
+def decide_plan(
+    ledger: Ledger,
+    view: View,
+    interval: Interval,
+    source: Topic,
+    output: Topic,
+    reprocess: bool,
+    decision: Decision | None = None,
+) -> Change | None:
+    """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
+    if standing_plan(view, interval, reprocess) is not None:
+        return None
+    note = "reprocess was asked for" if view.latest(interval) and not view.is_withdrawn(interval) else ""
+    plan = freeze(ledger, view, interval, source, output)
+    return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision))
+
+
+def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) -> Batch:
+    """Plan the batch's input again as a new revision, which supersedes it; the interval's newest revision then.
+
+    `reason` is asked about the batch as it stands when this is decided: a run beside this one may have published it.
+    """
+    pipeline, interval = ledger.pipeline, batch.interval
+    source = ledger.cluster.describe(pipeline.source.topic)
+    output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+
+    def decide(view: View) -> Change | None:
+        change = decide_revision(ledger, view, batch, source, output, reason)
+        if change is not None:
+            check_not_lost(ledger, view, source, output)
+        return _kept_until_judged(ledger, change)
+
+    latest = ledger.transact(decide).latest(interval)
+    assert latest is not None
+    return latest
+
+
+def decide_revision(
+    ledger: Ledger, view: View, batch: Batch, source: Topic, output: Topic, reason: Callable[[Batch], str | None]
+) -> Change | None:
+    """The revision that takes the batch's place; None where somebody else has revised it, or no reason holds any more."""
+    interval = batch.interval
+    latest = view.latest(interval)
+    if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
+        return None
+    plan = freeze(ledger, view, interval, source, output)
+    return Change(record_planned(view, interval, ledger.pipeline.name, plan, why))
+
+
+def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
+    """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    if latest is not None:
+        check_same_topic(latest, source)
+        ranges, lost = latest.plan.ranges, latest.plan.lost
+    else:
+        before, after = view.before(interval), view.after(interval)
+        for neighbour in (before, after):
+            if neighbour is not None:
+                check_same_topic(neighbour, source)
+        stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
+        by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start))
+        starts = range_starts(before, after, stable, by_start)
+        by_end = cluster.first_at_or_after(source, _milliseconds(interval.end), starts)
+        ranges = frozen_ranges(interval, starts, after, stable, by_end)
+        lost = ()
+    ranges, expired = without_expired(ranges, cluster.earliest(source))
+    if expired and pipeline.source.on_expired == "fail":
+        raise expired_error(pipeline, interval, expired)
+    lane = free_lane(view, pipeline.lanes, latest)
+    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else output.partitions
+    return Plan(
+        source_topic=source.name,
+        source_topic_id=source.id,
+        ranges=ranges,
+        lost=(*lost, *expired),
+        output_topic=output.name,
+        output_topic_id=output.id,
+        output_ends=tuple(cluster.high_watermarks(output)),
+        ledger_topic_id=ledger.topic_id,
+        layout=pipeline.output.layout,
+        writers=writers,
+        lane=lane,
+        fence_up_to=max(most_writers(view, lane), writers),
+        digests=pipeline.write_digests(),
+        software=software(),
+        planned_at=utc_now(),
+    )
+
+
+def _kept_until_judged(ledger: Ledger, change: Change | None) -> Change | None:
+    """The change, if what it plans to write will be there to be judged."""
+    for batch in change.batches if change else ():
+        if batch.state is State.PLANNED and not batch.plan.is_empty:
+            check_output_topic(ledger.cluster, ledger.pipeline, batch.interval)
+    return change
+
+
+def _milliseconds(moment: datetime) -> int:
+    """For Kafka's search by timestamp, where negative numbers mean something else, and no record is older than 1970."""
+    return max(0, round(moment.timestamp() * 1000))
+
+
+def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
+    batch, starved_by = view.latest(interval), view.starved_by(interval)
+    assert batch is not None
+    offsets = sum(r.length for r in batch.plan.ranges)
+    if changed:
+        message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source_topic}"
+    elif batch.state is State.PUBLISHED:
+        message = f"already published, revision {batch.revision}"
+    elif batch.state is State.SKIPPED:
+        message = f"already skipped, revision {batch.revision}"
+    else:
+        message = f"already planned, revision {batch.revision}; it is {batch.state}"
+    details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
+    if starved_by is not None:
+        message += f". {_starved(view, starved_by)}"
+        details["starved_by"] = str(starved_by.id)
+    return StepResult.of("plan", batch, message, changed=changed, **details)
+
+
+def _starved(view: View, by: Batch) -> str:
+    """What to say of an interval without offsets, where a later one was planned first."""
+    when = by.interval
+    told = f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. "
+    if why_it_stays(view, when) is None:
+        return (
+            f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned "
+            "from then on get their records"
+        )
+    return (
+        f"{told}Records of this interval are not lost: they are in {when}, which has offsets and stays, or in an interval "
+        "planned after it"
+    )

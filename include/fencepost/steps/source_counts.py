@@ -1,0 +1,93 @@
+"""How many records a batch has read, which of them were malformed, and how new the newest is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import (
+    SettingsError,
+)
+from fencepost.model import Batch, Layout
+from fencepost.quality.suite import FRESHNESS, load_suite
+from fencepost.spark.records import read_source
+
+SHOWN = 20  # malformed records named by their coordinates
+
+
+@dataclass(frozen=True)
+class SourceCounts:
+    """What was read: records, malformed ones among them, where the first of those are, and the latest timestamp.
+
+    `rows` is None where nobody counted, which is only where malformed records would have failed the batch.
+    """
+
+    rows: int | None = 0
+    malformed: int = 0
+    at: tuple[tuple[int, int], ...] = ()
+    newest: datetime | None = None
+
+    @classmethod
+    def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = ()) -> SourceCounts:
+        """From what `_counts` gave."""
+        millis = counts["newest"]
+        known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
+        newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
+        return cls(rows=counts["rows"], malformed=counts["malformed"], at=at, newest=newest)
+
+
+def observed_counts(
+    answers: Sequence[Row], seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
+) -> SourceCounts:
+    """Records read and malformed ones: as Spark observed them where that is sure to be all, or else read once more.
+
+    Under `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run again,
+    or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
+    """
+    if any(a["skipped"] for a in answers):
+        return count_again(raw, pipeline)
+    counts = seen.get
+    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == sum(r.length for r in batch.plan.ranges)
+    if sure and counts["malformed"] == 0:
+        return SourceCounts.of(counts)
+    return count_source(raw, pipeline)
+
+
+def count_again(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
+    """The counts where an earlier attempt's are lost: read once more if anything asks for them.
+
+    Dropped records must be told of, and freshness is judged by the newest record. A suite that cannot be read may ask.
+    """
+    try:
+        asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
+    except SettingsError:
+        asks = True
+    if asks or pipeline.source.on_malformed == "drop":
+        return count_source(raw, pipeline)
+    return SourceCounts(rows=None)
+
+
+def count_columns(malformed: Column) -> list[Column]:
+    return [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(malformed).alias("malformed"),
+        F.unix_millis(F.max("_timestamp")).alias("newest"),
+    ]
+
+
+def count_source(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
+    """The same counted from the frozen ranges, and where the first malformed records are."""
+    frame, malformed = read_source(raw, pipeline.source)
+    total = frame.agg(*count_columns(malformed)).head()
+    assert total is not None
+    at: tuple[tuple[int, int], ...] = ()
+    if total["malformed"]:
+        first = frame.where(malformed).select("_partition", "_offset").orderBy("_partition", "_offset").limit(SHOWN)
+        at = tuple((r["_partition"], r["_offset"]) for r in first.collect())
+    return SourceCounts.of(total.asDict(), at)

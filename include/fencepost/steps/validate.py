@@ -1,0 +1,224 @@
+"""Step three, validate: judge what a read_committed reader sees of the batch, and record the verdict.
+
+Nothing of the output is written or moved here. The verdict goes into the ledger, because that is where the advance step
+looks for it: a verdict in a worker's memory could be lost, or be another revision's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
+from fencepost.failpoints import reached
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.model import (
+    Batch,
+    Interval,
+    OffsetRange,
+    Outcome,
+    State,
+    StepResult,
+    Verdict,
+    Written,
+    utc_now,
+)
+from fencepost.outputs.topic import is_compacted, read_batch
+from fencepost.paths import reports_folder
+from fencepost.protocol.advice import REASON, what_next
+from fencepost.protocol.decisions import batch_to_judge, record_verdict
+from fencepost.protocol.ranges import without_expired
+from fencepost.protocol.view import PASSED, View, has_passed
+from fencepost.quality.checks import Evaluation
+from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
+from fencepost.quality.history import History, history_of
+from fencepost.quality.report import ReceiptCheck, Report
+from fencepost.quality.report_files import write_report
+from fencepost.quality.report_text import render_plain
+from fencepost.quality.suite import Suite, load_suite
+from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
+from fencepost.spark.records import parse_output
+from fencepost.steps.topics import check_topics
+
+log = logging.getLogger("fencepost.steps.validate")
+
+
+def validate_without_spark(
+    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult | None:
+    """The step's result when there is nothing for Spark to do, or None.
+
+    A published or skipped batch stays as it is. So does one that passed under the suite of now: the same records under the same
+    suite are not judged twice. A batch that had no offsets to read is judged here: by checks that need no record.
+    """
+    began = time.monotonic()
+    ledger = ledger or Ledger(pipeline)
+    view = ledger.read()
+    batch = batch_to_judge(view, interval)
+    if batch.state in PASSED:
+        return _result(batch, changed=False)
+    written = batch.written
+    assert written is not None
+    suite = load_suite(pipeline.expectations_file)
+    if batch.plan.is_empty:
+        history = history_of(batch, written, view.all())
+        return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
+    as_before = written.rows or pipeline.quality.empty == "pass"  # that setting too may say another thing than it did
+    return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
+
+
+def validate_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
+    """Judge the interval's written batch and record the verdict.
+
+    1. read the ledger: what was written, and between which output offsets;
+    2. wait until read_committed sees all of it; part of the data is never judged;
+    3. read it, compare rows and fingerprint with the receipts: losses, doubled and foreign records show here; and
+       evaluate the suite;
+    4. write the report, record the verdict.
+
+    Raises:
+        OpenTransaction: somebody's open transaction hides part of the batch for longer than the pipeline waits.
+        ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
+    """
+    began = time.monotonic()
+    ledger = ledger or Ledger(pipeline)
+    view = ledger.read()  # 1
+    batch = batch_to_judge(view, interval)
+    if batch.state in PASSED:
+        return _result(batch, changed=False)
+    written = batch.written
+    assert written is not None
+    suite = load_suite(pipeline.expectations_file)
+    output = check_topics(ledger, batch)
+    limit = pipeline.quality.open_transaction_wait_seconds
+    ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
+    kept, deleted = without_expired(batch.output_ranges(written), ledger.cluster.earliest(output))
+    raw = read_batch(spark, ledger.settings, batch, kept)
+    with spark_reads(f"batch {batch.id}, validate"):
+        check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
+    if check.rows_read < check.rows_expected:
+        check, evaluation = _explained(ledger, check, evaluation, output, deleted)
+    return _conclude(ledger, batch, evaluation, check, began)  # 4
+
+
+def _evaluate(
+    raw: DataFrame, pipeline: Pipeline, written: Written, suite: Suite, history: History
+) -> tuple[ReceiptCheck, Evaluation]:
+    """The comparison with the receipts, and the suite's evaluation where they agree; in one read of the batch.
+
+    What is read is parsed before it is known to be ours. So when that fails, it is read again to say whose it is.
+    """
+    promised = sum(r.fingerprint for r in written.receipts) % 2**64
+    # The types are those of the transform that wrote; a transform mended since decides nothing here.
+    schema = StructType.fromJson(json.loads(written.value_schema))
+    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
+    try:
+        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, written.bytes)
+        read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
+    except NotAsPromised as found:
+        read = found.rows, found.fingerprint
+    except (PySparkException, Py4JError):
+        read = rows_and_fingerprint(raw)
+        if read == (written.rows, promised):
+            raise
+    check = ReceiptCheck(
+        rows_expected=written.rows, rows_read=read[0], fingerprint_expected=promised, fingerprint_read=read[1]
+    )
+    if not check.agrees:
+        evaluation = Evaluation(
+            outcome=Outcome.UNDETERMINED,
+            reason=check.difference,
+            engine="none",
+            rows=check.rows_read,
+            checks=(),
+            suite_digest=suite.digest,
+            seconds=0,
+        )
+    return check, evaluation
+
+
+def _explained(
+    ledger: Ledger, check: ReceiptCheck, evaluation: Evaluation, output: Topic, deleted: tuple[OffsetRange, ...]
+) -> tuple[ReceiptCheck, Evaluation]:
+    """Why there are fewer records than were committed, where the output topic tells."""
+    found = {"deleted": deleted, "compacted": is_compacted(ledger.cluster, output.name)}
+    check = check.model_copy(update=found)
+    return check, evaluation.model_copy(update={"reason": check.difference})
+
+
+def _conclude(
+    ledger: Ledger, batch: Batch, evaluation: Evaluation, check: ReceiptCheck | None, began: float
+) -> StepResult:
+    """Report first, then the ledger: a verdict never names a report that is not there."""
+    number = batch.verdict.number + 1 if batch.verdict else 1
+    seconds = round(time.monotonic() - began, 3)
+    durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}
+    report = Report(number=number, batch=batch, evaluation=evaluation, receipt_check=check, seconds=durations)
+    files = write_report(report, reports_folder())
+    reached("validate.reported")
+    log.info("%s", render_plain(report))
+    verdict = Verdict(
+        outcome=evaluation.outcome,
+        reason=evaluation.reason,
+        number=number,
+        expectations=len(evaluation.checks),
+        failed_critical=evaluation.failed_critical,
+        failed_warning=evaluation.failed_warning,
+        unexpected_rows=evaluation.unexpected_rows,
+        suite_digest=evaluation.suite_digest,
+        report=str(files.html),
+        seconds=seconds,
+        judged_at=utc_now(),
+    )
+
+    def decide(view: View) -> Change:
+        return Change(record_verdict(view, batch.interval, batch.revision, verdict))
+
+    after = ledger.transact(decide).latest(batch.interval)
+    assert after is not None
+    reached("validate.recorded")
+    if after.state in PASSED:
+        return _result(after, changed=False)
+    words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
+    if check is not None and not check.agrees:
+        raise ReceiptsDisagree(
+            f"{words}. No offset moved. {check.cure(batch.plan.output_topic)}. Then {batch.command('skip', REASON)}, and "
+            f"{batch.command('run', '--reprocess')}."
+        )
+    if verdict.outcome is Outcome.REJECTED:
+        raise BatchRejected(f"{words}. No offset moved. {what_next(after)}")
+    if verdict.outcome is Outcome.UNDETERMINED:
+        raise VerdictUndetermined(f"{words}. No offset moved. {what_next(after)}")
+    return _result(after, changed=True)
+
+
+def _result(batch: Batch, *, changed: bool) -> StepResult:
+    verdict = batch.verdict
+    outcome = verdict.outcome if verdict else "not judged"
+    already = f"already {batch.state}, revision {batch.revision}"
+    if batch.state is State.WRITTEN and verdict:
+        already = (
+            f"already judged, {outcome} under the same suite: revision {batch.revision}, validation {verdict.number}"
+        )
+    return StepResult.of(
+        "validate",
+        batch,
+        f"{outcome}: {verdict.reason}" if changed and verdict else already,
+        changed=changed,
+        verdict=str(outcome),
+        expectations=verdict.expectations if verdict else 0,
+        warnings=len(verdict.failed_warning) if verdict else 0,
+        report=verdict.report if verdict else "",
+    )

@@ -1,0 +1,165 @@
+"""Step two, write: the transform on Spark, every task-partition in a Kafka transaction of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from fencepost import errors
+from fencepost.config.digest import software
+from fencepost.config.pipeline import Pipeline
+from fencepost.failpoints import reached
+from fencepost.kafka.transaction import Transaction
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
+from fencepost.protocol.decisions import check_receipts, record_written
+from fencepost.protocol.ranges import without_expired
+from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
+from fencepost.protocol.view import View
+from fencepost.spark.diagnosis import (
+    jvm_watched,
+)
+from fencepost.steps.broker_limits import marks_kept_for
+from fencepost.steps.plan import revise
+from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.source_counts import SourceCounts
+from fencepost.steps.topics import check_same_topic, check_topics, same_topics
+from fencepost.steps.write_job import run_write_job
+
+log = logging.getLogger("fencepost.steps.write")
+
+
+def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
+    """The step's result when there is nothing for Spark to do, or None.
+
+    A batch that is written already stays as it is; one without offsets to read is recorded as written, with no rows:
+    its transform is not run.
+    """
+    ledger = ledger or Ledger(pipeline)
+    batch = _to_write(ledger, interval)
+    if batch.state is not State.PLANNED:
+        return _result(batch, changed=False)
+    if not batch.plan.is_empty:
+        return None
+    plan, lease = batch.plan, batch.known_lease
+    receipts = [
+        Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, rows=0, fingerprint=0) for t in range(plan.writers)
+    ]
+    return _record(ledger, batch, receipts, SourceCounts(), "", time.monotonic())
+
+
+def write_batch(
+    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+) -> StepResult:
+    """Write the interval's batch exactly once and record it in the ledger.
+
+    1. read the ledger; revise the batch when what decides its output has changed since it was planned;
+    2. check that its source and output are still the topics it was planned on, with all their records;
+    3. fence ids of the lane that wider, earlier batches had and this one has not;
+    4. run the job: read, transform, write; every task-partition answers with its receipt. A retry that finds all of them
+       committed takes the receipts from the marks instead;
+    5. record `written`: all receipts, and where the output ends now.
+    """
+    began = time.monotonic()
+    ledger = ledger or Ledger(pipeline)
+    batch = _to_write(ledger, interval)  # 1
+    if batch.state is not State.PLANNED:
+        return _result(batch, changed=False)
+    check_topics(ledger, batch)  # 2
+    for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
+        Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
+    with jvm_watched(f"batch {batch.id}, write"):
+        receipts, source, schema = run_write_job(spark, ledger, batch)  # 4
+    reached("write.answered")
+    return _record(ledger, batch, receipts, source, schema, began)  # 5
+
+
+def _to_write(ledger: Ledger, interval: Interval) -> Batch:
+    """The interval's newest revision, or a new one when that may no longer be written as it was planned."""
+    batch = ledger.read().latest(interval)
+    if batch is None:
+        raise errors.TransitionRefused(
+            f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
+            f"{interval.command('run', ledger.pipeline.name)} begins with that (in Airflow: the task plan)."
+        )
+
+    def reason(batch: Batch) -> str | None:
+        return reason_to_revise(batch, _circumstances(ledger, batch)) if may_be_revised(batch) else None
+
+    why = reason(batch)
+    if why is None:
+        return batch
+    check_pipeline(ledger.pipeline)
+    log.info("batch %s is written anew: %s", batch.id, why)
+    return revise(ledger, batch, reason)
+
+
+def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
+    """What `revising` asks for, from the cluster. An output topic that was deleted is made again."""
+    pipeline, cluster = ledger.pipeline, ledger.cluster
+    source = cluster.describe(pipeline.source.topic)
+    check_same_topic(batch, source)
+    return Circumstances(
+        digests=pipeline.write_digests(),
+        software=software(),
+        now=utc_now(),
+        marks_kept_for=marks_kept_for(cluster),
+        output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,
+        ledger_topic_id=ledger.topic_id,
+        expired=without_expired(batch.plan.ranges, cluster.earliest(source))[1],
+        accept_loss=pipeline.source.on_expired == "skip",
+    )
+
+
+def _record(
+    ledger: Ledger, batch: Batch, receipts: Sequence[Receipt], source: SourceCounts, schema: str, began: float
+) -> StepResult:
+    """Record `written`. The output's ends are asked after every commit, so all of the batch lies below them."""
+    output = ledger.cluster.describe(batch.plan.output_topic)
+    result = Written(
+        receipts=tuple(sorted(receipts, key=lambda r: r.task)),
+        output_ends=tuple(ledger.cluster.high_watermarks(output)),
+        rows_in=source.rows,
+        malformed=source.malformed,
+        malformed_at=source.at,
+        newest=source.newest,
+        value_schema=schema,
+        seconds=round(time.monotonic() - began, 3),
+        written_at=utc_now(),
+    )
+    check_receipts(batch, result)
+
+    changed = False
+
+    def decide(view: View) -> Change:
+        nonlocal changed
+        same_topics(ledger, batch)  # again: one made anew while executors started had other records under these offsets
+        batches = record_written(view, batch.interval, batch.revision, result)
+        changed = bool(batches)
+        return Change(batches)
+
+    after = ledger.transact(decide).latest(batch.interval)
+    assert after is not None
+    reached("write.recorded")
+    return _result(after, changed=changed)
+
+
+def _result(batch: Batch, *, changed: bool) -> StepResult:
+    written = batch.written
+    rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
+    message = f"already {batch.state}, revision {batch.revision}"
+    if changed:
+        told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
+        message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
+    return StepResult.of(
+        "write",
+        batch,
+        message,
+        changed=changed,
+        rows_in=rows_in,
+        rows=rows,
+        malformed=written.malformed if written else 0,
+    )

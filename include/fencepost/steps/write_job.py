@@ -1,0 +1,183 @@
+"""The write step's Spark job: read, transform, write; and what it means when it fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import (
+    FencepostError,
+    MalformedRecords,
+    SettingsError,
+    SourceDataExpired,
+    TransformFailed,
+    WriteFailed,
+)
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Layout, Plan, Receipt
+from fencepost.spark.diagnosis import (
+    HOW_TO_SEE,
+    describe,
+    find_carried,
+    how_the_jvm_ended,
+    is_the_transforms,
+)
+from fencepost.spark.placing import place_by_key
+from fencepost.spark.records import read_source, to_records
+from fencepost.spark.source import read_ranges, task_ranges
+from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
+from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
+from fencepost.steps.source_counts import SourceCounts, count_again, count_columns, count_source, observed_counts
+from fencepost.steps.topics import check_topics
+
+log = logging.getLogger("fencepost.steps.write")
+
+
+def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], SourceCounts, str]:
+    """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
+    pipeline, plan = ledger.pipeline, batch.plan
+    task = writer_task(ledger, batch)
+    set_shuffle_partitions(spark, pipeline, plan)
+    with ThreadPoolExecutor(1) as aside:  # while Spark analyses
+        asked = aside.submit(committed_receipts, task)
+        raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
+        frame, malformed = read_source(raw, pipeline.source)
+        seen = Observation()
+        counted = frame.observe(seen, *count_columns(malformed))
+        if pipeline.source.on_malformed == "fail":
+            # Raised inside the task, so that no task-partition with a malformed record commits.
+            stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
+            good = counted.where(F.when(malformed, stop).otherwise(F.lit(True)))
+        else:
+            good = counted.where(~malformed)
+        result = apply_transform(pipeline, good.drop("_malformed"))
+        schema = value_schema(pipeline, result).json()
+        committed = asked.result()
+    if committed is not None:
+        log.info("batch %s: an earlier attempt has committed all of it", batch.id)
+        return committed, count_again(raw, pipeline), schema
+    with analysis_errors(pipeline):
+        records = to_records(result, pipeline)
+        if plan.layout is Layout.OUTPUT:
+            placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
+        else:
+            placed = records.drop("_partition", "_offset")
+    answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
+    spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
+    try:
+        answers = answered.collect()
+    except Exception as error:
+        raise _cause(error, ledger, batch, raw, task.nonce) from error
+    finally:
+        with suppress(Exception):  # a JVM that died has none
+            spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+    receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
+    return receipts, observed_counts(answers, seen, raw, batch, pipeline), schema
+
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SPARKS_DEFAULT = 200
+ROWS_A_PARTITION = 50_000  # of a shuffle's; a partition costs some ten milliseconds however few it holds
+
+
+def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
+    """As many partitions for the transform's own shuffles as the batch has rows for, unless somebody has set a number.
+
+    The number follows from the frozen plan, so a retry has the same: sums of doubles depend on it.
+    """
+    if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
+        return
+    filled = sum(r.length for r in plan.ranges) // ROWS_A_PARTITION
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))
+
+
+def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
+    """Which task-partition each Spark partition writes, read from the job itself before it starts.
+
+    Raises:
+        SettingsError: the transform shuffles (or reads something else than its source) under layout `source`.
+    """
+    plan = batch.plan
+    if plan.layout is Layout.OUTPUT:
+        return list(range(plan.writers))
+    position = {r: i for i, r in enumerate(plan.ranges)}
+    found = task_ranges(job)
+    if found is None or sorted(found, key=lambda r: r.partition) != list(plan.ranges):
+        raise SettingsError(
+            f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
+            "task-partition is one source partition; this one shuffles, or unites or splits partitions (aggregates, sorts, "
+            "distinct, repartition, joins that are not broadcast). Set output.layout: output, or take that out."
+        )
+    return [position[r] for r in found]
+
+
+def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
+    pipeline, plan = ledger.pipeline, batch.plan
+    if plan.layout is Layout.SOURCE:
+        marks = tuple((plan.source_topic, r.partition, r.end) for r in plan.ranges)
+    else:
+        marks = tuple((plan.output_topic, t, 0) for t in range(plan.writers))
+    return WriterTask(
+        settings=ledger.settings,
+        batch=str(batch.id),
+        ledger=plan.ledger_topic_id,
+        lease=batch.known_lease,
+        topic=plan.output_topic,
+        group=pipeline.lane_group(plan.lane),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
+        marks=marks,
+        to_own_partition=plan.layout is Layout.OUTPUT,
+        commit_every=pipeline.output.commit_every,
+        nonce=secrets.token_hex(16),
+    )
+
+
+MALFORMED = "fencepost: malformed source record"
+
+
+def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
+    """What really failed: Spark wraps a task's error in its own, text only.
+
+    What failed in the transform itself ends the step for good: Spark has tried it as often as `spark.task.maxFailures` says,
+    and a transform gives the same for the same records.
+    """
+    pipeline, text = ledger.pipeline, str(error)
+    if how_the_jvm_ended(error):
+        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` says it
+    if MALFORMED in text and (found := count_source(raw, pipeline)).malformed:
+        where = ", ".join(f"{p}:{o}" for p, o in found.at)
+        return MalformedRecords(
+            f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
+            f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
+            "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
+        )
+    ours = find_carried(text, nonce)
+    if ours is not None:
+        return ours if str(batch.id) in str(ours) else type(ours)(f"batch {batch.id}: {ours}")
+    try:
+        check_topics(ledger, batch)  # records may have expired, or a topic gone, while the job read them
+    except SourceDataExpired as expired:
+        if pipeline.source.on_expired == "fail":
+            return expired
+        return WriteFailed(
+            f"batch {batch.id}: records expired while they were read. Run again: what is left is written."
+        )
+    except FencepostError as found_error:
+        return found_error
+    if is_the_transforms(error, pipeline.folder):
+        return TransformFailed(
+            f"batch {batch.id}: {pipeline.transform_file} failed on a record: {describe(error, pipeline.folder)}. No "
+            "offset moved. The same record fails again: mend the transform, then run again, which writes a new revision. "
+            f"{HOW_TO_SEE}."
+        )
+    return WriteFailed(
+        f"batch {batch.id}: the Spark job failed: {describe(error, pipeline.folder)}. What had not committed is aborted, and no "
+        f"offset moved; run again. {HOW_TO_SEE}."
+    )
