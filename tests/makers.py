@@ -14,7 +14,10 @@ from fencepost.model import (
     Outcome,
     Plan,
     Receipt,
+    SourceTopic,
     State,
+    Tally,
+    TopicOutput,
     Verdict,
     Written,
 )
@@ -28,15 +31,23 @@ def a_day(number: int) -> Interval:
     return Interval(start=NOW + number * DAY, end=NOW + (number + 1) * DAY)
 
 
+def a_source(*ranges: tuple[int, int], topic: str = "in", **changes: Any) -> SourceTopic:
+    """What is read of a topic: where each partition's range starts, and its end."""
+    parts = tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
+    return SourceTopic(**{"topic": topic, "topic_id": f"{topic}-1", "ranges": parts, **changes})
+
+
+def an_output(*ends: int, topic: str = "out", **changes: Any) -> TopicOutput:
+    """A topic that ends there."""
+    return TopicOutput(**{"topic": topic, "topic_id": f"{topic}-1", "ends": ends, **changes})
+
+
 def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
-    """A plan that reads these ranges, one per source partition: where each starts, and its end."""
+    """A plan that reads these ranges of topic `in`."""
     values: dict[str, Any] = {
-        "source_topic": "in",
-        "source_topic_id": "in-1",
-        "ranges": tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges)),
-        "output_topic": "out",
-        "output_topic_id": "out-1",
-        "output_ends": (0,),
+        "sources": (a_source(*ranges),),
+        "output": an_output(0),
+        "ledger_topic_id": "",
         "layout": Layout.SOURCE,
         "lane": 0,
         "digests": {"transform": "now"},
@@ -44,20 +55,32 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
         "planned_at": NOW,
         **changes,
     }
-    values.setdefault("writers", max(1, len(values["ranges"])))
+    values.setdefault("writers", max(1, len(values["sources"][0].ranges)))
     values.setdefault("fence_up_to", values["writers"])
     return Plan(**values)
 
 
-def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, **changes: Any) -> Receipt:
-    """A receipt; its fingerprint is made of what it counts."""
-    return Receipt(**{"task": task, "lease": lease, "rows": rows, "fingerprint": rows * 7919, **changes})
+def reading(batch: Batch, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
+    """The batch with other ranges of its source."""
+    source = batch.plan.source.model_copy(update={"ranges": ranges, "lost": lost})
+    return planned(batch, sources=(source,))
+
+
+def planned(batch: Batch, **changes: Any) -> Batch:
+    """The batch with another plan: what is named is changed in it."""
+    return batch.model_copy(update={"plan": batch.plan.model_copy(update=changes)})
+
+
+def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", **changes: Any) -> Receipt:
+    """A receipt of records in one topic; their fingerprint is made of their number."""
+    topics = {topic: Tally(rows=rows, fingerprint=rows * 7919)}
+    return Receipt(**{"task": task, "ledger": "", "lease": lease, "topics": topics, **changes})
 
 
 def a_written(*receipts: Receipt, **changes: Any) -> Written:
     """The end of a write that brought these receipts, and read as many records as it wrote."""
-    rows = sum(r.rows for r in receipts)
-    values = {"receipts": receipts, "output_ends": (rows,), "rows_in": rows, "seconds": 0, "written_at": NOW}
+    rows = sum(t.rows for r in receipts for t in r.topics.values())
+    values = {"receipts": receipts, "output": an_output(rows), "rows_in": rows, "seconds": 0, "written_at": NOW}
     return Written(**{**values, **changes})
 
 

@@ -96,7 +96,7 @@ def cut_off(job: WriterTask, rows: int) -> Any:
         try:
             yield from _answer(job, first())
         except CutOff:
-            yield answer_of(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0), skipped=False)
+            yield answer_of(Receipt(task=0, ledger=job.ledger, lease=job.lease, topics={}), skipped=False)
 
     return write
 

@@ -5,17 +5,17 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 Offset = Annotated[int, Field(ge=0)]
 
-# 2: plans name their ledger and what decides their output, receipts the ledger; records of version 1 are read.
-LEDGER_VERSION = 2
+# 3: ranges and receipts by topic, and the output as one value. Records of versions 1 and 2 are read: `ledger/codec.py`.
+LEDGER_VERSION = 3
 BATCH_HEADER = "fencepost-batch"
 
 
@@ -116,66 +116,110 @@ def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
+class SourceTopic(Frozen):
+    """What a batch reads of one topic, an offset range for each partition.
+
+    `lost` lists ranges that were deleted from the topic before they could be planned, which only a pipeline with
+    `on_expired: skip` accepts.
+    """
+
+    topic: str
+    topic_id: str
+    ranges: tuple[OffsetRange, ...]
+    lost: tuple[OffsetRange, ...] = ()
+
+
+class TopicOutput(Frozen):
+    """A topic that is written to, and where it ended: `ends[p]` is the high watermark of partition `p`.
+
+    `topic_id` is its identity: that of a topic which was deleted and created again is another. A second kind of output makes
+    `Plan.output` and `Written.output` a union, told apart by `kind`.
+    """
+
+    kind: Literal["topic"] = "topic"
+    topic: str
+    topic_id: str
+    ends: tuple[Offset, ...]
+    batch_header: bool = True  # False only of an early Fencepost's batches, whose records do not name them
+
+
 class Plan(Frozen):
     """A frozen batch: what is read, and under which ids it is written. Never computed again.
 
-    `output_ends[p]` is the high watermark of output partition `p` when the batch was planned. `writers` is the number
-    of task-partitions; ids `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced
-    before this one writes. `digests` are those of what decides the output, by part, and `software` what it is written
-    with. `lost` lists ranges that were deleted from the source before they could be planned, which only a pipeline with
-    `on_expired: skip` accepts. `ledger_topic_id` says which ledger the batch's lease is an offset of.
+    `output.ends` are those of the moment the batch was planned. `writers` is the number of task-partitions; ids
+    `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced before this one writes.
+    `digests` are those of what decides the output, by part (none in a plan of an early Fencepost), and `software` what it
+    is written with. `ledger_topic_id` says which ledger the batch's lease is an offset of.
     """
 
-    source_topic: str
-    source_topic_id: str
-    ranges: tuple[OffsetRange, ...]
-    lost: tuple[OffsetRange, ...] = ()
-    output_topic: str
-    output_topic_id: str
-    output_ends: tuple[Offset, ...]
-    ledger_topic_id: str = ""
+    sources: tuple[SourceTopic, ...] = Field(min_length=1)
+    output: TopicOutput
+    ledger_topic_id: str
     layout: Layout
     writers: int = Field(ge=1)
     lane: int = Field(ge=0)
     fence_up_to: int = Field(ge=0)
-    settings_digest: str = ""  # of older ledgers, which have no digests
-    batch_header: bool = True  # False only in older ledgers: records were written that do not name their batch
-    digests: dict[str, str] = Field(default_factory=dict)
+    digests: dict[str, str]
     software: str
     planned_at: AwareDatetime
 
     @property
+    def source(self) -> SourceTopic:
+        """The only source: pipelines have one today."""
+        (only,) = self.sources
+        return only
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are to be read."""
+        return sum(r.length for source in self.sources for r in source.ranges)
+
+    @property
     def is_empty(self) -> bool:
-        """Whether no offset is to be read: such a batch is written without starting Spark."""
-        return all(r.length == 0 for r in self.ranges)
+        """Whether there is none to be read: such a batch is written without starting Spark."""
+        return self.offsets == 0
+
+
+class Tally(Frozen):
+    """Records committed to one topic: how many, their fingerprint, and the bytes of their keys and values.
+
+    The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. It does not depend on order.
+    """
+
+    rows: int = Field(default=0, ge=0)
+    fingerprint: int = Field(default=0, ge=0, lt=2**64)
+    bytes: int = Field(default=0, ge=0)
 
 
 class Receipt(Frozen):
-    """What a mark says: task-partition `task` committed `rows` records under `lease`, with `bytes` of keys and values.
+    """What a mark says: what task-partition `task` committed under `lease`, by topic.
 
-    A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id.
-    `fingerprint` is the sum, modulo 2**64, of a 64-bit hash of every record's key and value; it does not depend on
-    order. A receipt that is not `complete` is one of the first rows, in a chain of transactions that has not ended.
+    A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id. A receipt that is not
+    `complete` is one of the first rows, in a chain of transactions that has not ended.
     """
 
     task: int = Field(ge=0)
-    ledger: str = ""
+    ledger: str
     lease: Offset
-    rows: int = Field(ge=0)
-    fingerprint: int = Field(ge=0, lt=2**64)
-    bytes: int = Field(default=0, ge=0)
+    topics: dict[str, Tally]
     complete: bool = True
+
+    def tally(self, topic: str) -> Tally:
+        """What was committed to that topic; nothing where the receipt does not name it."""
+        return self.topics.get(topic, NOTHING)
+
+
+NOTHING = Tally()
 
 
 class Written(Frozen):
-    """All receipts of a batch, and where the output ended when the last of them was in.
+    """All receipts of a batch, and where the output ended when the last of them was in: every record of it lies below.
 
-    `output_ends[p]` is the high watermark, so every record of the batch lies below it. `rows_in` is None, and `newest` with
-    it, where a retry found work committed, and did not read its source again to count it.
+    `rows_in` is None, and `newest` with it, where a retry found work committed, and did not read its source again to count it.
     """
 
     receipts: tuple[Receipt, ...]
-    output_ends: tuple[Offset, ...]
+    output: TopicOutput
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
@@ -186,13 +230,21 @@ class Written(Frozen):
 
     @property
     def rows(self) -> int:
-        """Records written by all task-partitions."""
-        return sum(r.rows for r in self.receipts)
+        """Records that all task-partitions wrote to the output."""
+        return sum(t.rows for t in self._tallies())
+
+    @property
+    def fingerprint(self) -> int:
+        """Of these records."""
+        return sum(t.fingerprint for t in self._tallies()) % 2**64
 
     @property
     def bytes(self) -> int:
         """Of their keys and values."""
-        return sum(r.bytes for r in self.receipts)
+        return sum(t.bytes for t in self._tallies())
+
+    def _tallies(self) -> Iterator[Tally]:
+        return (r.tally(self.output.topic) for r in self.receipts)
 
 
 class Verdict(Frozen):
@@ -247,7 +299,7 @@ class Batch(Frozen):
     ledger's reader fills it in.
     """
 
-    version: int = Field(default=LEDGER_VERSION, ge=1, le=LEDGER_VERSION)
+    version: int = Field(default=LEDGER_VERSION, ge=LEDGER_VERSION, le=LEDGER_VERSION)
     pipeline: str
     interval: Interval
     revision: int = Field(ge=1)
@@ -270,10 +322,10 @@ class Batch(Frozen):
 
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where the batch's output lies: in each output partition, between its end at planning and after writing."""
-        starts = self.plan.output_ends
+        starts = self.plan.output.ends
         return tuple(
             OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
-            for p, end in enumerate(written.output_ends)
+            for p, end in enumerate(written.output.ends)
         )
 
     @property

@@ -103,16 +103,6 @@ def test_no_record_that_is_not_ours_is_taken_for_a_batch(broker: Broker, planned
             assert MARKER not in str(raised.value), name
 
 
-@pytest.mark.parametrize("header", [True, False])
-def test_an_early_plan_that_speaks_of_the_header_is_read(header: bool, broker: Broker, planned: Pipeline) -> None:
-    (key, value), *_ = stored(broker, planned)
-    early = json.loads(value)
-    early["plan"]["batch_header"] = header
-    (found,), (now,) = taken(planned, [(0, key, json.dumps(early).encode())]), taken(planned, [(0, key, value)])
-    plan = now.plan.model_copy(update={"batch_header": header})
-    assert found == now.model_copy(update={"plan": plan}), "who reads its records has to know"
-
-
 def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned: Pipeline) -> None:
     before = stored(broker, planned)
     damaged = CORPUS["a truncated record"][0](*before[0])

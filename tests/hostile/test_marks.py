@@ -15,7 +15,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
 from fencepost.local.broker import Broker
-from fencepost.model import Decision, Receipt, State, utc_now
+from fencepost.model import Decision, Receipt, State, Tally, utc_now
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
@@ -27,16 +27,18 @@ MARKER = "MARKER-of-a-mark"
 RECEIPTS = st.builds(
     Receipt,
     task=st.integers(0, 10_000),
+    ledger=st.just("L"),
     lease=st.integers(0, 2**62),
-    rows=st.integers(0, 2**62),
-    fingerprint=st.integers(0, 2**64 - 1),
+    topics=st.fixed_dictionaries(
+        {"out": st.builds(Tally, rows=st.integers(0, 2**62), fingerprint=st.integers(0, 2**64 - 1))}
+    ),
 )
 
 
 @given(receipt=RECEIPTS)
 def test_a_mark_is_read_back_as_it_was_written_and_fits(receipt: Receipt) -> None:
     text = mark_metadata(receipt)
-    assert read_mark(text, "here") == receipt
+    assert read_mark(text, "out", "here") == receipt
     assert len(text) < 4096
 
 
@@ -46,7 +48,7 @@ def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text
     whole = mark_metadata(receipt)
     for damaged in (whole[:-cut], text, whole.replace('"rows":', '"row":'), whole[:-1] + f',"{MARKER}":1}}', None):
         with pytest.raises(NeedsOperator, match=r"lane 3.*not a mark of Fencepost's") as raised:
-            read_mark(damaged, "lane 3")
+            read_mark(damaged, "out", "lane 3")
         assert MARKER not in str(raised.value)
 
 
@@ -55,7 +57,7 @@ def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text
 )
 def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
     with pytest.raises(NeedsOperator, match="not a mark of Fencepost's"):
-        read_mark(text, "here")
+        read_mark(text, "out", "here")
 
 
 @given(receipt=RECEIPTS, lease=st.integers(0, 2**62))
@@ -87,7 +89,8 @@ def commit(broker: Broker, pipeline: Pipeline, metadata: str) -> None:
 def mark(pipeline: Pipeline, lease: int = 0, task: int = 0) -> str:
     ours = latest(pipeline, day(1))
     ledger = ours.plan.ledger_topic_id
-    return mark_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, rows=2, fingerprint=0))
+    topics = {pipeline.output.topic: Tally(rows=2)}
+    return mark_metadata(Receipt(task=task, ledger=ledger, lease=ours.known_lease + lease, topics=topics))
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,11 @@ def test_groups_move_with_the_ledger(spark: Any, broker: Broker, make_pipeline: 
     run(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert batch.state is State.PUBLISHED
-    ends = {r.partition: r.end for r in batch.plan.ranges}
+    ends = {r.partition: r.end for r in batch.plan.source.ranges}
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == ends
     assert batch.written is not None
     validated = group_offsets(broker.bootstrap, pipeline.validated_group, pipeline.output.topic, [0, 1, 2])
-    assert validated == dict(enumerate(batch.written.output_ends))
+    assert validated == dict(enumerate(batch.written.output.ends))
 
 
 def test_a_published_interval_run_again_is_a_noop_that_says_so(spark: Any, broker: Broker, make_pipeline: Make) -> None:
@@ -110,7 +110,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input(spark: Any, broker:
     run(spark, pipeline, day(1), reprocess=True)
     second = latest(pipeline, day(1))
     assert (second.revision, second.state) == (2, State.PUBLISHED)
-    assert second.plan.ranges == first.plan.ranges
+    assert second.plan.sources == first.plan.sources
     assert Ledger(pipeline).read().batches[day(1)][0].state is State.SUPERSEDED
     seen = Counter(r.batch for r in read_all(broker.bootstrap, pipeline.output.topic))
     assert seen == {str(first.id): 40, str(second.id): 40}

@@ -240,4 +240,4 @@ def test_the_source_ends_are_asked_with_the_snapshot_and_a_missing_source_is_no_
     assert Ledgers().source_ends(pipeline) is None
     create_topic(client_settings(pipeline).bootstrap, pipeline.source.topic, 2)
     produce(client_settings(pipeline).bootstrap, pipeline.source.topic, [(b"k", b"v", 1, 1)] * 3)
-    assert Ledgers().source_ends(pipeline) == [0, 3]
+    assert Ledgers().source_ends(pipeline) == {(pipeline.source.topic, 0): 0, (pipeline.source.topic, 1): 3}

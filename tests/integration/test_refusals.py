@@ -76,7 +76,7 @@ def test_source_data_expired_under_a_planned_range(spark: Any, broker: Broker, m
     run(spark, accepting, day(1))
     batch = latest(accepting, day(1))
     assert (batch.revision, batch.state) == (2, State.PUBLISHED)
-    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(1, 0, 3)]
+    assert [(r.partition, r.start, r.end) for r in batch.plan.source.lost] == [(1, 0, 3)]
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 7
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 5, 1: 5}
 
@@ -93,7 +93,7 @@ def test_source_data_expired_before_it_was_planned_can_be_accepted(
     accepting = make_pipeline(name=pipeline.name, source={"on_expired": "skip"})
     run(spark, accepting, day(2))
     batch = latest(accepting, day(2))
-    assert [(r.partition, r.start, r.end) for r in batch.plan.lost] == [(0, 5, 7)]
+    assert [(r.partition, r.start, r.end) for r in batch.plan.source.lost] == [(0, 5, 7)]
     assert batch.written is not None
     assert batch.written.rows == 8
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == {0: 10, 1: 10}
@@ -180,7 +180,7 @@ def test_output_that_was_deleted_before_it_was_judged_is_named_by_its_offsets(
     plan_and_write(spark, pipeline, day(1))
     written = latest(pipeline, day(1)).written
     assert written is not None
-    partition = max(range(3), key=lambda p: written.output_ends[p])  # every record has one key
+    partition = max(range(3), key=lambda p: written.output.ends[p])  # every record has one key
     delete_records(broker, pipeline.output.topic, partition, 4)
     with pytest.raises(ReceiptsDisagree, match=rf"no longer has partition {partition}: offsets 0 to 3.*retention\.ms"):
         validate_batch(spark, pipeline, day(1))
@@ -240,7 +240,7 @@ def test_a_written_batch_whose_output_topic_was_made_anew_is_written_again(
     assert len(seen) == 10
     assert second.written is not None
     validated = group_offsets(broker.bootstrap, pipeline.validated_group, pipeline.output.topic, [0, 1, 2])
-    assert validated == dict(enumerate(second.written.output_ends)), "offsets of the old topic mean nothing in the new"
+    assert validated == dict(enumerate(second.written.output.ends)), "offsets of the old topic mean nothing in the new"
 
     run(spark, pipeline, day(1), reprocess=True)
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 20

@@ -157,7 +157,7 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     dead.init()
     dead.__enter__()
     topic, partition, offset = job.marks[0]
-    metadata = mark_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0))
+    metadata = mark_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, topics={}))
     dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
     assert committed_receipts(job) is None
     receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]

@@ -34,6 +34,7 @@ import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Layout, Outcome, State
+from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.protocol.decisions import (
     batch_to_judge,
     decide_publish,
@@ -42,7 +43,7 @@ from fencepost.protocol.decisions import (
     record_verdict,
     record_written,
 )
-from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
+from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
 from fencepost.protocol.revision import reason_to_revise
 from fencepost.protocol.view import PASSED, View, was_withdrawn
 from fencepost.steps.plan import decide_plan, decide_revision
@@ -73,8 +74,8 @@ class Point(NamedTuple):
 
     ledger: int
     log: tuple[int, ...]
-    frontier: tuple[tuple[int, int], ...]
-    validated: tuple[tuple[int, int], ...]
+    frontier: tuple[tuple[Place, int], ...]
+    validated: tuple[tuple[Place, int], ...]
     digest: int
     aged: int
     processes: tuple[tuple[Any, ...], ...]
@@ -100,6 +101,9 @@ class Source:
 
     def earliest(self, topic: Topic) -> list[int]:
         return [0] * self.partitions
+
+    def describe(self, name: str) -> Topic:
+        return Topic(name, f"{name}-1", 1)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
         return [self.output_end]
@@ -137,14 +141,14 @@ class Coordinator:
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
         self.settings_change, self.ageing, self.group_expiry = settings_change, ageing, group_expiry
-        self.source, self.output = Topic("in", "in-1", partitions), Topic("out", "out-1", 1)
+        self.source = Topic("in", "in-1", partitions)
         self.cluster = Source(intervals if records is None else records, partitions)
         self.ledgers = Ledgers()
         self.views = self.ledgers.views
         self._decided: dict[tuple[Any, ...], tuple[Batch, ...] | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
-        self._ends: dict[int, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]] = {}
-        self._known: dict[int, dict[int, int]] = {}
+        self._ends: dict[int, tuple[tuple[tuple[Place, int], ...], tuple[tuple[Place, int], ...]]] = {}
+        self._known: dict[int, dict[Place, int]] = {}
         self._applied: dict[tuple[int, tuple[Any, ...]], int] = {}
         self.empty = self.ledgers.number(())
 
@@ -168,7 +172,7 @@ class Coordinator:
 
     def _reason(self, batch: Batch, digest: int, aged: int) -> str | None:
         age = 2 if batch.known_lease < aged else 0
-        return reason_to_revise(batch, product.circumstances(str(digest), age, batch.plan.output_topic_id))
+        return reason_to_revise(batch, product.circumstances(str(digest), age, batch.plan.output.topic_id))
 
     def decide(self, ledger: int, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...] | None:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
@@ -185,7 +189,7 @@ class Coordinator:
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
             fake = self._fake(point.digest, len(point.log))
-            change = decide_plan(fake, view, when, self.source, self.output, word == "reprocess")
+            change = decide_plan(fake, view, when, self.source, KafkaTopicOutput(fake, "out"), word == "reprocess")
         elif word == "revise":
             fake = self._fake(point.digest, len(point.log))
             found = self._revision(view, day, operation[2])
@@ -193,7 +197,12 @@ class Coordinator:
                 return ()
             batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
             change = decide_revision(
-                fake, view, batch, self.source, self.output, lambda found: self._why(batch, found, point)
+                fake,
+                view,
+                batch,
+                self.source,
+                KafkaTopicOutput(fake, "out"),
+                lambda found: self._why(batch, found, point),
             )
         elif word == "record":
             _, _, revision, lease, end = operation
@@ -224,7 +233,7 @@ class Coordinator:
     def _revision(view: View, day: int, revision: int) -> Batch | None:
         return next((b for b in view.batches.get(makers.a_day(day), ()) if b.revision == revision), None)
 
-    def groups(self, ledger: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    def groups(self, ledger: int) -> tuple[tuple[tuple[Place, int], ...], tuple[tuple[Place, int], ...]]:
         """What advance commits to the two groups."""
         if ledger not in self._ends:
             view = self.views[ledger]
@@ -234,7 +243,7 @@ class Coordinator:
             )
         return self._ends[ledger]
 
-    def _accounted(self, ledger: int) -> dict[int, int]:
+    def _accounted(self, ledger: int) -> dict[Place, int]:
         """How far the ledger accounts for the frontier."""
         if ledger not in self._known:
             self._known[ledger] = accounted_for(self.views[ledger])
@@ -426,7 +435,7 @@ class Coordinator:
         if any(end > known.get(p, -1) for p, end in ends.items()):
             return Fault("ahead", f"the frontier is at {ends}, and the ledger accounts for {known}")
         anchor = view.anchor
-        gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.ranges]
+        gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.source.ranges]
         for when in view.standing:
             revisions = view.batches[when]
             up = [b for b in revisions if b.state is State.PUBLISHED]
@@ -442,10 +451,10 @@ class Coordinator:
             passed = any(b.state in PASSED for b in revisions)
             if passed or anchor is None or when.start < anchor.start:
                 continue
-            for r in revisions[-1].plan.ranges:
+            for r in revisions[-1].plan.source.ranges:
                 # Where the frontier was counted from an interval that was withdrawn since, it stays.
                 kept = max((g.start for g in gone if g.partition == r.partition), default=0)
-                if r.length and ends.get(r.partition, 0) > max(r.start, kept):
+                if r.length and ends.get(("in", r.partition), 0) > max(r.start, kept):
                     return Fault(
                         "hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}"
                     )
@@ -458,7 +467,8 @@ class Coordinator:
         if latest is None or latest.state not in PASSED:
             return None
         try:
-            assert decide_plan(self._fake(point.digest, 0), view, when, self.source, self.output, False) is None
+            fake = self._fake(point.digest, 0)
+            assert decide_plan(fake, view, when, self.source, KafkaTopicOutput(fake, "out"), False) is None
             assert self._reason(latest, point.digest, point.aged) is None
             assert batch_to_judge(view, when) is latest
             assert decide_publish(view, when, makers.NOW) == ()
@@ -472,7 +482,7 @@ class Coordinator:
             return "its receipts are not its own"
         if batch.decision is None and (batch.verdict is None or batch.verdict.outcome is not Outcome.PASSED):
             return "neither a passed verdict nor an operator stands behind it"
-        low, high = batch.plan.output_ends[0], batch.written.output_ends[0]
+        low, high = batch.plan.output.ends[0], batch.written.output.ends[0]
         if batch.known_lease not in log[low:high]:
             return f"its output is not between {low} and {high}"
         return ""

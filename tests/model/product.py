@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import cache
-from typing import Any
 
 import makers
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, OffsetRange, Outcome, Plan, Receipt, State, Verdict, Written
+from fencepost.model import Batch, Outcome, Plan, Receipt, State, Verdict, Written
 from fencepost.protocol.decisions import record_written
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.protocol.revision import Circumstances, reason_to_revise
@@ -24,12 +23,9 @@ KEPT = 7 * DAY  # how long a mark lives
 AGES = (timedelta(), 0.95 * KEPT, 1.1 * KEPT)  # young; too old to be trusted; its marks may be gone
 
 
-def a_plan(writers: int = 1, lane: int = 0, digest: str = "0", ranges: tuple[OffsetRange, ...] = ()) -> Plan:
-    """A plan of which only the named parts matter."""
-    parts: dict[str, Any] = {"ranges": ranges} if ranges else {}
-    return makers.a_plan(
-        *[(0, 1)] * writers, writers=writers, lane=lane, digests={"transform": digest}, software="model", **parts
-    )
+def a_plan(writers: int = 1) -> Plan:
+    """A plan of which only that matters."""
+    return makers.a_plan(*[(0, 1)] * writers, digests={"transform": "0"}, software="model")
 
 
 def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, ledger: int = 0) -> Batch:
@@ -45,7 +41,7 @@ def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete
 
 def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Written:
     """The end of a write."""
-    return makers.a_written(*receipts, output_ends=ends)
+    return makers.a_written(*receipts, output=makers.an_output(*ends))
 
 
 def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:
@@ -63,7 +59,7 @@ def standing_of(mark: Mark | None, lease: Lease) -> Standing:
     found = None
     if mark is not None:
         (ledger, number), complete = mark
-        found = read_mark(mark_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "model")
+        found = read_mark(mark_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "out", "model")
     return compare_mark(found, lease[1], f"ledger-{lease[0]}")
 
 
@@ -71,7 +67,7 @@ def standing_of(mark: Mark | None, lease: Lease) -> Standing:
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
     plan = a_batch().plan
-    return reason_to_revise(a_batch(), circumstances("0", age, plan.output_topic_id, plan.ledger_topic_id)) is None
+    return reason_to_revise(a_batch(), circumstances("0", age, plan.output.topic_id, plan.ledger_topic_id)) is None
 
 
 def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: str = "ledger-0") -> Circumstances:
@@ -102,7 +98,7 @@ def recorded(lease: Lease, receipts: tuple[Mark, ...]) -> str | None:
 @cache
 def gate_agrees(promised: int, read: int) -> bool:
     """Whether validate takes what it read for what the receipts promise."""
-    want, have = a_receipt(0, 0, promised), a_receipt(0, 0, read)
+    want, have = (a_written((a_receipt(0, 0, rows),)) for rows in (promised, read))
     return ReceiptCheck(
         rows_expected=want.rows,
         rows_read=have.rows,

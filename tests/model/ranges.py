@@ -30,6 +30,8 @@ import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
+from fencepost.outputs.output import Output
+from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.ranges import frozen_ranges, range_starts
 from fencepost.protocol.view import View, was_withdrawn
@@ -78,6 +80,9 @@ class _Cluster:
 
     def earliest(self, topic: Topic) -> list[int]:
         return list(self.first)
+
+    def describe(self, name: str) -> Topic:
+        return Topic(name, f"{name}-1", 1)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
         return [0]
@@ -214,7 +219,7 @@ class Ranges:
                     self._decided[key] = None
         return self._decided[key]
 
-    def _fake(self, answers: Answers) -> tuple[Any, Topic, Topic]:
+    def _fake(self, answers: Answers) -> tuple[Any, Topic, Output]:
         pipeline = SimpleNamespace(
             name="p",
             lanes=64,
@@ -222,22 +227,22 @@ class Ranges:
             source=SimpleNamespace(on_expired="skip", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
-        ledger = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
-        return ledger, Topic("in", "in-1", len(answers[0])), Topic("out", "out-1", 1)
+        ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
+        return ledger, Topic("in", "in-1", len(answers[0])), KafkaTopicOutput(ledger, "out")
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:
         """Whether nothing of the batch's ranges has expired: its write would refuse."""
-        return all(r.length == 0 or logs[r.partition][0] <= r.start for r in batch.plan.ranges)
+        return all(r.length == 0 or logs[r.partition][0] <= r.start for r in batch.plan.source.ranges)
 
     def _write(self, point: Point, n: int, batch: Batch) -> tuple[tuple[int, int], ...]:
         """What read_committed shows of the batch's ranges now. The mutation computes them again."""
-        ranges = batch.plan.ranges
+        ranges = batch.plan.source.ranges
         if not self.rules.frozen:
             others = tuple(b for b in self.ledgers.batches[point.ledger] if b.interval != batch.interval)
             view = self.ledgers.views[self.ledgers.number(others)]
             fake, source, output = self._fake(self._answers(point.logs, point.logs, point.logs, batch.interval))
-            ranges = freeze(fake, view, batch.interval, source, output).ranges
+            ranges = freeze(fake, view, batch.interval, source, output).source.ranges
         return tuple(
             (r.partition, o)
             for r in ranges
@@ -260,7 +265,9 @@ class Ranges:
                 if not was_withdrawn(one) and _spans(one) != _spans(two):  # it was withdrawn
                     return Fault("changed", f"{two.id} covers {_spans(two)}, the revision before it {_spans(one)}")
             for b in view.batches[when]:
-                parts = sorted((r.partition, r.start, r.end) for r in (*b.plan.lost, *b.plan.ranges) if r.length)
+                parts = sorted(
+                    (r.partition, r.start, r.end) for r in (*b.plan.source.lost, *b.plan.source.ranges) if r.length
+                )
                 for (p, _, end), (q, start, _) in itertools.pairwise(parts):
                     if p == q and start < end:
                         return Fault("changed", f"{b.id}: its range and what it lost overlap: {parts}")
@@ -298,7 +305,7 @@ class Ranges:
                 seen[place] = n
             batch = self.ledgers.views[point.ledger].latest(self.intervals[n])
             assert batch is not None
-            for r in batch.plan.ranges:
+            for r in batch.plan.source.ranges:
                 for o in range(r.start, min(r.end, len(point.logs[r.partition][1]))):
                     if point.logs[r.partition][1][o][1] == COMMITTED and (r.partition, o) not in read:
                         return Fault(
@@ -321,8 +328,8 @@ class Ranges:
 
 def _spans(batch: Batch) -> dict[int, tuple[int, int]]:
     """Per partition what a batch answers for: its range, and what it recorded as lost before it."""
-    spans = {r.partition: (r.start, r.end) for r in batch.plan.ranges}
-    for r in batch.plan.lost:
+    spans = {r.partition: (r.start, r.end) for r in batch.plan.source.ranges}
+    for r in batch.plan.source.lost:
         low, high = spans[r.partition]
         spans[r.partition] = (min(low, r.start), max(high, r.end))
     return spans

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.protocol.frontier import Place
 from fencepost.protocol.view import PASSED, View
 from model.coordinator import Coordinator, Rules
 from model.search import DEEP, Search, explore, without_way_out
@@ -101,10 +102,10 @@ def test_nothing_is_published_wrongly_and_the_frontier_has_no_hole(bounds: str) 
     assert found.complete
 
 
-def over_holes(view: View) -> dict[int, int]:
+def over_holes(view: View) -> dict[Place, int]:
     """Mutation: the frontier is the end of the last interval that was published, whatever lies before it."""
     passed = [b for b in map(view.effective, view.intervals) if b is not None and b.state in PASSED]
-    return {part.partition: part.end for b in passed for part in b.plan.ranges}
+    return {("in", part.partition): part.end for b in passed for part in b.plan.source.ranges}
 
 
 SHARED = "two intervals share a lane while settings change"

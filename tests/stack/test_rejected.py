@@ -82,6 +82,6 @@ def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
     (running.pipelines / TRANSFORM / "transform.py").write_text(WITHOUT_THE_SECOND)
     first, second = cleared(running, rejected[TRANSFORM], "write")
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
-    assert second.plan.ranges == first.plan.ranges
+    assert second.plan.sources == first.plan.sources
     written = [r.value for r in read_all(running.bootstrap, f"{TRANSFORM}-out") if r.batch == str(second.id)]
     assert written == [b"v0", b"v2"]

@@ -24,7 +24,7 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.view import PASSED, WITHDRAW, View
 from fencepost.steps.plan import _starved
-from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written
+from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written, reading
 
 
 def batch(state: State, outcome: Outcome | None = None) -> Batch:
@@ -124,7 +124,7 @@ def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offse
     """One that was planned by mistake may have taken the records, and be published with them."""
     given = batch(State.PUBLISHED, Outcome.PASSED)
     ranges = (OffsetRange(partition=0, start=0, end=offsets),)
-    later = given.model_copy(update={"plan": given.plan.model_copy(update={"ranges": ranges})})
+    later = reading(given, ranges)
     told = _starved(View.of([later]), later)
     named = commands_in(told)
     assert [words[0] for words in named] == ([] if offsets else ["withdraw"])

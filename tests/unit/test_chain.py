@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fencepost.config.pipeline import CommitEvery
 from fencepost.errors import TransformNotDeterministic
 from fencepost.kafka.client_settings import ClientSettings
-from fencepost.model import Receipt
+from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
 from fencepost.spark import writer
 from fencepost.spark.writer import WriterTask, write_partition
@@ -41,7 +41,7 @@ class FakeKafka:
         return FakeTransaction(self)
 
     def receipt(self, *_: object) -> Receipt | None:
-        return read_mark(self.mark, "here") if self.mark else None
+        return read_mark(self.mark, "t", "here") if self.mark else None
 
 
 class FakeTransaction:
@@ -128,8 +128,8 @@ def test_a_retry_goes_on_behind_what_the_chain_has_committed(
         assert known.values == [b"%d" % n for n in values]
         assert all(len(link) <= every for link in known.committed)
         assert receipt == known.receipt()
-        assert (receipt.rows, receipt.fingerprint) == (len(values), sum(values) % 2**64)
-        assert receipt.bytes == sum(len(b"%d" % n) * (1 + n % 2) for n in values)
+        length = sum(len(b"%d" % n) * (1 + n % 2) for n in values)
+        assert receipt.topics == {"t": Tally(rows=len(values), fingerprint=sum(values) % 2**64, bytes=length)}
         assert receipt.complete
         assert not skipped
         again, skipped = write_partition(job(limit), 0, batches(values, size))
@@ -139,14 +139,14 @@ def test_a_retry_goes_on_behind_what_the_chain_has_committed(
 def test_without_a_limit_all_rows_are_one_transaction(kafka: FakeKafka) -> None:
     receipt, _ = write_partition(job(None), 0, batches(list(range(25)), 10))
     assert len(kafka.committed) == 1
-    assert (receipt.rows, receipt.complete) == (25, True)
+    assert (receipt.topics["t"].rows, receipt.complete) == (25, True)
 
 
 def test_a_batch_without_rows_changes_nothing(kafka: FakeKafka) -> None:
     empty = next(batches([1], 1)).slice(1)
     for every in (None, CommitEvery(rows=2)):
         receipt, _ = write_partition(job(every), 0, iter([empty, *batches([1], 1), empty]))
-        assert (receipt.rows, receipt.complete) == (1, True)
+        assert (receipt.topics["t"].rows, receipt.complete) == (1, True)
         kafka.mark = None
 
 
@@ -157,17 +157,23 @@ def test_seconds_end_a_link_with_the_piece_that_follows(kafka: FakeKafka, monkey
     assert [len(link) for link in kafka.committed] == [2, 2, 2]
 
 
+def three_rows(lease: int) -> str:
+    """The mark of a chain's first link, under that lease."""
+    topics = {"t": Tally(rows=3, fingerprint=6)}
+    return mark_metadata(Receipt(task=0, ledger=LEDGER, lease=lease, topics=topics, complete=False))
+
+
 @pytest.mark.parametrize("rows", [[1, 2, 4, 4, 5], [1, 2], []], ids=["other rows", "fewer rows", "none"])
 def test_a_retry_with_other_rows_than_the_chain_committed_is_refused(kafka: FakeKafka, rows: list[int]) -> None:
     """Nobody would know which of its rows are committed; going on could lose some and double others."""
-    kafka.mark = mark_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE, rows=3, fingerprint=6, complete=False))
+    kafka.mark = three_rows(LEASE)
     with pytest.raises(TransformNotDeterministic, match=r"batch b, task-partition 0: .*committed 3 rows"):
         write_partition(job(CommitEvery(rows=3)), 0, batches(rows, 2))
     assert kafka.committed == []
 
 
 def test_a_chain_that_an_older_lease_left_is_not_gone_on_with(kafka: FakeKafka) -> None:
-    kafka.mark = mark_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE - 1, rows=3, fingerprint=6, complete=False))
+    kafka.mark = three_rows(LEASE - 1)
     receipt, _ = write_partition(job(CommitEvery(rows=2)), 0, batches([1, 2, 3], 3))
     assert kafka.values == [b"1", b"2", b"3"]
-    assert receipt.rows == 3
+    assert receipt.topics["t"].rows == 3

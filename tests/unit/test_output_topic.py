@@ -1,13 +1,17 @@
-"""Which settings of an output topic lose or refuse an interval's records before they are judged."""
+"""Which settings of an output topic lose or refuse an interval's records before they are judged; and whose ends are validated."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from conftest import DAY, day
-from fencepost.outputs.topic import KEPT_FOR, what_is_lost
+from fencepost.outputs.topic import KEPT_FOR, KafkaTopicOutput, what_is_lost
+from fencepost.protocol.view import View
+from unit.pages.ledgers import batch
 
 HOUR = 3_600_000
 WEEK = {"cleanup.policy": "delete", "retention.ms": str(168 * HOUR)}
@@ -59,3 +63,12 @@ def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:
     assert what_is_lost(settings, day(8), NOW, stamped=True) is None
     assert what_is_lost(settings, day(9), NOW, stamped=True) is None, "an interval that is still to come"
     assert what_is_lost(settings, day(7), NOW, stamped=True) is not None
+
+
+def test_offsets_of_a_topic_that_the_pipeline_has_left_are_not_given_to_its_new_one() -> None:
+    """Its settings name another topic from now on, and nothing was planned on that yet."""
+    ledger: Any = SimpleNamespace(pipeline=SimpleNamespace(validated_group="orders.validated"), cluster=None)
+    view = View.of([batch(0)])
+    ends = {("orders-out", p): 100 for p in range(4)}
+    assert KafkaTopicOutput(ledger, "orders-out").validated(view) == ("orders.validated", ends)
+    assert KafkaTopicOutput(ledger, "orders-new").validated(view) == ("orders.validated", {})

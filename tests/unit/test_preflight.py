@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -140,7 +141,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
-    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, Mock()))
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:

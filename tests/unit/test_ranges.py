@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fencepost.model import Batch, Interval, OffsetRange
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
-from makers import a_batch, a_plan
+from makers import a_batch, a_plan, a_source
 from makers import a_day as day
 
 DAYS = 6
@@ -20,7 +20,7 @@ SOURCES = st.lists(st.lists(st.integers(0, DAYS), max_size=12), min_size=1, max_
 
 def batch_of(number: int, ranges: tuple[OffsetRange, ...], lost: tuple[OffsetRange, ...] = ()) -> Batch:
     """A planned batch of that day."""
-    return a_batch(interval=day(number), plan=a_plan(ranges=ranges, lost=lost))
+    return a_batch(interval=day(number), plan=a_plan(sources=(a_source(ranges=ranges, lost=lost),)))
 
 
 def first_at_or_after(records: list[int], number: int, start: int = 0) -> int | None:
@@ -49,7 +49,7 @@ def test_days_planned_in_any_order_while_the_source_grows_touch_and_do_not_overl
         seen = [data.draw(st.integers(n, len(records))) for n, records in zip(seen, source, strict=True)]
         planned[number] = plan([r[:n] for r, n in zip(source, seen, strict=True)], number, planned)
     for p in range(len(source)):
-        ranges = [planned[number].plan.ranges[p] for number in range(DAYS)]
+        ranges = [planned[number].plan.source.ranges[p] for number in range(DAYS)]
         for left, right in itertools.pairwise(ranges):
             assert left.end == right.start
 
@@ -62,7 +62,7 @@ def test_days_left_out_leave_no_hole_after_the_first_plan_and_no_overlap_anywher
     for number in order:
         planned[number] = plan(source, number, planned)
     for p in range(len(source)):
-        ranges = [(number, planned[number].plan.ranges[p]) for number in sorted(planned)]
+        ranges = [(number, planned[number].plan.source.ranges[p]) for number in sorted(planned)]
         for (_, left), (number, right) in itertools.pairwise(ranges):
             assert left.end <= right.start
             if number > order[0]:
@@ -75,7 +75,7 @@ def test_records_in_order_of_time_fall_in_their_own_day(source: list[list[int]])
     planned: dict[int, Batch] = {}
     for number in range(DAYS):
         planned[number] = plan(source, number, planned)
-        for records, part in zip(source, planned[number].plan.ranges, strict=True):
+        for records, part in zip(source, planned[number].plan.source.ranges, strict=True):
             assert all(records[o] == number for o in range(part.start, part.end))
 
 
@@ -90,9 +90,9 @@ def test_a_younger_partition_is_read_from_its_beginning_by_the_newest_day(
         planned[newest - 1] = plan(old, newest - 1, planned)
         if newest > 2:
             planned[1] = plan(source, 1, planned)
-            assert all(part.length == 0 for part in planned[1].plan.ranges[1:])
+            assert all(part.length == 0 for part in planned[1].plan.source.ranges[1:])
     last = plan(source, newest, planned)
-    assert all(part.start == 0 for part in last.plan.ranges[1:])
+    assert all(part.start == 0 for part in last.plan.source.ranges[1:])
 
 
 def test_an_intervals_name_has_four_digits_of_year_whatever_the_year() -> None:

@@ -14,6 +14,7 @@ from fencepost.model import Batch, Decision, State
 from fencepost.outputs.reading import _frame, batches_told_of, check_types, schema_of
 from fencepost.protocol.decisions import record_withdrawn
 from fencepost.protocol.view import WITHDRAW, View
+from makers import planned, reading
 from unit.quality.reports import batch
 
 PUBLISHED, SUPERSEDED, REJECTED = State.PUBLISHED, State.SUPERSEDED, State.REJECTED
@@ -70,9 +71,8 @@ def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[tupl
 def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> None:
     """An interval by mistake was published, told of, and taken out of the order."""
     published = of(4, 1, PUBLISHED)
-    empty = published.plan.model_copy(update={"ranges": ()})
     decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=published.plan.planned_at)
-    withdrawn = record_withdrawn(published.model_copy(update={"plan": empty}), decision)
+    withdrawn = record_withdrawn(reading(published, ()), decision)
     view = View.of([*VIEW.all(), withdrawn])
     assert [str(b.id) for b in batches_told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
 
@@ -80,7 +80,7 @@ def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> Non
 def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:
     """An earlier Fencepost wrote them; who looks for the header finds none of them."""
     made = of(1, 1, PUBLISHED)
-    bare = made.model_copy(update={"plan": made.plan.model_copy(update={"batch_header": False})})
+    bare = planned(made, output=made.plan.output.model_copy(update={"batch_header": False}))
     nothing: Any = None
     with pytest.raises(NeedsOperator, match=r"carry no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
         _frame(nothing, nothing, bare, fields())

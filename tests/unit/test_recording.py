@@ -29,10 +29,8 @@ class LedgerAt:
 
     def __init__(self, now: Batch) -> None:
         self.view = View.of([now])
-        ids = {
-            PLANNED.plan.source_topic: PLANNED.plan.source_topic_id,
-            PLANNED.plan.output_topic: PLANNED.plan.output_topic_id,
-        }
+        ids = {found.topic: found.topic_id for found in (PLANNED.plan.source, PLANNED.plan.output)}
+        self.pipeline = None
         self.cluster = SimpleNamespace(
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
         )

@@ -15,15 +15,20 @@ from fencepost.errors import LedgerLost, WriterFenced
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, OffsetRange, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
-from fencepost.protocol.frontier import accounted_for, frontier, validated_ends
+from fencepost.protocol.frontier import Place, accounted_for, frontier, of_topic, validated_ends
 from fencepost.protocol.view import View
+from makers import planned, reading
 from unit.pages.ledgers import START, batch, hour
 
 
 def planned_in(topic: str, lease: int, made: Batch) -> Batch:
     """The batch, planned in that ledger topic."""
-    plan = made.plan.model_copy(update={"ledger_topic_id": topic})
-    return made.model_copy(update={"lease": lease, "plan": plan})
+    return planned(made, ledger_topic_id=topic).model_copy(update={"lease": lease})
+
+
+def at(topic: str, end: int) -> dict[Place, int]:
+    """Each partition of a topic at the same offset."""
+    return {(topic, p): end for p in range(4)}
 
 
 OLD = [planned_in("L1", 500, batch(0)), planned_in("L1", 700, batch(1, State.REJECTED))]
@@ -36,15 +41,15 @@ AFTER = [planned_in("L2", 9, batch(3))]
 def test_the_frontier_does_not_pass_what_was_rejected_before_the_ledger_was_restored(behind: list[Batch]) -> None:
     view = View.of([*OLD, *behind])
     assert view.anchor == hour(0)
-    assert frontier(view) == frontier(View.of(OLD)) == dict.fromkeys(range(4), 100)
+    assert frontier(view) == frontier(View.of(OLD)) == at("orders-in", 100)
     assert validated_ends(view) == validated_ends(View.of(OLD))
 
 
 def test_the_newest_plan_is_the_restored_ledgers_whatever_its_lease() -> None:
     """Its output topic is the one that validated offsets are of."""
     made = planned_in("L2", 2, batch(1))
-    moved_on = made.model_copy(update={"plan": made.plan.model_copy(update={"output_topic_id": "anew"})})
-    assert validated_ends(View.of([OLD[0], moved_on])) == dict.fromkeys(range(4), 200)
+    moved_on = planned(made, output=made.plan.output.model_copy(update={"topic_id": "anew"}))
+    assert validated_ends(View.of([OLD[0], moved_on])) == at("orders-out", 200)
 
 
 def test_plans_of_an_early_fencepost_name_no_ledger_and_come_first() -> None:
@@ -113,7 +118,7 @@ def ranged(made: Batch, *ranges: tuple[int, int], lost: tuple[int, int] | None =
     """The batch with other ranges: from each partition's start to its end."""
     parts = tuple(OffsetRange(partition=p, start=s, end=e) for p, (s, e) in enumerate(ranges))
     gone = (OffsetRange(partition=len(ranges) - 1, start=lost[0], end=lost[1]),) if lost else ()
-    return made.model_copy(update={"plan": made.plan.model_copy(update={"ranges": parts, "lost": gone})})
+    return reading(made, parts, gone)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +164,7 @@ def test_nothing_an_operator_or_the_source_does_takes_offsets_ahead_of_the_ledge
 ) -> None:
     committed = frontier(View.of(before))
     assert committed
-    check(View.of(after), committed)
+    check(View.of(after), of_topic(committed, TOPIC))
     assert all(accounted_for(View.of(after))[p] >= end for p, end in committed.items())
 
 

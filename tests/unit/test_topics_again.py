@@ -17,7 +17,7 @@ from fencepost.steps import advance, write
 from fencepost.steps.source_counts import SourceCounts
 from unit.quality.reports import NOON, batch
 
-IDS = {"flights": "kV9s", "flight_delays": "Qm2a"}  # as the plan has them
+IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
 
 
 class LedgerOf:
@@ -25,7 +25,7 @@ class LedgerOf:
 
     def __init__(self, held: Batch, ids: dict[str, str]) -> None:
         self.held, self.recorded = held, list[Batch]()
-        self.pipeline = SimpleNamespace(name=held.pipeline)
+        self.pipeline = SimpleNamespace(name=held.pipeline, source=SimpleNamespace(topic="flights"))
         self.cluster = SimpleNamespace(
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda _: [9_300] * 4
         )

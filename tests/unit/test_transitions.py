@@ -26,7 +26,7 @@ from fencepost.protocol.decisions import (
 from fencepost.protocol.frontier import frontier, validated_ends
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, WITHDRAW, View
-from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written
+from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
 from makers import a_day as day
 
 DECISION = a_decision("publish")
@@ -40,7 +40,7 @@ def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: int = 0) -> P
 
 def result_of(lease: int, writers: int, end: int = 1) -> Written:
     """What a write of that lease brings."""
-    return a_written(*(a_receipt(t, lease) for t in range(writers)), output_ends=(end,))
+    return a_written(*(a_receipt(t, lease) for t in range(writers)), output=an_output(end))
 
 
 def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outcome | None, plan: Plan) -> Batch:
@@ -91,8 +91,8 @@ def test_the_frontier_passes_no_record_of_an_interval_that_is_neither_published_
     assert anchor is not None
     for interval in view.intervals:
         if interval.start >= anchor.start and not passed(view, interval):
-            for part in view.batches[interval][-1].plan.ranges:
-                assert part.length == 0 or ends[part.partition] <= part.start
+            for part in view.batches[interval][-1].plan.source.ranges:
+                assert part.length == 0 or ends["in", part.partition] <= part.start
 
 
 @given(ledgers())
@@ -102,7 +102,7 @@ def test_the_frontier_goes_as_far_as_the_run_is_unbroken(view: View) -> None:
     run = [i for i in view.intervals if i.start >= anchor.start]
     if all(passed(view, i) for i in run):
         last = view.batches[run[-1]][-1]
-        assert frontier(view) == {part.partition: part.end for part in last.plan.ranges}
+        assert frontier(view) == {("in", part.partition): part.end for part in last.plan.source.ranges}
 
 
 @given(ledgers(), st.data())
@@ -263,7 +263,7 @@ def test_a_skipped_interval_stays_passed_while_it_is_written_again() -> None:
     assert standing_plan(view, day(0), reprocess=True) is None
     (fresh,) = record_planned(view, day(0), "p", plan_of(), "reprocess was asked for")
     again = View.of([*view.all(), fresh.model_copy(update={"lease": 1})])
-    assert frontier(again) == frontier(view) == {0: 1}
+    assert frontier(again) == frontier(view) == {("in", 0): 1}
     after = View.of([*view.all(), batch_of(0, 2, State.WRITTEN, 1, Outcome.PASSED, plan_of())])
     assert [b.state for b in decide_publish(after, day(0), NOW)] == [State.PUBLISHED, State.SUPERSEDED]
 
@@ -288,7 +288,7 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
     state: State, digest: str, age: timedelta, kept: timedelta
 ) -> None:
     batch = batch_of(0, 1, state, 0, None, plan_of())
-    found = Circumstances({"transform": digest}, batch.plan.software, NOW + age, kept, batch.plan.output_topic_id)
+    found = Circumstances({"transform": digest}, batch.plan.software, NOW + age, kept, batch.plan.output.topic_id)
     reason = reason_to_revise(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
     changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9

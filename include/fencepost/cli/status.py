@@ -33,13 +33,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     from fencepost.ledger.ledger import Ledger
     from fencepost.protocol.advice import what_next
     from fencepost.protocol.awaiting import awaiting_person
-    from fencepost.protocol.frontier import frontier, holding_back
+    from fencepost.protocol.frontier import frontier, holding_back, of_topic
     from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
     ledger = Ledger(found)
     view = ledger.read() if ledger.exists() else View()
-    ends = frontier(view)
+    ends = of_topic(frontier(view), found.source.topic)
     source = ledger.cluster.describe(found.source.topic)
     stable = ledger.cluster.last_stable(source)
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
@@ -52,7 +52,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "pipeline": pipeline,
                 "awaiting_person": [_awaiting(one) for one in awaiting],
                 "batches": [_summary(b) | _newest(view, b) for b in current],
-                "frontier": {str(p): o for p, o in sorted(ends.items())},
+                "frontier": {str(p): o for p, o in ends.items()},
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.id) if hole else None,
             }
@@ -65,7 +65,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     _print_awaiting(awaiting)
     out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
     out.print(
-        f"frontier: {', '.join(f'{p}:{o}' for p, o in sorted(ends.items()))}   offsets behind: {sum(lag.values())}",
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
     for batch in current:

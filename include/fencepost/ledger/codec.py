@@ -1,16 +1,23 @@
-"""A batch as a ledger record, and back. A record that is not ours, or is damaged, is refused and never passed over."""
+"""A batch as a ledger record, and back. A record that is not ours, or is damaged, is refused and never passed over.
+
+A record of an older version is brought to the present one step by step, as JSON, before it is validated: only the steps
+know the older forms. To change the form, raise LEDGER_VERSION and add the step from the version before.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerUnreadable
 from fencepost.model import LEDGER_VERSION, Batch, Event, State
+from fencepost.protocol.marks import receipt_from_2
 
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
 FOREIGN = (
@@ -37,8 +44,8 @@ def record_key(batch: Batch) -> bytes:
 
 
 def write_record(batch: Batch) -> bytes:
-    """A batch's record. One that was read in an older version is written in the present one, whose fields it has."""
-    return batch.model_copy(update={"version": LEDGER_VERSION}).model_dump_json(exclude_none=True).encode()
+    """A batch's record, of the present version."""
+    return batch.model_dump_json(exclude_none=True).encode()
 
 
 def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
@@ -70,7 +77,7 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
     """The history in a record that a newer one has replaced.
 
     Raises:
-        LedgerUnreadable: as `own_batch`.
+        LedgerUnreadable: as `read_record`.
     """
     try:
         return _Past.model_validate_json(value or b"").history
@@ -80,15 +87,17 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
 
 def parse(value: bytes | None, where: str) -> Batch:
     """A ledger record's batch, or LedgerUnreadable naming the offset and not the content."""
-    try:
-        return Batch.model_validate_json(value or b"")
-    except ValidationError:
-        _refuse(value, where)
+    value = value or b""
+    if not value.startswith(OLDER):  # which would fail, and thousands of failures take their time
+        with suppress(ValidationError):
+            return Batch.model_validate_json(value)
+    return _parse_older(value, where)
 
 
-def _refuse(value: bytes | None, where: str) -> NoReturn:
+def _parse_older(value: bytes, where: str) -> Batch:
+    """The batch of a record of an older version; of any other it is known that it cannot be read, and this says why."""
     try:
-        raw = json.loads(value or b"")
+        raw = json.loads(value)
         version = raw.get("version")
     except (ValueError, AttributeError, RecursionError):
         raise LedgerUnreadable(f"{where}: not a record of Fencepost's. {FOREIGN}") from None
@@ -97,11 +106,64 @@ def _refuse(value: bytes | None, where: str) -> NoReturn:
             f"{where}: written by a newer Fencepost (record version {version}, this one reads {LEDGER_VERSION}). Upgrade."
         )
     try:
-        Batch.model_validate(raw)
+        batch = Batch.model_validate(upcast(raw))
+        if version in UPCASTS:
+            return batch
         fields = "its encoding"
     except ValidationError as error:
         fields = ", ".join(sorted({_field(e["loc"]) for e in error.errors()}))
+    except ValueError:  # before that: only plans and writes have changed
+        fields = "plan or written"
     raise LedgerUnreadable(f"{where}: damaged in {fields}. {RESTORE}") from None
+
+
+def upcast(record: dict[str, Any]) -> dict[str, Any]:
+    """A record's JSON in the form of the present version. Pure.
+
+    Raises:
+        ValueError: it has not the form of its version.
+    """
+    while isinstance(version := record.get("version"), int) and (step := UPCASTS.get(version)):
+        try:
+            record = step(record)
+        except (LookupError, TypeError) as error:
+            raise ValueError(f"not a record of version {version}") from error
+    return record
+
+
+def _from_1(record: dict[str, Any]) -> dict[str, Any]:
+    """In version 1 nothing says which ledger a lease is of, and settings had one digest, of which nothing follows now."""
+    return {**record, "version": 2, "plan": {"ledger_topic_id": "", "digests": {}, **record["plan"]}}
+
+
+def _from_2(record: dict[str, Any]) -> dict[str, Any]:
+    """In version 2 a plan has one source and one output, field by field, and receipts name no topic."""
+    plan = dict(record["plan"])
+    plan.pop("settings_digest", None)  # of a record of version 1
+    source = {
+        "topic": plan.pop("source_topic"),
+        "topic_id": plan.pop("source_topic_id"),
+        "ranges": plan.pop("ranges"),
+        "lost": plan.pop("lost", []),
+    }
+    topic = plan.pop("output_topic")
+    output = {
+        "topic": topic,
+        "topic_id": plan.pop("output_topic_id"),
+        "batch_header": plan.pop("batch_header", True),
+    }
+    plan |= {"sources": [source], "output": {**output, "ends": plan.pop("output_ends")}}
+    after = {**record, "version": 3, "plan": plan}
+    if record.get("written") is not None:
+        written = dict(record["written"])
+        written["output"] = {**output, "ends": written.pop("output_ends")}
+        written["receipts"] = [receipt_from_2(receipt, topic) for receipt in written["receipts"]]
+        after["written"] = written
+    return after
+
+
+UPCASTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
+OLDER = tuple(f'{{"version":{version},'.encode() for version in UPCASTS)  # how their records begin
 
 
 def _field(location: tuple[int | str, ...]) -> str:

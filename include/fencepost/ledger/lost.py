@@ -7,7 +7,7 @@ Kafka tells a lost ledger from a new pipeline's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from confluent_kafka import TopicPartition
@@ -18,12 +18,12 @@ from fencepost.kafka.cluster import Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER
-from fencepost.protocol.frontier import accounted_for
+from fencepost.protocol.frontier import Place, accounted_for
 from fencepost.protocol.view import View
 
 LOOKED_AT = 1000  # of the newest offsets of each output partition; markers and other pipelines' records are among them
 
-Committed = Mapping[tuple[str, int], TopicPartition]  # by topic and partition
+Committed = Mapping[Place, TopicPartition]
 
 ADVICE = (
     "The ledger was lost, or its newest records were, and planning anew would write again what is published. Stop the pipeline's "
@@ -32,10 +32,11 @@ ADVICE = (
 )
 
 
-def check_not_lost(ledger: Ledger, view: View, source: Topic, output: Topic) -> None:
+def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[[], Iterable[str]]) -> None:
     """Look for what the ledger does not know of; asked before it plans anything.
 
-    The output's records are looked at where nothing was planned in this ledger topic yet: it is new, or a copy.
+    `written` are the batches that the newest records of the output name. They are asked for where nothing was planned in this
+    ledger topic yet: it is new, or a copy.
 
     Raises:
         LedgerLost: there is something.
@@ -48,9 +49,9 @@ def check_not_lost(ledger: Ledger, view: View, source: Topic, output: Topic) -> 
     if any(batch.plan.ledger_topic_id == ledger.topic_id for batch in view.all()):
         return
     known = {str(batch.id) for batch in view.all()}
-    newest = max((batch for batch in _own_batches(ledger, output) if batch not in known), default=None)
+    newest = max((batch for batch in written() if batch not in known), default=None)
     if newest is not None:
-        _lost(ledger, view, f"topic {output.name} has records of its batch {newest}")
+        _lost(ledger, view, f"topic {pipeline.output.topic} has records of its batch {newest}")
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
@@ -63,7 +64,7 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
         LedgerLost, WriterFenced: as above.
     """
     known = accounted_for(after)
-    ahead = {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get(p, -1)}
+    ahead = {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
     if not ahead:
         return
     group = ledger.pipeline.group
@@ -71,7 +72,7 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     found = f"group {group} has offsets of topic {topic} ({told})"
     if not read.batches:
         _lost(ledger, read, found)
-    back = ", ".join(f"{topic}:{p} to {known.get(p, 0)}" for p in ahead)
+    back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
     _lost(
         ledger,
         read,
@@ -92,7 +93,7 @@ def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> None:
     )
 
 
-def _own_batches(ledger: Ledger, output: Topic) -> Iterator[str]:
+def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:
     """The batches of this pipeline's that the newest records of the output belong to. Their names are in order of time."""
     earliest, stable = ledger.cluster.earliest(output), ledger.cluster.last_stable(output)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}

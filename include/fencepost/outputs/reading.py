@@ -14,8 +14,7 @@ from fencepost.config.loading import find_pipeline
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State, describe_ranges
-from fencepost.outputs.topic import read_batch, same_output
-from fencepost.protocol.ranges import without_expired
+from fencepost.outputs.output import output_of
 from fencepost.protocol.view import View, was_withdrawn
 from fencepost.spark.records import parse_output
 
@@ -103,16 +102,16 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
     assert batch.written is not None
-    if not batch.plan.batch_header and batch.written.rows:
+    if not batch.plan.output.batch_header and batch.written.rows:
         raise NeedsOperator(
             f"batch {batch.id}: its records carry no header, by a setting of an earlier Fencepost, so others in their ranges "
             f"cannot be told apart. {batch.command('run', '--reprocess')} writes them again, each with its batch's header."
         )
-    output, ranges = same_output(ledger, batch), batch.output_ranges(batch.written)
-    _, deleted = without_expired(ranges, ledger.cluster.earliest(output))
-    if deleted:
+    output = output_of(ledger, batch)
+    output.check_same(batch)
+    if deleted := output.deleted(batch):
         raise NeedsOperator(
-            f"batch {batch.id}: output topic {output.name} no longer has {describe_ranges(deleted)}; its retention, or somebody, "
-            "deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
+            f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}; its retention, "
+            "or somebody, deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
         )
-    return parse_output(read_batch(spark, ledger.settings, batch, ranges), ledger.pipeline, schema)
+    return parse_output(output.read_back(spark, batch), ledger.pipeline, schema)

@@ -1,72 +1,126 @@
-"""What an output topic must not do before a batch is judged: drop its records, or refuse them for their age.
+"""The output as a Kafka topic.
 
-Kafka reckons a record's age from its timestamp. Under `output.timestamp` that is the data's own, so that a batch of long ago
-is deleted within minutes. Compaction drops all but the newest record of a key. Either way validate would read back another
-batch than the one that was written.
+What it must not do before a batch is judged: drop its records, or refuse them for their age. Kafka reckons a record's age from
+its timestamp. Under `output.timestamp` that is the data's own, so that a batch of long ago is deleted within minutes.
+Compaction drops all but the newest record of a key. Either way validate would read back another batch than the one that was
+written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, NeedsOperator, TopicRecreated
 from fencepost.kafka.client_settings import ClientSettings
-from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.lost import newest_batches
 from fencepost.model import (
     BATCH_HEADER,
     Batch,
     Interval,
     OffsetRange,
+    TopicOutput,
     utc_now,
 )
+from fencepost.protocol.frontier import Place, of_topic, validated_ends
+from fencepost.protocol.ranges import without_expired
+from fencepost.protocol.view import View
 from fencepost.spark.source import read_ranges
-
-
-def same_output(ledger: Ledger, batch: Batch) -> Topic:
-    """The batch's output topic, as above."""
-    plan = batch.plan
-    output = ledger.cluster.describe(plan.output_topic)
-    if output.id != plan.output_topic_id:
-        raise TopicRecreated(
-            f"output topic {output.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{plan.output_topic_id}, now {output.id}). Run its write step again: it makes a new revision on the new topic."
-        )
-    return output
-
 
 KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retries
 FOREVER = 2**62  # milliseconds; what is at least that has no end
 
 
-def check_output_topic(cluster: Cluster, pipeline: Pipeline, interval: Interval) -> None:
-    """The output topic takes the interval's records and keeps them until they are judged; not checked where we may not ask.
+class KafkaTopicOutput:
+    """A topic that batches of several pipelines may be written to: a record's header says which batch it is of.
 
-    Raises:
-        NeedsOperator: naming the topic's setting, its value, and what to do.
+    It is an `Output`. The topic is described once; `check_same` asks anew.
     """
-    try:
-        settings = cluster.topic_configs(pipeline.output.topic)
-    except AccessDenied:
-        return
-    refusal = what_is_lost(settings, interval, utc_now(), stamped=pipeline.output.timestamp is not None)
-    if refusal:
-        raise NeedsOperator(
-            f"pipeline {pipeline.name}, interval {interval}: output topic {pipeline.output.topic} {refusal} Nothing was planned."
-        )
 
+    def __init__(self, ledger: Ledger, name: str) -> None:
+        self._ledger, self._pipeline, self._cluster = ledger, ledger.pipeline, ledger.cluster
+        self._name = name
+        self._known: Topic | None = None
 
-def is_compacted(cluster: Cluster, topic: str) -> bool:
-    """Whether the topic drops records with a newer one of their key; False where we may not ask."""
-    try:
-        return "compact" in cluster.topic_config(topic, "cleanup.policy")
-    except AccessDenied:
-        return False
+    def prepare(self) -> str:
+        """Make the topic where it is missing; its id."""
+        self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
+        return self._known.id
+
+    def now(self) -> TopicOutput:
+        """Its id, and the high watermarks."""
+        ends = tuple(self._cluster.high_watermarks(self._topic))
+        return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
+
+    def newest_batches(self) -> Iterator[str]:
+        """The batches of this pipeline's that the newest records of each partition belong to."""
+        return newest_batches(self._ledger, self._topic)
+
+    def check_keeps(self, interval: Interval) -> None:
+        """The topic takes the interval's records and keeps them until they are judged; not checked where we may not ask.
+
+        Raises:
+            NeedsOperator: naming the topic's setting, its value, and what to do.
+        """
+        try:
+            settings = self._cluster.topic_configs(self._name)
+        except AccessDenied:
+            return
+        refusal = what_is_lost(settings, interval, utc_now(), stamped=self._pipeline.output.timestamp is not None)
+        if refusal:
+            raise NeedsOperator(
+                f"pipeline {self._pipeline.name}, interval {interval}: output topic {self._name} {refusal} Nothing was planned."
+            )
+
+    def check_same(self, batch: Batch) -> None:
+        """The topic is the one that the batch was planned on, or TopicRecreated."""
+        planned, self._known = batch.plan.output.topic_id, self._cluster.describe(self._name)
+        if self._known.id != planned:
+            raise TopicRecreated(
+                f"output topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
+                f"{planned}, now {self._known.id}). Run its write step again: it makes a new revision on the new topic."
+            )
+
+    def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
+        """Wait for the last stable offsets to pass the ends of a written batch, `limit` seconds at most."""
+        assert batch.written is not None
+        self._cluster.await_stable(self._topic, batch.written.output.ends, limit, doing)
+
+    def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
+        """The records with a written batch's header, of the offsets that are still there."""
+        kept, _ = self._kept_and_deleted(batch)
+        return read_batch(spark, self._ledger.settings, batch, kept)
+
+    def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """What retention, or somebody, deleted of the offsets between which a written batch lies."""
+        return self._kept_and_deleted(batch)[1]
+
+    def is_compacted(self) -> bool:
+        """Whether the topic drops records with a newer one of their key; False where we may not ask."""
+        try:
+            return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
+        except AccessDenied:
+            return False
+
+    def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
+        """The group `<pipeline>.validated`. Offsets of a topic that the pipeline has left stay as they are."""
+        ends = of_topic(validated_ends(view), self._name)
+        return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
+
+    @property
+    def _topic(self) -> Topic:
+        if self._known is None:
+            self._known = self._cluster.describe(self._name)
+        return self._known
+
+    def _kept_and_deleted(self, batch: Batch) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+        assert batch.written is not None
+        return without_expired(batch.output_ranges(batch.written), self._cluster.earliest(self._topic))
 
 
 def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool) -> str | None:
@@ -119,7 +173,7 @@ def read_batch(spark: SparkSession, settings: ClientSettings, batch: Batch, rang
 
     Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(spark, settings, batch.plan.output_topic, ranges, headers=True)
+    raw = read_ranges(spark, settings, batch.plan.output.topic, ranges, headers=True)
     # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
     return raw.where(F.array_contains("headers", own)).select("key", "value", "topic", "partition", "offset")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,6 +11,7 @@ from croniter import croniter
 from fencepost.config.pipeline import Schedule
 from fencepost.pages.snapshot import Snapshot
 from fencepost.pages.trend import Lag
+from fencepost.protocol.frontier import Place
 
 
 def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
@@ -27,7 +28,7 @@ def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
     return end if end >= first else None
 
 
-def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Sequence[int], now: datetime) -> Lag:
+def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[Place, int], now: datetime) -> Lag:
     """Offsets between the frontier and the source's high watermarks, and time between the frontier and what is due.
 
     Partitions the ledger does not know yet count from their beginning. Nothing planned: nothing to be behind of, but time.
@@ -35,7 +36,7 @@ def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Sequence[int], 
     due = newest_due(schedule, now)
     reached = snapshot.frontier_time or schedule.start
     seconds = max((due - reached).total_seconds(), 0.0) if due else 0.0
-    records = sum(max(end - snapshot.frontier.get(p, 0), 0) for p, end in enumerate(source_ends))
+    records = sum(max(end - snapshot.frontier.get(place, 0), 0) for place, end in source_ends.items())
     return Lag(records, seconds)
 
 

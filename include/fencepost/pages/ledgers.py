@@ -18,6 +18,7 @@ from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.reader import LedgerReader, without_collector
 from fencepost.pages.snapshot import Snapshot, take
+from fencepost.protocol.frontier import Place
 
 TIMEOUT = 4.0  # seconds for one answer of Kafka's; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
@@ -72,7 +73,7 @@ class Ledgers:
                     kept.position, kept.snapshot = position, take(pipeline.name, batches)
             return kept.snapshot
 
-    def source_ends(self, pipeline: Pipeline) -> list[int] | None:
+    def source_ends(self, pipeline: Pipeline) -> dict[Place, int] | None:
         """The high watermark of every partition of the source; None where there is no such topic.
 
         Raises:
@@ -80,11 +81,12 @@ class Ledgers:
         """
         settings = client_settings(pipeline)
 
-        def ask(cluster: Cluster) -> list[int] | None:
+        def ask(cluster: Cluster) -> dict[Place, int] | None:
             try:
-                return cluster.high_watermarks(cluster.describe(pipeline.source.topic))
+                ends = cluster.high_watermarks(cluster.describe(pipeline.source.topic))
             except TopicMissing:
                 return None
+            return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
 
         return self._asking(frozenset(settings.values.items()), settings, ask)
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from fencepost.model import Batch, Interval, Outcome, State
 from fencepost.protocol.awaiting import in_force, need_of
-from fencepost.protocol.frontier import frontier, holding_back
+from fencepost.protocol.frontier import Place, frontier, holding_back
 from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdrawn
 
 
@@ -57,7 +57,7 @@ class Row:
     @property
     def offsets(self) -> int:
         """Source offsets in the frozen ranges."""
-        return sum(r.length for r in self.batch.plan.ranges)
+        return self.batch.plan.offsets
 
     @property
     def seconds(self) -> float | None:
@@ -83,7 +83,7 @@ class Snapshot:
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
     unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
-    frontier: dict[int, int] = field(default_factory=dict)
+    frontier: dict[Place, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first of all; the frontier counts from it
     passed: int = 0  # how many intervals from there on the frontier has passed
@@ -143,7 +143,7 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
 
 
 def _unbroken(run: Sequence[Batch]) -> int:
-    """How many intervals the frontier has passed in full. An empty batch breaks nothing, as in `transitions.frontier`."""
+    """How many intervals the frontier has passed in full. An empty batch breaks nothing, as in `protocol.frontier`."""
     passed = 0
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:

@@ -253,7 +253,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
     if passed is not None:
         return (
-            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source_topic}: withdrawn, they would "
+            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source.topic}: withdrawn, they would "
             "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
         )
     if after is not None:

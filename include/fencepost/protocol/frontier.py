@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-from fencepost.model import Batch, State
+from collections.abc import Iterator, Mapping
+
+from fencepost.model import Batch, OffsetRange, State
 from fencepost.protocol.view import PASSED, View, was_withdrawn
 
+Place = tuple[str, int]  # a topic, and a partition of it
 
-def frontier(view: View) -> dict[int, int]:
+
+def of_topic(ends: Mapping[Place, int], topic: str) -> dict[int, int]:
+    """Those of one topic, by partition."""
+    return {partition: end for (name, partition), end in sorted(ends.items()) if name == topic}
+
+
+def frontier(view: View) -> dict[Place, int]:
     """Per source partition, the end of the longest unbroken run of published (or skipped) batches.
 
     The run begins at the anchor, so planning an interval further back moves nothing; nor does withdrawing the interval
     that was the anchor once. A batch whose range of a partition is empty does not break that partition's run.
     """
-    ends: dict[int, int] = {}
-    broken: set[int] = set()
+    ends: dict[Place, int] = {}
+    broken: set[Place] = set()
     for batch in _run(view):
-        for part in batch.plan.ranges:
-            if part.partition in broken:
+        for place, part in _parts(batch):
+            if place in broken:
                 continue
             if batch.state in PASSED:
-                ends[part.partition] = part.end
+                ends[place] = part.end
             elif part.length:
-                broken.add(part.partition)
-                ends.setdefault(part.partition, part.start)
+                broken.add(place)
+                ends.setdefault(place, part.start)
     for batch in _former_anchors(view):
-        for part in batch.plan.ranges:
-            if part.partition in ends:
-                ends[part.partition] = max(part.start, ends[part.partition])
+        for place, part in _parts(batch):
+            if place in ends:
+                ends[place] = max(part.start, ends[place])
     return ends
 
 
-def accounted_for(view: View) -> dict[int, int]:
+def accounted_for(view: View) -> dict[Place, int]:
     """Per source partition, how far the ledger accounts for committed offsets: they never lie behind this honestly.
 
     It is the frontier; and in a partition that no standing batch has, where the frontier may have stood before one that had it
     was withdrawn.
     """
-    ends: dict[int, int] = {}
+    ends: dict[Place, int] = {}
     for batch in view.all():
         if was_withdrawn(batch):
-            for part in batch.plan.ranges:
-                ends[part.partition] = max(part.start, ends.get(part.partition, 0))
+            for place, part in _parts(batch):
+                ends[place] = max(part.start, ends.get(place, 0))
     return ends | frontier(view)
+
+
+def _parts(batch: Batch) -> Iterator[tuple[Place, OffsetRange]]:
+    """What it reads of every partition of its sources."""
+    for source in batch.plan.sources:
+        for part in source.ranges:
+            yield (source.topic, part.partition), part
 
 
 def _former_anchors(view: View) -> list[Batch]:
@@ -66,22 +82,23 @@ def holding_back(view: View) -> Batch | None:
     return None
 
 
-def validated_ends(view: View) -> dict[int, int]:
+def validated_ends(view: View) -> dict[Place, int]:
     """Per output partition, the end of the output of the unbroken run from the anchor on.
 
     Offsets in an output topic that was deleted since, or that the pipeline has left, mean nothing in the present one,
     which is that of the newest plan.
     """
-    ends: dict[int, int] = {}
+    ends: dict[Place, int] = {}
     newest = max(view.all(), key=view.order, default=None)
     for batch in _run(view):
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
-        here = newest is not None and batch.plan.output_topic_id == newest.plan.output_topic_id
+        here = newest is not None and batch.plan.output.topic_id == newest.plan.output.topic_id
         wrote = batch.written is not None and not batch.plan.is_empty  # which else may be withdrawn
         if batch.state is State.PUBLISHED and batch.written is not None and wrote and here:
-            for partition, end in enumerate(batch.written.output_ends):
-                ends[partition] = max(end, ends.get(partition, 0))
+            for partition, end in enumerate(batch.written.output.ends):
+                place = batch.written.output.topic, partition
+                ends[place] = max(end, ends.get(place, 0))
     return ends
 
 

@@ -3,11 +3,15 @@
 A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`; its metadata is the
 receipt as compact JSON, far below Kafka's limit of 4,096 bytes. A mark whose receipt is not complete belongs to a chain of
 transactions (`output.commit_every`), and says how many of the task-partition's rows, in their order, have committed.
+
+A group keeps the marks of earlier Fenceposts: a lane is used for years. Who reads one knows the topic that it counts.
 """
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -41,13 +45,32 @@ def mark_metadata(receipt: Receipt) -> str:
     return receipt.model_dump_json()
 
 
-def read_mark(text: str | None, where: str) -> Receipt:
-    """The receipt in a mark's metadata; NeedsOperator when somebody else committed an offset there."""
+def read_mark(text: str | None, topic: str, where: str) -> Receipt:
+    """The receipt in a mark's metadata; one that names no topic is of `topic`, the output.
+
+    Raises:
+        NeedsOperator: somebody else committed an offset there.
+    """
     try:
         return Receipt.model_validate_json(text or "")
     except ValidationError:
+        pass
+    try:
+        return Receipt.model_validate(receipt_from_2(json.loads(text or ""), topic))
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise NeedsOperator(
             f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> are for "
             "marks only: delete the group with kafka-consumer-groups.sh, then `fencepost skip` the interval and run it "
             "with --reprocess."
         ) from None
+
+
+def receipt_from_2(receipt: dict[str, Any], topic: str) -> dict[str, Any]:
+    """A receipt of a ledger of version 1 or 2, as its JSON says it, in the form of version 3. What it counts is of `topic`.
+
+    Raises:
+        LookupError, TypeError, ValueError: it is none.
+    """
+    rest = dict(receipt)
+    tally = {"rows": rest.pop("rows"), "fingerprint": rest.pop("fingerprint"), "bytes": rest.pop("bytes", 0)}
+    return {"ledger": "", **rest, "topics": {topic: tally}}

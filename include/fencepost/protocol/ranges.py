@@ -57,9 +57,9 @@ def frozen_ranges(
 def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
     if batch is None:
         return {}
-    bounds = {r.partition: getattr(r, side) for r in batch.plan.ranges}
+    bounds = {r.partition: getattr(r, side) for r in batch.plan.source.ranges}
     if side == "start":  # what expired was the batch's too, at each of its revisions
-        for part in batch.plan.lost:
+        for part in batch.plan.source.lost:
             bounds[part.partition] = min(part.start, bounds[part.partition])
     return bounds
 

@@ -34,7 +34,7 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
         return None
     if batch.plan.digests != found.digests:
         return _what_changed(batch.plan.digests, found.digests)
-    if batch.plan.output_topic_id != found.output_topic_id:
+    if batch.plan.output.topic_id != found.output_topic_id:
         return "its output topic was deleted and created again since it was planned"
     if batch.state is not State.PLANNED:
         return None

@@ -6,13 +6,14 @@ output topic's own readers may look, and nowhere else. The lines of text hold co
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from fencepost.ledger.codec import upcast
 from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2  # of 2 on, `batch` has the form of ledger version 3
 
 
 class ReceiptCheck(Frozen):
@@ -75,13 +76,19 @@ class Report(Frozen):
     receipt_check: ReceiptCheck | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
 
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _of_any_version(cls, batch: object) -> object:
+        """A report of an earlier Fencepost holds a record of its own version."""
+        return upcast(batch) if isinstance(batch, dict) else batch
+
     @property
     def next_step(self) -> str:
         """What the reader is to do now, in one line."""
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            cure = self.receipt_check.cure(self.batch.plan.output_topic)
+            cure = self.receipt_check.cure(self.batch.plan.output.topic)
             return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."

@@ -25,7 +25,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
-from fencepost.model import BATCH_HEADER, Receipt
+from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 
@@ -67,7 +67,7 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
     """
     transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
     transaction.init()  # 1
-    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, rows=0, fingerprint=0, complete=False)
+    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={}, complete=False)
     mark = _mark(job, task)
     reached("write.mark-read", task)
     match compare_mark(mark, job.lease, job.ledger):  # 2
@@ -82,7 +82,7 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
             )
         case Standing.RESUME:
             assert mark is not None
-            begun, batches = mark, _behind(mark, batches, _of(job, task))
+            begun, batches = mark, _behind(mark.tally(job.topic), batches, _of(job, task))
     return _write(job, transaction, begun, batches), False  # 3
 
 
@@ -111,12 +111,12 @@ def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) 
     asked = [TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task] for task in tasks)]
     found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
     marks = [found.get((place.topic, place.partition)) for place in asked]
-    return [read_mark(mark.metadata, doing) if mark else None for mark in marks]
+    return [read_mark(mark.metadata, job.topic, doing) if mark else None for mark in marks]
 
 
 def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
     """Write the rows behind `begun`, one transaction or a chain of them, and return the receipt of all."""
-    task, receipt = begun.task, begun
+    task, receipt, tally = begun.task, begun, begun.tally(job.topic)
     header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
     pieces = _pieces(batches, job.commit_every)
     piece = next(pieces, None)
@@ -127,10 +127,10 @@ def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: I
                 transaction.produce_rows(
                     job.topic, piece, partition=task if job.to_own_partition else None, header=header
                 )
-                receipt = _with(receipt, piece)
+                tally = _with(tally, piece)
                 reached("write.rows", task)
                 piece = next(pieces, None)
-            receipt = receipt.model_copy(update={"complete": piece is None})
+            receipt = receipt.model_copy(update={"topics": {job.topic: tally}, "complete": piece is None})
             topic, partition, offset = job.marks[task]
             place = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
             transaction.add_offsets([place], job.group)
@@ -166,37 +166,35 @@ def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Ite
             yield batch.slice(first, size)
 
 
-def _behind(mark: Receipt, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
+def _behind(committed: Tally, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
     """The rows behind those that a chain has committed, once the first ones are seen to be the same.
 
     Raises:
         TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
     """
-    seen = mark.model_copy(update={"rows": 0, "fingerprint": 0, "bytes": 0})
+    seen = NOTHING
     rest: pa.RecordBatch | None = None
-    while seen.rows < mark.rows:
+    while seen.rows < committed.rows:
         batch = next(batches, None)
         if batch is None:
             break
-        rest = batch.slice(mark.rows - seen.rows)
-        seen = _with(seen, batch.slice(0, mark.rows - seen.rows))
-    if (seen.rows, seen.fingerprint) != (mark.rows, mark.fingerprint):
+        rest = batch.slice(committed.rows - seen.rows)
+        seen = _with(seen, batch.slice(0, committed.rows - seen.rows))
+    if (seen.rows, seen.fingerprint) != (committed.rows, committed.fingerprint):
         raise TransformNotDeterministic(
-            f"{doing}: an earlier attempt has committed {mark.rows} rows, and the first {seen.rows} of this one are others: "
+            f"{doing}: an earlier attempt has committed {committed.rows} rows, and the first {seen.rows} of this one are others: "
             "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
             "that changes), and run with --reprocess: a new revision begins anew."
         )
     return chain([rest] if rest is not None and len(rest) else [], batches)
 
 
-def _with(receipt: Receipt, rows: pa.RecordBatch) -> Receipt:
-    """The receipt of these rows too."""
-    return receipt.model_copy(
-        update={
-            "rows": receipt.rows + len(rows),
-            "fingerprint": (receipt.fingerprint + _sum(rows.column("hash"))) % 2**64,
-            "bytes": receipt.bytes + _length(rows.column("key")) + _length(rows.column("value")),
-        }
+def _with(tally: Tally, rows: pa.RecordBatch) -> Tally:
+    """The tally of these rows too."""
+    return Tally(
+        rows=tally.rows + len(rows),
+        fingerprint=(tally.fingerprint + _sum(rows.column("hash"))) % 2**64,
+        bytes=tally.bytes + _length(rows.column("key")) + _length(rows.column("value")),
     )
 
 

@@ -6,7 +6,7 @@ advance restores them from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import TopicPartition
 from pydantic import JsonValue
@@ -18,8 +18,9 @@ from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.outputs.output import output_of
 from fencepost.protocol.decisions import decide_publish, decide_skip
-from fencepost.protocol.frontier import frontier, validated_ends
+from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.view import View
 from fencepost.steps.topics import same_topics
 
@@ -80,7 +81,7 @@ def _commit(
         batch,
         f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
         changed=changed,
-        frontier={str(p): o for p, o in sorted(frontier(view).items())},
+        frontier={str(p): o for p, o in of_topic(frontier(view), ledger.pipeline.source.topic).items()},
         rows=batch.written.rows if batch.written else 0,
         output=_output(batch),
         published_at=batch.changed_at.isoformat(),
@@ -100,24 +101,24 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[
         LedgerLost: those of the source are ahead, so the ledger lacks what moved them. Moving them back would hide that.
     """
     pipeline = ledger.pipeline
-    wanted = {
-        pipeline.group: (pipeline.source.topic, frontier(after)),
-        pipeline.validated_group: (pipeline.output.topic, validated_ends(after)),
-    }
     moves: dict[str, list[TopicPartition]] = {}
-    for group, (topic, ends) in wanted.items():
+    wanted: tuple[tuple[str, Mapping[Place, int]], ...] = (
+        (pipeline.group, frontier(after)),
+        output_of(ledger).validated(after),
+    )
+    for group, ends in wanted:
         if not ends:
             continue
-        asked = [TopicPartition(topic, p) for p in ends]
+        asked = [TopicPartition(*place) for place in ends]
         have = committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}")
         if group == pipeline.group:
-            check_accounted_for(ledger, read, after, topic, have)
-        behind = [TopicPartition(topic, p, end) for p, end in sorted(ends.items()) if not _is_at(have, topic, p, end)]
+            check_accounted_for(ledger, read, after, pipeline.source.topic, have)
+        behind = [TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have, place, end)]
         if behind:
             moves[group] = behind
     return moves
 
 
-def _is_at(have: dict[tuple[str, int], TopicPartition], topic: str, partition: int, end: int) -> bool:
-    found = have.get((topic, partition))
+def _is_at(have: Mapping[Place, TopicPartition], place: Place, end: int) -> bool:
+    found = have.get(place)
     return found is not None and found.offset == end

@@ -25,11 +25,12 @@ from fencepost.model import (
     Interval,
     Layout,
     Plan,
+    SourceTopic,
     State,
     StepResult,
     utc_now,
 )
-from fencepost.outputs.topic import check_output_topic
+from fencepost.outputs.output import Output, output_of
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import (
     decide_withdraw,
@@ -79,7 +80,7 @@ def plan_batch(
         changed = False
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess) is not None:
             return None
-        check_not_lost(ledger, view, source, output)
+        check_not_lost(ledger, view, source, output.newest_batches)
         if not checked:
             latest = None if view.is_withdrawn(interval) else view.latest(interval)
             if latest is None and not allow_future:
@@ -89,19 +90,19 @@ def plan_batch(
             checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
-        return _kept_until_judged(ledger, change)
+        return _kept_until_judged(output, change)
 
     view = ledger.transact(decide)  # 3
     reached("plan.frozen")
     return _result(view, interval, changed=changed)
 
 
-def _ready(ledger: Ledger) -> tuple[Topic, Topic]:
-    """Source and output topic, the latter made if missing, like the ledger; on a cluster that takes what is written."""
+def _ready(ledger: Ledger) -> tuple[Topic, Output]:
+    """Source topic and output, the latter made if missing, like the ledger; on a cluster that takes what is written."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    source = cluster.describe(pipeline.source.topic)
+    source, output = cluster.describe(pipeline.source.topic), output_of(ledger)
     ledger.create()
-    output = cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+    output.prepare()
     check_transaction_timeout(cluster, ledger.settings)
     java_settings(ledger.settings.common())
     return source, output
@@ -144,7 +145,7 @@ def decide_plan(
     view: View,
     interval: Interval,
     source: Topic,
-    output: Topic,
+    output: Output,
     reprocess: bool,
     decision: Decision | None = None,
 ) -> Change | None:
@@ -162,14 +163,14 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
     `reason` is asked about the batch as it stands when this is decided: a run beside this one may have published it.
     """
     pipeline, interval = ledger.pipeline, batch.interval
-    source = ledger.cluster.describe(pipeline.source.topic)
-    output = ledger.cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions)
+    source, output = ledger.cluster.describe(pipeline.source.topic), output_of(ledger)
+    output.prepare()
 
     def decide(view: View) -> Change | None:
         change = decide_revision(ledger, view, batch, source, output, reason)
         if change is not None:
-            check_not_lost(ledger, view, source, output)
-        return _kept_until_judged(ledger, change)
+            check_not_lost(ledger, view, source, output.newest_batches)
+        return _kept_until_judged(output, change)
 
     latest = ledger.transact(decide).latest(interval)
     assert latest is not None
@@ -177,7 +178,7 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
 
 
 def decide_revision(
-    ledger: Ledger, view: View, batch: Batch, source: Topic, output: Topic, reason: Callable[[Batch], str | None]
+    ledger: Ledger, view: View, batch: Batch, source: Topic, output: Output, reason: Callable[[Batch], str | None]
 ) -> Change | None:
     """The revision that takes the batch's place; None where somebody else has revised it, or no reason holds any more."""
     interval = batch.interval
@@ -188,13 +189,13 @@ def decide_revision(
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, why))
 
 
-def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Topic) -> Plan:
+def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Output) -> Plan:
     """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     latest = None if view.is_withdrawn(interval) else view.latest(interval)
     if latest is not None:
         check_same_topic(latest, source)
-        ranges, lost = latest.plan.ranges, latest.plan.lost
+        ranges, lost = latest.plan.source.ranges, latest.plan.source.lost
     else:
         before, after = view.before(interval), view.after(interval)
         for neighbour in (before, after):
@@ -210,15 +211,11 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     if expired and pipeline.source.on_expired == "fail":
         raise expired_error(pipeline, interval, expired)
     lane = free_lane(view, pipeline.lanes, latest)
-    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else output.partitions
+    now = output.now()
+    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else len(now.ends)
     return Plan(
-        source_topic=source.name,
-        source_topic_id=source.id,
-        ranges=ranges,
-        lost=(*lost, *expired),
-        output_topic=output.name,
-        output_topic_id=output.id,
-        output_ends=tuple(cluster.high_watermarks(output)),
+        sources=(SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired)),),
+        output=now,
         ledger_topic_id=ledger.topic_id,
         layout=pipeline.output.layout,
         writers=writers,
@@ -230,11 +227,11 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     )
 
 
-def _kept_until_judged(ledger: Ledger, change: Change | None) -> Change | None:
+def _kept_until_judged(output: Output, change: Change | None) -> Change | None:
     """The change, if what it plans to write will be there to be judged."""
     for batch in change.batches if change else ():
         if batch.state is State.PLANNED and not batch.plan.is_empty:
-            check_output_topic(ledger.cluster, ledger.pipeline, batch.interval)
+            output.check_keeps(batch.interval)
     return change
 
 
@@ -246,9 +243,9 @@ def _milliseconds(moment: datetime) -> int:
 def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
     batch, starved_by = view.latest(interval), view.starved_by(interval)
     assert batch is not None
-    offsets = sum(r.length for r in batch.plan.ranges)
+    offsets = batch.plan.offsets
     if changed:
-        message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source_topic}"
+        message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source.topic}"
     elif batch.state is State.PUBLISHED:
         message = f"already published, revision {batch.revision}"
     elif batch.state is State.SKIPPED:

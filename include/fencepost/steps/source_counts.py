@@ -53,7 +53,7 @@ def observed_counts(
     if any(a["skipped"] for a in answers):
         return count_again(raw, pipeline)
     counts = seen.get
-    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == sum(r.length for r in batch.plan.ranges)
+    sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
     if sure and counts["malformed"] == 0:
         return SourceCounts.of(counts)
     return count_source(raw, pipeline)

@@ -18,7 +18,7 @@ from fencepost.model import (
     State,
     describe_ranges,
 )
-from fencepost.outputs.topic import same_output
+from fencepost.outputs.output import Output, output_of
 from fencepost.protocol.ranges import without_expired
 
 NEW_NAME = (
@@ -42,33 +42,35 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
     Raises:
         TopicRecreated: it was deleted and created again, so its offsets mean other records.
     """
-    if batch.plan.source_topic == source.name and batch.plan.source_topic_id != source.id:
+    planned = batch.plan.source
+    if planned.topic == source.name and planned.topic_id != source.id:
         raise TopicRecreated(
             f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{batch.plan.source_topic_id}, now {source.id}): its offsets mean other records. {NEW_NAME}"
+            f"{planned.topic_id}, now {source.id}): its offsets mean other records. {NEW_NAME}"
         )
-    if batch.plan.source_topic != source.name:
+    if planned.topic != source.name:
         raise TopicRecreated(
-            f"batch {batch.id} was planned on source topic {batch.plan.source_topic}, and the pipeline now reads "
+            f"batch {batch.id} was planned on source topic {planned.topic}, and the pipeline now reads "
             f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
 
 
-def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Topic]:
-    """The batch's source and output topic, which are still those it was planned on.
+def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
+    """The batch's source topic and its output, which are still those it was planned on.
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
     """
-    source = ledger.cluster.describe(batch.plan.source_topic)
+    source, output = ledger.cluster.describe(batch.plan.source.topic), output_of(ledger, batch)
     check_same_topic(batch, source)
-    return source, same_output(ledger, batch)
+    output.check_same(batch)
+    return source, output
 
 
-def check_topics(ledger: Ledger, batch: Batch) -> Topic:
-    """The batch's topics are those it was planned on, and its range is still whole. Returns the output topic."""
+def check_topics(ledger: Ledger, batch: Batch) -> Output:
+    """The batch's topics are those it was planned on, and its range is still whole. Returns the output."""
     source, output = same_topics(ledger, batch)
-    _, expired = without_expired(batch.plan.ranges, ledger.cluster.earliest(source))
+    _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:
         raise expired_error(ledger.pipeline, batch.interval, expired)
     return output

@@ -19,12 +19,10 @@ from pyspark.sql.types import StructType
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.failpoints import reached
-from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import (
     Batch,
     Interval,
-    OffsetRange,
     Outcome,
     State,
     StepResult,
@@ -32,11 +30,10 @@ from fencepost.model import (
     Written,
     utc_now,
 )
-from fencepost.outputs.topic import is_compacted, read_batch
+from fencepost.outputs.output import Output
 from fencepost.paths import reports_folder
 from fencepost.protocol.advice import REASON, what_next
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
-from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
@@ -103,13 +100,12 @@ def validate_batch(
     suite = load_suite(pipeline.expectations_file)
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
-    ledger.cluster.await_stable(output, written.output_ends, limit, f"batch {batch.id}, validate")  # 2
-    kept, deleted = without_expired(batch.output_ranges(written), ledger.cluster.earliest(output))
-    raw = read_batch(spark, ledger.settings, batch, kept)
+    output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
+    raw = output.read_back(spark, batch)
     with spark_reads(f"batch {batch.id}, validate"):
         check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
     if check.rows_read < check.rows_expected:
-        check, evaluation = _explained(ledger, check, evaluation, output, deleted)
+        check, evaluation = _explained(output, batch, check, evaluation)
     return _conclude(ledger, batch, evaluation, check, began)  # 4
 
 
@@ -120,7 +116,7 @@ def _evaluate(
 
     What is read is parsed before it is known to be ours. So when that fails, it is read again to say whose it is.
     """
-    promised = sum(r.fingerprint for r in written.receipts) % 2**64
+    promised = written.fingerprint
     # The types are those of the transform that wrote; a transform mended since decides nothing here.
     schema = StructType.fromJson(json.loads(written.value_schema))
     frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
@@ -150,10 +146,10 @@ def _evaluate(
 
 
 def _explained(
-    ledger: Ledger, check: ReceiptCheck, evaluation: Evaluation, output: Topic, deleted: tuple[OffsetRange, ...]
+    output: Output, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """Why there are fewer records than were committed, where the output topic tells."""
-    found = {"deleted": deleted, "compacted": is_compacted(ledger.cluster, output.name)}
+    """Why there are fewer records than were committed, where the output tells."""
+    found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}
     check = check.model_copy(update=found)
     return check, evaluation.model_copy(update={"reason": check.difference})
 
@@ -194,7 +190,7 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. {check.cure(batch.plan.output_topic)}. Then {batch.command('skip', REASON)}, and "
+            f"{words}. No offset moved. {check.cure(batch.plan.output.topic)}. Then {batch.command('skip', REASON)}, and "
             f"{batch.command('run', '--reprocess')}."
         )
     if verdict.outcome is Outcome.REJECTED:

@@ -15,6 +15,7 @@ from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
+from fencepost.outputs.output import output_of
 from fencepost.protocol.decisions import check_receipts, record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
@@ -45,9 +46,7 @@ def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledge
     if not batch.plan.is_empty:
         return None
     plan, lease = batch.plan, batch.known_lease
-    receipts = [
-        Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, rows=0, fingerprint=0) for t in range(plan.writers)
-    ]
+    receipts = [Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, topics={}) for t in range(plan.writers)]
     return _record(ledger, batch, receipts, SourceCounts(), "", time.monotonic())
 
 
@@ -107,9 +106,9 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
         software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
-        output_topic_id=cluster.ensure_topic(pipeline.output.topic, pipeline.output.partitions).id,
+        output_topic_id=output_of(ledger).prepare(),
         ledger_topic_id=ledger.topic_id,
-        expired=without_expired(batch.plan.ranges, cluster.earliest(source))[1],
+        expired=without_expired(batch.plan.source.ranges, cluster.earliest(source))[1],
         accept_loss=pipeline.source.on_expired == "skip",
     )
 
@@ -118,10 +117,9 @@ def _record(
     ledger: Ledger, batch: Batch, receipts: Sequence[Receipt], source: SourceCounts, schema: str, began: float
 ) -> StepResult:
     """Record `written`. The output's ends are asked after every commit, so all of the batch lies below them."""
-    output = ledger.cluster.describe(batch.plan.output_topic)
     result = Written(
         receipts=tuple(sorted(receipts, key=lambda r: r.task)),
-        output_ends=tuple(ledger.cluster.high_watermarks(output)),
+        output=output_of(ledger, batch).now(),
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,

@@ -47,7 +47,9 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[li
     set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
-        raw = read_ranges(spark, ledger.settings, plan.source_topic, plan.ranges, headers=pipeline.source.headers)
+        raw = read_ranges(
+            spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=pipeline.source.headers
+        )
         frame, malformed = read_source(raw, pipeline.source)
         seen = Observation()
         counted = frame.observe(seen, *count_columns(malformed))
@@ -94,8 +96,8 @@ def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) 
     """
     if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
-    filled = sum(r.length for r in plan.ranges) // ROWS_A_PARTITION
-    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.ranges)))))
+    filled = plan.offsets // ROWS_A_PARTITION
+    spark.conf.set(SHUFFLE_PARTITIONS, str(min(SPARKS_DEFAULT, max(filled, plan.writers, len(plan.source.ranges)))))
 
 
 def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
@@ -107,9 +109,9 @@ def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[i
     plan = batch.plan
     if plan.layout is Layout.OUTPUT:
         return list(range(plan.writers))
-    position = {r: i for i, r in enumerate(plan.ranges)}
+    position = {r: i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(job)
-    if found is None or sorted(found, key=lambda r: r.partition) != list(plan.ranges):
+    if found is None or sorted(found, key=lambda r: r.partition) != list(plan.source.ranges):
         raise SettingsError(
             f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
             "task-partition is one source partition; this one shuffles, or unites or splits partitions (aggregates, sorts, "
@@ -121,15 +123,15 @@ def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[i
 def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     pipeline, plan = ledger.pipeline, batch.plan
     if plan.layout is Layout.SOURCE:
-        marks = tuple((plan.source_topic, r.partition, r.end) for r in plan.ranges)
+        marks = tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges)
     else:
-        marks = tuple((plan.output_topic, t, 0) for t in range(plan.writers))
+        marks = tuple((plan.output.topic, t, 0) for t in range(plan.writers))
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
         lease=batch.known_lease,
-        topic=plan.output_topic,
+        topic=plan.output.topic,
         group=pipeline.lane_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,

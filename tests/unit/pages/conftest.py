@@ -31,6 +31,7 @@ from fencepost.errors import FencepostError
 from fencepost.model import Batch, State
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.snapshot import Snapshot, take
+from fencepost.protocol.frontier import Place
 
 from .ledgers import EVIL, ledger
 
@@ -58,8 +59,8 @@ class FakeLedgers:
             raise found
         return take(pipeline.name, found)
 
-    def source_ends(self, pipeline: Pipeline) -> list[int]:
-        return [20_000] * 4
+    def source_ends(self, pipeline: Pipeline) -> dict[Place, int]:
+        return {("orders-in", partition): 20_000 for partition in range(4)}
 
 
 class Guard:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.model import Batch, Event, Interval, Outcome, State
 from makers import NOW as START
-from makers import a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written
+from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output
 
 HOUR = timedelta(hours=1)
 PARTITIONS = 4
@@ -40,18 +40,16 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
         "state": state,
         "lease": 5 * number + revision,
         "plan": a_plan(
-            *((number * each, (number + 1) * each) for _ in range(PARTITIONS)),
-            source_topic="orders-in",
-            output_topic="orders-out",
-            output_ends=(number * each,) * PARTITIONS,
+            sources=(a_source(*[(number * each, (number + 1) * each)] * PARTITIONS, topic="orders-in"),),
+            output=an_output(*[number * each] * PARTITIONS, topic="orders-out"),
             software="fencepost 0.1.0",
             planned_at=planned,
         ),
         "written": None
         if state is State.PLANNED
         else a_written(
-            *(a_receipt(t, 5 * number + revision, each) for t in range(PARTITIONS)),
-            output_ends=((number + 1) * each,) * PARTITIONS,
+            *(a_receipt(t, 5 * number + revision, each, "orders-out") for t in range(PARTITIONS)),
+            output=an_output(*[(number + 1) * each] * PARTITIONS, topic="orders-out"),
             rows_in=rows,
             seconds=3.5,
             written_at=planned + timedelta(minutes=2),

@@ -17,6 +17,7 @@ from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
 from fencepost.protocol.decisions import in_state, record_withdrawn
 from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.view import WITHDRAW, View
+from makers import reading
 
 from .ledgers import HOUR, PARTITIONS, batch, hour, ledger
 
@@ -90,7 +91,7 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
         assert awaiting_of(snapshot, NOW, HOUR) == awaiting_person(view, NOW, HOUR)
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
-            assert snapshot.frontier == {r.partition: r.end for r in last.plan.ranges}
+            assert snapshot.frontier == {("orders-in", r.partition): r.end for r in last.plan.source.ranges}
         several += sum(row.batch.state is State.SKIPPED and row.newest is not row.batch for row in snapshot.rows)
     assert several > 5, "skipped intervals that are written again were among them"
 
@@ -181,9 +182,8 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
             )
             for revision, state in enumerate(revisions[n], start=1):
                 made = batch(n, state, revision=revision)
-                plan = made.plan.model_copy(update={"ranges": ranges})
                 lease = made.known_lease + (1000 if n < anchor else 0)
-                batches.append(made.model_copy(update={"plan": plan, "lease": lease}))
+                batches.append(reading(made, ranges).model_copy(update={"lease": lease}))
         chance.shuffle(batches)
         snapshot = take("orders", batches)
 
@@ -197,7 +197,7 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
                 expected[p] = starts[before[-1]][p] + lengths[before[-1]][p]
             elif stops:
                 expected[p] = starts[anchor][p]
-        assert snapshot.frontier == expected
+        assert snapshot.frontier == {("orders-in", p): end for p, end in expected.items()}
         stops = [n for n in run if any(lengths[n]) and not passed[n]]
         waits = [n for n in run if passed[n] and stops and n > stops[0]]
         assert [row.key for row in snapshot.rows if row.waits] == [str(hour(n)) for n in waits]

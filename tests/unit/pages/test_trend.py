@@ -66,5 +66,6 @@ def test_the_last_interval_of_a_schedule_with_an_end_is_the_one_that_begins_befo
 def test_the_lag_now_is_to_the_sources_end_and_to_the_newest_interval_due() -> None:
     snapshot = take("orders", ledger(6, {2: State.REJECTED}))
     schedule = Schedule(cron="0 * * * *", start=hour(0).start)
-    assert lag_now(snapshot, schedule, [1000, 1000, 1000, 1000], hour(9).end) == Lag(4000 - 800, 8 * 3600)
-    assert lag_now(take("orders", []), schedule, [10], hour(9).end) == Lag(10, 10 * 3600)
+    ends = {("orders-in", p): 1000 for p in range(4)}
+    assert lag_now(snapshot, schedule, ends, hour(9).end) == Lag(4000 - 800, 8 * 3600)
+    assert lag_now(take("orders", []), schedule, {("orders-in", 0): 10}, hour(9).end) == Lag(10, 10 * 3600)

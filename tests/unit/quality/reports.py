@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.model import Batch, Interval, OffsetRange, Outcome, Receipt, State, Written
+from fencepost.model import Batch, Interval, Outcome, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.suite import Declared, Severity, Suite
-from makers import a_plan
+from makers import a_plan, a_receipt, a_source, an_output
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)
 DAY = Interval.of(datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 2, tzinfo=UTC))
@@ -133,12 +133,12 @@ HOSTILE = check(
 
 
 def written(tasks: int, rows: int, malformed: int = 0) -> Written:
+    def share(task: int) -> Tally:
+        return Tally(rows=rows // tasks + (task < rows % tasks), fingerprint=(task + 1) * 0x9E3779B97F4A7)
+
     return Written(
-        receipts=tuple(
-            Receipt(task=t, lease=41, rows=rows // tasks + (t < rows % tasks), fingerprint=(t + 1) * 0x9E3779B97F4A7)
-            for t in range(tasks)
-        ),
-        output_ends=tuple(9_000 + 31 * p + rows // tasks for p in range(tasks)),
+        receipts=tuple(a_receipt(t, lease=41, topics={"flight_delays": share(t)}) for t in range(tasks)),
+        output=an_output(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
         rows_in=rows + malformed,
         malformed=malformed,
         malformed_at=tuple((1, 5_100 + i) for i in range(min(malformed, 3))),
@@ -149,12 +149,8 @@ def written(tasks: int, rows: int, malformed: int = 0) -> Written:
 
 def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1) -> Batch:
     plan = a_plan(
-        source_topic="flights",
-        source_topic_id="kV9s",
-        ranges=tuple(OffsetRange(partition=p, start=5_000 * p, end=5_000 * p + rows // tasks) for p in range(tasks)),
-        output_topic="flight_delays",
-        output_topic_id="Qm2a",
-        output_ends=tuple(9_000 + 31 * p for p in range(tasks)),
+        sources=(a_source(*((5_000 * p, 5_000 * p + rows // tasks) for p in range(tasks)), topic="flights"),),
+        output=an_output(*(9_000 + 31 * p for p in range(tasks)), topic="flight_delays"),
         lane=2,
         software="fencepost 0.1.0, Spark 4.0.4",
         planned_at=NOON,

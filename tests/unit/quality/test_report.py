@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import fencepost
+from fencepost.ledger.codec import parse
 from fencepost.model import OffsetRange
 from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
@@ -226,6 +227,19 @@ def test_json_holds_the_same_data_and_its_version(name: str, tmp_path: Path) -> 
     text = write_report(REPORTS[name], tmp_path).json.read_text(encoding="utf-8")
     assert json.loads(text)["version"] == REPORT_VERSION
     assert Report.model_validate_json(text) == REPORTS[name]
+
+
+def test_a_report_of_an_earlier_fencepost_is_read() -> None:
+    """The question to a person shows it; its batch is a record of a ledger of version 2."""
+    records = json.loads((Path(__file__).parents[1] / "ledger_2.json").read_text())
+    record = next(r["value"] for r in records if json.loads(r["value"])["state"] == "rejected")
+    now = REPORTS["rejected"]
+    early = json.loads(now.model_dump_json()) | {"version": 1, "batch": json.loads(record)}
+    found = Report.model_validate_json(json.dumps(early))
+    assert found == now.model_copy(update={"version": 1, "batch": parse(record.encode(), "here")})
+    early["batch"]["plan"] = {}
+    with pytest.raises(ValueError, match="not a record of version 2"):
+        Report.model_validate_json(json.dumps(early))
 
 
 @pytest.mark.parametrize("name", REPORTS)
