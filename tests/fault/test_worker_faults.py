@@ -38,19 +38,10 @@ POINTS = [
 ]
 # Of a chain of three transactions a task-partition: the second one, and the third's begin.
 IN_A_CHAIN = ["write.begun@2", "write.rows@2", "write.committing@2", "write.committed@2", "write.begun@3"]
-CHAIN_IN_SHORT = {"kill": {"write.committed@2", "write.begun@3"}, "raise": set(), "stop": {"write.committing@2"}}
-IN_SHORT = {
-    "kill": {
-        "write.init",
-        "write.rows@3",
-        "write.offsets-sent",
-        "write.committing",
-        "write.committed",
-        "write.receipt",
-    },
-    "raise": {"write.rows@3"},
-    "stop": {"write.init", "write.committing"},
-}
+# `make test` strikes where the outcomes differ: rows sent and not committed, a commit under way with a zombie behind it, and a
+# commit whose answer, or whose receipt, is lost. The rest of the matrix is `make fault`.
+CHAIN_IN_SHORT = {"kill": {"write.committed@2"}, "raise": set(), "stop": {"write.committing@2"}}
+IN_SHORT = {"kill": {"write.rows@3", "write.committed", "write.receipt"}, "raise": set(), "stop": {"write.committing"}}
 
 
 def cases(points: list[str], in_short: dict[str, set[str]]) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.errors import NoFreeLane, SettingsError
+from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
 from fencepost.protocol.view import View
 from fencepost.spark.transform import load_transform
@@ -141,7 +142,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
-    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, Mock()))
+    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (Topic("orders-in", "orders-in-1", 4), Mock()))
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:

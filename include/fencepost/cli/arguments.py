@@ -22,6 +22,7 @@ Reason = Annotated[str, typer.Option(help="Why; stored in the ledger with who an
 
 
 def interval_of(start: str, end: str) -> Interval:
+    """The interval of --start and --end; SettingsError where they are no times, or the wrong way round."""
     first, last = moment_of("--start", start), moment_of("--end", end)
     if last <= first:
         raise SettingsError(
@@ -31,6 +32,7 @@ def interval_of(start: str, end: str) -> Interval:
 
 
 def moment_of(option: str, text: str) -> datetime:
+    """A time in ISO 8601, in UTC; `option` is named in the SettingsError where it is none."""
     try:
         return to_utc(datetime.fromisoformat(text))
     except ValueError:
@@ -40,6 +42,7 @@ def moment_of(option: str, text: str) -> datetime:
 
 
 def decision_of(action: str, reason: str) -> Decision:
+    """An operator's word, with who and when; SettingsError where the reason is blank."""
     if not reason.strip():
         raise SettingsError("--reason: say why, for those who read the ledger later.")
     return Decision(action=action, by=user_name(), reason=reason, decided_at=utc_now())
@@ -54,6 +57,7 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
+    """The pipeline of that name, on the local stack where nothing else is said."""
     use_local_kafka()
     return find_pipeline(name)
 

@@ -13,4 +13,5 @@ out = Console(highlight=False)
 
 
 def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")

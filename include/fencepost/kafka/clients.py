@@ -59,6 +59,7 @@ def _settings_refused(doing: str) -> Iterator[None]:
 
 
 def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
+    """A client whose log and errors come to us; SettingsError where librdkafka refuses the settings."""
     with _settings_refused(doing):
         # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)

@@ -27,6 +27,7 @@ def go_on(batch: Batch) -> str:
 
 
 def why_not_passed(batch: Batch) -> str:
+    """Why a written batch may not be published as it is, for an error's sentence."""
     if batch.verdict is None:
         return "it has not been judged, and only a passed batch advances."
     if batch.verdict.outcome is Outcome.REJECTED:

@@ -30,6 +30,7 @@ def quoted_option(option: str, file: Path) -> str:
 
 
 def read_archive_record(folder: Path) -> dict[str, Any]:
+    """What was noted about the archive in this folder; empty where there is none, or nobody can read it."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):

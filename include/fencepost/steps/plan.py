@@ -65,8 +65,8 @@ def plan_batch(
     1. make the ledger and the output topic where they are missing;
     2. check the cluster's limits, which would make every write fail;
     3. decide and freeze in one coordinator transaction. Where something is planned, the ledger must be all that was recorded,
-       the interval must have ended, a lane must be free, and transform and suite must load, in this order; what is to be
-       written must be there to be judged.
+       the interval must have ended, the source must be the topic of the plans beside it, a lane must be free, and transform and
+       suite must load, in this order; what is to be written must be there to be judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
     asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
@@ -85,6 +85,7 @@ def plan_batch(
             latest = None if view.is_withdrawn(interval) else view.latest(interval)
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
+            check_same_source(view, interval, source)
             free_lane(view, pipeline.lanes, latest)  # a plan that waits for one asks every second
             check_pipeline(pipeline)
             checked = True
@@ -189,18 +190,27 @@ def decide_revision(
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, why))
 
 
+def check_same_source(view: View, interval: Interval, source: Topic) -> None:
+    """The interval's own plan, or else those beside it, which bound its ranges, are of this very topic.
+
+    Raises:
+        TopicRecreated: it was deleted and created again since, or is another.
+    """
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
+        if batch is not None:
+            check_same_topic(batch, source)
+
+
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Output) -> Plan:
     """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    check_same_source(view, interval, source)
     if latest is not None:
-        check_same_topic(latest, source)
         ranges, lost = latest.plan.source.ranges, latest.plan.source.lost
     else:
         before, after = view.before(interval), view.after(interval)
-        for neighbour in (before, after):
-            if neighbour is not None:
-                check_same_topic(neighbour, source)
         stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
         by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start))
         starts = range_starts(before, after, stable, by_start)

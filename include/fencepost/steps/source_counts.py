@@ -74,6 +74,7 @@ def count_again(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
 
 
 def count_columns(malformed: Column) -> list[Column]:
+    """The aggregates over a source that `SourceCounts.of` takes."""
     return [
         F.count(F.lit(1)).alias("rows"),
         F.count_if(malformed).alias("malformed"),

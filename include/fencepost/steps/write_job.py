@@ -121,6 +121,7 @@ def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[i
 
 
 def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
+    """What executors need to write this batch. Holds secrets."""
     pipeline, plan = ledger.pipeline, batch.plan
     if plan.layout is Layout.SOURCE:
         marks = tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges)
