@@ -432,8 +432,6 @@ class Coordinator:
         if len(held) != len(set(held)):
             return Fault("lane shared", f"planned batches hold the lanes {held}")
         ends, known = dict(point.frontier), self._accounted(point.ledger)
-        if any(end > known.get(p, -1) for p, end in ends.items()):
-            return Fault("ahead", f"the frontier is at {ends}, and the ledger accounts for {known}")
         anchor = view.anchor
         gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.source.ranges]
         for when in view.standing:
@@ -458,6 +456,8 @@ class Coordinator:
                     return Fault(
                         "hole", f"the frontier is at {ends}, behind {revisions[-1].id}, which is {revisions[-1].state}"
                     )
+        if any(end > known.get(p, -1) for p, end in ends.items()):  # a hole, which says more, has been looked for
+            return Fault("ahead", f"the frontier is at {ends}, and the ledger accounts for {known}")
         return None
 
     def _refused(self, point: Point, day: int) -> str | None:

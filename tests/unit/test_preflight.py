@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
-from fencepost.errors import NoFreeLane, SettingsError
+from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
 from fencepost.protocol.view import View
@@ -142,7 +142,9 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
 ) -> None:
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
-    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (Topic("orders-in", "orders-in-1", 4), Mock()))
+    planned = HELD[0].plan.source
+    source = Topic(planned.topic, planned.topic_id, 1)
+    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (source, Mock()))
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
@@ -155,3 +157,6 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
         plan(View.of([batch(0)]))
     with pytest.raises(SettingsError, match="ends in the future"):  # no lane will mend that
         plan(View.of(HELD), Interval.of(utc_now(), utc_now() + timedelta(days=1)))
+    source = Topic(planned.topic, "another", 1)
+    with pytest.raises(TopicRecreated, match="deleted and created again"):  # nor that
+        plan(View.of(HELD))

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +55,10 @@ def prepared_frame(frame: DataFrame, columns: Iterable[str], conditions: Mapping
 def condition_error(frame: DataFrame, sql: str) -> str | None:
     """Why Spark cannot take `sql` as a condition on the frame's records, or None."""
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
-    # PySpark logs what it raises, with the JVM's whole stack.
-    log = logging.getLogger("SQLQueryContextLogger")
+    # PySpark logs what it raises, with the JVM's whole stack. A plain logger of that name would fail its next call.
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
     log.disabled, before = True, log.disabled
     try:
         frame.where(sql).schema  # noqa: B018 - analysed now, run never
