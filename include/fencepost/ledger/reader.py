@@ -3,7 +3,7 @@
 Invariant: what is kept is what a reader of the whole topic would have now. The newest record of every revision counts, each
 one goes on where the one before it stopped, and a record that nobody of Fencepost's wrote is refused and never passed over.
 
-Price: the newest record of every revision stays in memory (about 13 KB a batch).
+Price: the newest record of every revision stays in memory (about 16 KB a batch).
 """
 
 from __future__ import annotations
