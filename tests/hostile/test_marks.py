@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,14 @@ from hypothesis import strategies as st
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
+from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Decision, Receipt, State, Tally, utc_now
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.spark.writer import committed_receipts, write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
+from fencepost.steps.write_job import writer_task
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -118,6 +122,26 @@ def test_a_forged_mark_stops_the_write_and_moves_nothing(
     assert group_offsets(broker.bootstrap, planned.group, planned.source.topic, [0, 1]) == {}
     if raised is NeedsOperator:
         follow_the_advice(spark, broker, planned)
+
+
+def test_a_mark_of_an_earlier_form_is_read_by_driver_and_executor(broker: Broker, planned: Pipeline) -> None:
+    """A lane's group keeps what an earlier Fencepost committed: it stops nobody, and the batch's own is its receipt."""
+    job = writer_task(Ledger(planned), latest(planned, day(1)))
+    early = {
+        "task": 0,
+        "ledger": job.ledger,
+        "lease": job.lease,
+        "rows": 2,
+        "fingerprint": 5,
+        "bytes": 9,
+        "complete": True,
+    }
+    commit(broker, planned, json.dumps(early | {"ledger": "another"}))
+    assert committed_receipts(job) is None
+    commit(broker, planned, json.dumps(early))
+    receipt, skipped = write_partition(job, 0, iter([]))
+    assert skipped
+    assert receipt.topics == {planned.output.topic: Tally(rows=2, fingerprint=5, bytes=9)}
 
 
 def follow_the_advice(spark: Any, broker: Broker, pipeline: Pipeline) -> None:
