@@ -1,7 +1,7 @@
 """The steps that run on Spark: submitted only when there is something for Spark to do, and never left behind.
 
 Whatever ends the task ends its driver: `spark_jobs/spark-submit.sh` ties the JVM to the task's process, the
-driver ties itself to the JVM (`fencepost.jobs`), and the task ties itself to its supervisor. The provider
+driver ties itself to the JVM (`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider
 alone kills only the JVM, and nothing when the task's process is killed. Fencing is the real guard; this one
 saves it the work.
 """
