@@ -67,7 +67,7 @@ def empty_run(bench: Bench, of: Numbered) -> Iterator[Callable[[], None]]:
     """The command, in a process of its own as somebody types it."""
     given = of.next()
     at = ["--start", given.start.isoformat(), "--end", given.end.isoformat()]
-    command = [sys.executable, "-c", "from fencepost.cli import main; main()", "run", of.pipeline.name, *at]
+    command = [sys.executable, "-c", "from fencepost.cli.app import main; main()", "run", of.pipeline.name, *at]
     environment = {**os.environ, "FENCEPOST_PIPELINES": str(of.pipeline.folder.parent)}
 
     def job() -> None:

@@ -134,17 +134,18 @@ def test_a_tied_process_ends_with_its_parent() -> None:
             sys.executable,
             "-c",
             f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE);"
-            "p.stdout.readline(); print(p.pid, flush=True); p.wait()",
+            "print(p.stdout.readline().decode().strip(), p.pid, flush=True); p.wait()",
         ],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert parent.stdout is not None
     with parent.stdout:
-        pid = int(parent.stdout.readline())
+        said, pid = parent.stdout.readline().split()
+    assert said == "tied"
     parent.kill()
     parent.wait()
-    assert gone(pid)
+    assert gone(int(pid))
 
 
 def test_spark_submit_refuses_to_start_for_a_task_that_is_gone(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A cluster that asks clients for a certificate: librdkafka and Spark's Java reader both get in, by PEM or PKCS#12.
 
-Certificates are made on the spot. What each setting becomes for Java is in `fencepost.client_settings`.
+Certificates are made on the spot. What each setting becomes for Java is in `fencepost.config.java_options`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ somebody else's init may fence it, or it may crash. The write job itself is one 
 and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. Settings change and
 batches grow too old while all this goes on.
 
-Every decision is `fencepost.plan.decide_plan`, `decide_revision`, `fencepost.transitions.*`; ledgers are kept as numbers,
+Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
 so each decision is made once per ledger.
 """
 

@@ -1,7 +1,7 @@
 """The product's own decisions, asked with a model's small numbers.
 
 Nothing is decided here: every function builds the values the product takes, calls it, and keeps the answer. What a model
-explores is therefore `fencepost.marks`, `fencepost.transitions` and `fencepost.plan` as they are shipped.
+explores is therefore `fencepost.protocol` and `fencepost.steps.plan` as they are shipped.
 """
 
 from __future__ import annotations

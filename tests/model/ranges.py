@@ -12,7 +12,7 @@ The same holds for the intervals that stand when others were withdrawn; what a p
 
 What is modelled. Records of any day arrive in any order in the source's partitions, on their own or in a transaction that
 commits or aborts later; old ones expire; a partition is added. Records also arrive between the questions that one plan
-asks. Every plan is `fencepost.plan.decide_plan` on a cluster that answers as Kafka does.
+asks. Every plan is `fencepost.steps.plan.decide_plan` on a cluster that answers as Kafka does.
 """
 
 from __future__ import annotations
