@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "unit" / "pages"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "unit" / "pages")]
 
 from ledgers import ledger  # noqa: E402  # made batches, as the pages' tests have them
 
