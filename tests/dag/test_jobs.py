@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ class FakeSession:
     def stop(self) -> None:
         self.told_before_stop = self.outcome.exists()
         raise RuntimeError("the JVM is gone")
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """As they were: a job sets those of its process, and this one has other tests."""
+    loggers = [logging.getLogger(name) for name in ("fencepost", "fencepost.kafka.librdkafka", "py4j")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ Kafka tells a lost ledger from a new pipeline's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import cast
+from typing import NoReturn, cast
 
 from confluent_kafka import TopicPartition
 
@@ -82,8 +82,8 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     )
 
 
-def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> None:
-    """Raise, unless another run has recorded meanwhile what was found."""
+def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
+    """Raise LedgerLost, or WriterFenced where another run has recorded something meanwhile."""
     pipeline = ledger.pipeline
     if ledger.read() != read:
         raise WriterFenced(f"pipeline {pipeline.name}: another run changed the ledger while this one decided.")

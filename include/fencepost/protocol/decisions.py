@@ -59,7 +59,7 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
                 f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
                 "apart. Use the planned interval's own start and end, or one that lies outside of it."
             )
-    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    latest = view.standing_batch(interval)
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
     if latest is None or (reprocess and latest.state in finished):
         return None

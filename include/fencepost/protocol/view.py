@@ -67,6 +67,10 @@ class View:
         latest = self.latest(interval)
         return latest is not None and was_withdrawn(latest)
 
+    def standing_batch(self, interval: Interval) -> Batch | None:
+        """The newest revision of an interval that stands; None where none was planned, or it was withdrawn."""
+        return None if self.is_withdrawn(interval) else self.latest(interval)
+
     @cached_property
     def standing(self) -> list[Interval]:
         """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""

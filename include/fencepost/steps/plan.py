@@ -82,7 +82,7 @@ def plan_batch(
             return None
         check_not_lost(ledger, view, source, output.newest_batches)
         if not checked:
-            latest = None if view.is_withdrawn(interval) else view.latest(interval)
+            latest = view.standing_batch(interval)
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
             check_same_source(view, interval, source)
@@ -153,7 +153,7 @@ def decide_plan(
     """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
     if standing_plan(view, interval, reprocess) is not None:
         return None
-    note = "reprocess was asked for" if view.latest(interval) and not view.is_withdrawn(interval) else ""
+    note = "reprocess was asked for" if view.standing_batch(interval) else ""
     plan = freeze(ledger, view, interval, source, output)
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
@@ -196,7 +196,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
     Raises:
         TopicRecreated: it was deleted and created again since, or is another.
     """
-    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    latest = view.standing_batch(interval)
     for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
         if batch is not None:
             check_same_topic(batch, source)
@@ -205,7 +205,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Output) -> Plan:
     """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    latest = view.standing_batch(interval)
     check_same_source(view, interval, source)
     if latest is not None:
         ranges, lost = latest.plan.source.ranges, latest.plan.source.lost
