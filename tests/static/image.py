@@ -35,8 +35,8 @@ OFFLINE = {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "FENCEPOST_MAVEN_MIRROR": "ht
 EMPTY_ARCHIVE = """
 import json
 from fencepost.local.class_archive import ARCHIVE, RECORD, key_of
-from fencepost.local.state import State
-folder = State.default().jars_spark
+from fencepost.local.state_folder import StateFolder
+folder = StateFolder.default().jars_spark
 (folder / ARCHIVE).touch()
 (folder / RECORD).write_text(json.dumps({"key": key_of(folder), "size": 0}))
 """
