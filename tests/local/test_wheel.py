@@ -30,7 +30,7 @@ schedule: {cron: "0 0 * * *", timezone: America/New_York, start: 2026-03-01T00:0
 kafka: {bootstrap.servers: "127.0.0.1:1"}
 quality: {ask_operator_minutes: 5}
 """,
-    "transform.sql": "SELECT key AS _key, value FROM {source}",
+    "transform.sql": "SELECT _key, value FROM {source}",
     "expectations.yaml": "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: value}}]",
 }
 # Run in the fresh environment. Airflow's own commands, and its own way from a file of DAGs to what its scheduler sees.
