@@ -71,8 +71,12 @@ lint: setup ## ruff, its formatter, mypy, and who may import whom
 
 .PHONY: requirements
 requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: newest versions)
-	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --extra dev \
+	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --all-extras \
 	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+
+.PHONY: wheel
+wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you have
+	@$(BIN)/uv build --quiet --wheel --out-dir dist .
 
 .PHONY: pins
 pins: ## resolve the jars anew and write down their digests, as after a change of version in local/jars.py

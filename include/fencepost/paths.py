@@ -1,6 +1,8 @@
-"""Where files lie: pipelines, reports, jars, and the folder in which a checkout keeps its state.
+"""Where files lie: DAGs, pipelines, reports, jars, state.
 
-Who writes reports and who shows them both ask here, and neither needs the other. Imports nothing, so that set-up can use it.
+In a checkout of the repository they lie in the checkout. Where the package is installed, a user's files lie in Airflow's
+home and the state in the user's state folder. An environment variable overrides each. Imports nothing, so that set-up can
+use it.
 """
 
 from __future__ import annotations
@@ -8,12 +10,28 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parent
+
+
+def checkout_of(package: Path) -> Path | None:
+    """The repository in which this package lies as `include/fencepost`; None where it is installed."""
+    root = package.parent.parent
+    return root if package == root / "include" / "fencepost" and (root / "pyproject.toml").is_file() else None
+
+
+CHECKOUT = checkout_of(PACKAGE)
 
 
 def state_folder() -> Path:
-    """The folder in `FENCEPOST_STATE` when that is set, else `.fencepost` in the checkout; absolute."""
-    return named_folder("FENCEPOST_STATE") or CHECKOUT / ".fencepost"
+    """`FENCEPOST_STATE`, or `.fencepost` in the checkout, or `fencepost` in the user's state folder; absolute.
+
+    That is `XDG_STATE_HOME`, or `~/.local/state`.
+    """
+    if named := named_folder("FENCEPOST_STATE"):
+        return named
+    if CHECKOUT:
+        return CHECKOUT / ".fencepost"
+    return (named_folder("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fencepost"
 
 
 def jars_folder() -> Path:
@@ -32,8 +50,24 @@ def reports_folder() -> Path:
 
 
 def pipelines_folder() -> Path:
-    """`FENCEPOST_PIPELINES`, or `include/pipelines` beside this package."""
-    return named_folder("FENCEPOST_PIPELINES") or CHECKOUT / "include" / "pipelines"
+    """`FENCEPOST_PIPELINES`, or `include/pipelines` in the checkout, or `pipelines` in Airflow's home."""
+    return named_folder("FENCEPOST_PIPELINES") or _folder_of_user("include/pipelines")
+
+
+def dags_folder() -> Path:
+    """What the local stack's Airflow runs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
+    return named_folder("FENCEPOST_DAGS") or _folder_of_user("dags")
+
+
+def plugins_folder() -> Path:
+    """The local stack's plugins beside Fencepost's: `FENCEPOST_PLUGINS`, or `plugins` in the checkout or in Airflow's home."""
+    return named_folder("FENCEPOST_PLUGINS") or _folder_of_user("plugins")
+
+
+def _folder_of_user(in_checkout: str) -> Path:
+    if CHECKOUT:
+        return CHECKOUT / in_checkout
+    return (named_folder("AIRFLOW_HOME") or Path.home() / "airflow") / Path(in_checkout).name
 
 
 def named_folder(variable: str) -> Path | None:

@@ -18,7 +18,6 @@ import pytest
 if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first imported; never in the user's home
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="fencepost-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
-os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(Path(__file__).resolve().parents[2] / "plugins")  # its timetable
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline

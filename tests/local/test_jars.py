@@ -17,6 +17,7 @@ from fencepost.local.jars import (
     JarSet,
     artifact_name,
     class_path,
+    ensure_connector,
     is_resolved,
     pins,
     pyspark_jars,
@@ -177,3 +178,12 @@ def test_an_artifact_is_its_file_without_the_version(name: str, artifact: str) -
 def test_without_jars_the_error_says_to_set_up(tmp_path: Path) -> None:
     with pytest.raises(JarsError, match="make setup"):
         class_path(tmp_path)
+
+
+def test_a_folder_of_the_users_that_holds_other_files_is_left_alone(tmp_path: Path) -> None:
+    shutil.copytree(JARS / "spark", tmp_path / "spark")
+    assert not ensure_connector(tmp_path / "spark")
+    (tmp_path / "spark" / "own-1.0.jar").touch()
+    with pytest.raises(JarsError, match="holds other files"):
+        ensure_connector(tmp_path / "spark")
+    assert (tmp_path / "spark" / "own-1.0.jar").exists()

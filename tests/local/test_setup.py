@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.paths import CHECKOUT
-
+CHECKOUT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 REQUIREMENTS = (CHECKOUT / "requirements.txt").read_text()
 UV_VERSION = next(version for name, version, _ in PIN.findall(REQUIREMENTS) if name == "uv")

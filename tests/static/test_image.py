@@ -56,7 +56,7 @@ def test_the_image_holds_what_the_checkout_lets_through_and_nothing_else(image: 
     names = {path.name for path in Path(image.inside(image.workdir)).iterdir()}
     made, sent = (
         {".venv", "jars"},
-        {"Makefile", "pyproject.toml", "requirements.txt", "include", "dags", "plugins", "spark_jobs"},
+        {"Makefile", "pyproject.toml", "requirements.txt", "include", "dags", "plugins"},
     )
     assert names == made | sent
 

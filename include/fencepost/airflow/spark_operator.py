@@ -1,7 +1,7 @@
 """The steps that run on Spark: submitted only when there is something for Spark to do, and never left behind.
 
-Whatever ends the task ends its driver: `spark_jobs/spark-submit.sh` ties the JVM to the task's process, the
-driver ties itself to the JVM (`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider
+Whatever ends the task ends its driver: `spark-submit.sh` ties the JVM to the task's process, the driver ties
+itself to the JVM (`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider
 alone kills only the JVM, and nothing when the task's process is killed. Fencing is the real guard; this one
 saves it the work.
 """
@@ -31,7 +31,7 @@ from fencepost.steps.jobs import JobOutcome, tied_to_parent
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
+SPARK_JOBS = Path(__file__).resolve().with_name("spark_jobs")  # what spark-submit is given
 LAST_LINES = 15
 REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, ReceiptsDisagree)}
 

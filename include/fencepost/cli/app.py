@@ -52,7 +52,7 @@ app = typer.Typer(
 for command in (run, status, skip, withdraw, publish, pipelines, demo):
     app.command()(command)
 app.command("ledger")(show_ledger)
-register(app)  # up, down, services
+register(app)  # up, down, services, jars
 
 
 def main() -> None:

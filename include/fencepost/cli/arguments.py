@@ -12,6 +12,7 @@ import typer
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
+from fencepost.local.state_folder import StateFolder
 from fencepost.model import Decision, Interval, to_utc, utc_now
 
 PipelineName = Annotated[str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.")]
@@ -64,7 +65,7 @@ def pipeline_of(name: str) -> Pipeline:
 
 def use_local_kafka() -> None:
     """Without KAFKA_BOOTSTRAP the local stack's broker is meant, where it has been started."""
-    if "KAFKA_BOOTSTRAP" not in os.environ:
+    if "KAFKA_BOOTSTRAP" not in os.environ and StateFolder.default().services_file.exists():
         from fencepost.local.stack import Stack
 
         kafka = Stack().services()["kafka"]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from fencepost.errors import NeedsOperator
+from fencepost.paths import CHECKOUT
+
 
 def demo() -> None:
     """Start everything, load real flights, run three days through Airflow, and show what came of it."""
+    if CHECKOUT is None:
+        raise NeedsOperator(
+            "the demo's pipeline and DAGs are in the repository, not in the package. Run `make demo` in a checkout."
+        )
     from fencepost.local.demo import demo as run_demo
 
     run_demo()

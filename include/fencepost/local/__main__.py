@@ -1,4 +1,4 @@
-"""`python -m fencepost.local up|down|services`: the local stack without the rest of the command line."""
+"""`python -m fencepost.local up|down|services|jars`: the local stack without the rest of the command line."""
 
 import typer
 

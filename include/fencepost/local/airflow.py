@@ -21,7 +21,7 @@ from fencepost.local.errors import ServiceFailed, log_tail
 from fencepost.local.ports import LOOPBACK
 from fencepost.local.processes import MARK, Process, await_ready, spawn
 from fencepost.local.state_folder import StateFolder, write_private, write_private_json
-from fencepost.paths import CHECKOUT
+from fencepost.paths import dags_folder, pipelines_folder, plugins_folder
 
 # In the order they start; they stop in the reverse order, so that tasks can still report while the scheduler ends.
 COMPONENTS: dict[str, tuple[str, ...]] = {
@@ -40,15 +40,14 @@ STOP_GRACE = {"api-server": 15.0, "scheduler": 20.0, "dag-processor": 5.0, "trig
 class Folders:
     """What Airflow is to run."""
 
-    dags: Path = CHECKOUT / "dags"
-    plugins: Path = CHECKOUT / "plugins"
-    pipelines: Path = CHECKOUT / "include" / "pipelines"
+    dags: Path
+    plugins: Path
+    pipelines: Path
 
     @classmethod
     def default(cls) -> "Folders":
-        """The checkout's, or those that FENCEPOST_DAGS, FENCEPOST_PLUGINS and FENCEPOST_PIPELINES name."""
-        named = {name: os.environ.get(f"FENCEPOST_{name.upper()}") for name in ("dags", "plugins", "pipelines")}
-        return cls(**{name: Path(path).expanduser().absolute() for name, path in named.items() if path})
+        """Those that the environment names, or the checkout's, or those of Airflow's home."""
+        return cls(dags_folder(), plugins_folder(), pipelines_folder())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +100,12 @@ class AirflowPlan:
     def environment(self) -> dict[str, str]:
         """For the components, and so for every task."""
         env = {key: value for key, value in os.environ.items() if key != "AIRFLOW_CONFIG"}
-        include = str(CHECKOUT / "include")
         env |= {
             "AIRFLOW_HOME": str(self.state.airflow),
             "KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "FENCEPOST_STATE": str(self.state.root),
             "FENCEPOST_JARS": str(self.state.jars),
             "FENCEPOST_PIPELINES": str(self.folders.pipelines),
-            "PYTHONPATH": os.pathsep.join(filter(None, [include, os.environ.get("PYTHONPATH")])),
             # The environment need not be activated: tasks find its spark-submit all the same.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         }

@@ -1,15 +1,21 @@
-"""`fencepost up`, `down` and `services`, for cli.py to mount: `register(app)`."""
+"""`fencepost up`, `down`, `services` and `jars`, for cli/app.py to mount: `register(app)`."""
+
+from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from fencepost.local import jars as jar_files
 from fencepost.local.errors import LocalStackError
-from fencepost.local.stack import Stack
+from fencepost.paths import connector_folder
+
+if TYPE_CHECKING:
+    from fencepost.local.stack import Stack
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -59,7 +65,7 @@ def start_stack(only: str | None = None) -> dict[str, Any]:
     """`Stack.up` with progress on the terminal; what `fencepost services --json` prints."""
     progress = Progress()
     try:
-        return Stack().up(only, progress)
+        return _stack().up(only, progress)
     finally:
         progress.end()
 
@@ -83,7 +89,7 @@ def down(only: Only = None) -> None:
         progress(service, event, seconds)
 
     try:
-        Stack().down(only, report)
+        _stack().down(only, report)
     except LocalStackError as error:
         raise _failed(error) from error
     if not stopped:
@@ -94,7 +100,10 @@ def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: nothing runs."""
-    found = Stack().services()
+    try:
+        found = _stack().services()
+    except LocalStackError as error:
+        raise _failed(error) from error
     running = any(service["running"] for service in found.values())
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -105,10 +114,34 @@ def services(
         raise typer.Exit(1)
 
 
+def jars() -> None:
+    """Download the jars of Spark's Kafka connector, with the SHA-256 that they must have."""
+    folder = connector_folder()
+    try:
+        with out.status(f"downloading to {folder}"):
+            downloaded = jar_files.ensure_connector(folder)
+    except LocalStackError as error:
+        raise _failed(error) from error
+    out.print(
+        f"  [green]✓[/] {len(list(folder.glob('*.jar')))} jars in {folder}{'' if downloaded else ', there already'}"
+    )
+
+
 def register(app: typer.Typer) -> None:
     """Mount the commands."""
-    for command in (up, down, services):
+    for command in (up, down, services, jars):
         app.command()(command)
+
+
+def _stack() -> Stack:
+    """The stack of this machine. Raises LocalStackError where the packages are missing that only it needs."""
+    try:
+        from fencepost.local.stack import Stack
+    except ModuleNotFoundError as error:
+        raise LocalStackError(
+            f"the local stack needs the package {error.name}, which is not installed. Install fencepost[local]."
+        ) from error
+    return Stack()
 
 
 def _failed(error: LocalStackError) -> typer.Exit:

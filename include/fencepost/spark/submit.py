@@ -34,7 +34,8 @@ def connector_folder() -> Path:
     folder = paths.connector_folder()
     if not any(folder.glob("*.jar")):
         raise SettingsError(
-            f"{folder}: the Kafka connector's jars are not there. Run `make setup`, or set FENCEPOST_SPARK_JARS."
+            f"{folder}: the Kafka connector's jars are not there. Run `fencepost jars`, or set FENCEPOST_SPARK_JARS to the "
+            "folder that holds them."
         )
     return folder
 

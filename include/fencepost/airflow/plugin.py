@@ -1,11 +1,12 @@
-"""Fencepost's pages and links inside Airflow's UI, its notes on runs, its timetable and its deadlines.
+"""Airflow's plugin: the pages and links inside its UI, the notes on runs, the timetable and the deadlines.
 
-What the pages show is made in `fencepost.pages`; the rest in `fencepost.airflow`.
+The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing
+heavy: the pages' application is loaded at its first request.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlparse
 
 from airflow.configuration import conf
@@ -31,11 +32,11 @@ class FencepostPlugin(AirflowPlugin):
     """The pages as an application of the API server, the places of the UI that show them, and what the scheduler calls."""
 
     name = "fencepost"
-    timetables: ClassVar[list[Any]] = [IntervalTimetable]
-    listeners: ClassVar[list[Any]] = [run_note]
-    deadline_references: ClassVar[list[Any]] = [IntervalEnd]
-    fastapi_apps: ClassVar[list[Any]] = [{"app": LazyApp(), "url_prefix": MOUNT, "name": "Fencepost"}]
-    external_views: ClassVar[list[Any]] = [
+    timetables = [IntervalTimetable]
+    listeners = [run_note]
+    deadline_references = [IntervalEnd]
+    fastapi_apps = [{"app": LazyApp(), "url_prefix": MOUNT, "name": "Fencepost"}]
+    external_views = [
         _view("Data quality", "nav", "data-quality", "/") | {"nav_top_level": True},
         _view("Batches", "dag", "batches", "/pipelines/{DAG_ID}"),
         _view("Report", "dag_run", "run-report", "/runs/{DAG_ID}/{RUN_ID}"),

@@ -1,0 +1,27 @@
+"""What Airflow lists of this package among its providers. Airflow loads it early, so it imports nothing of Fencepost."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """For the entry point `apache_airflow_provider`; the schema is Airflow's `provider_info.schema.json`."""
+    return {
+        "package-name": "fencepost",
+        "name": "Fencepost",
+        "description": "Exactly-once batch ETL from Kafka to Kafka, on Spark, judged by Great Expectations.",
+        "versions": [version("fencepost")],
+        "integrations": [{"integration-name": "Fencepost", "tags": ["software"]}],
+        "operators": [
+            {
+                "integration-name": "Fencepost",
+                "python-modules": [
+                    "fencepost.airflow.decision",
+                    "fencepost.airflow.operators",
+                    "fencepost.airflow.spark_operator",
+                ],
+            }
+        ],
+    }
