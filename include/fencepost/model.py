@@ -17,6 +17,7 @@ Offset = Annotated[int, Field(ge=0)]
 # 3: ranges and receipts by topic, and the output as one value. Records of versions 1 and 2 are read: `ledger/codec.py`.
 LEDGER_VERSION = 3
 BATCH_HEADER = "fencepost-batch"
+MALFORMED = "malformed"  # what stands in a rule's place where a record is
 
 
 class Frozen(BaseModel):
@@ -150,6 +151,9 @@ class Plan(Frozen):
     `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced before this one writes.
     `digests` are those of what decides the output, by part (none in a plan of an early Fencepost), and `software` what it
     is written with. `ledger_topic_id` says which ledger the batch's lease is an offset of.
+
+    `quarantine` is set where the pipeline quarantines records. Under `on_malformed: quarantine` task-partitions `writers ..
+    writers + malformed_writers - 1`, one for each source partition, write the malformed ones, if there are any.
     """
 
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
@@ -162,6 +166,17 @@ class Plan(Frozen):
     digests: dict[str, str]
     software: str
     planned_at: AwareDatetime
+    quarantine: TopicOutput | None = None
+    malformed_writers: int = Field(default=0, ge=0)
+
+    @property
+    def tasks(self) -> int:
+        """All task-partitions there may be: those of the transform's rows, and behind them those of malformed records."""
+        return self.writers + self.malformed_writers
+
+    def tasks_with(self, malformed: int) -> int:
+        """Those that have to commit where the source has so many malformed records."""
+        return self.tasks if malformed else self.writers
 
     @property
     def source(self) -> SourceTopic:
@@ -195,7 +210,8 @@ class Receipt(Frozen):
     """What a mark says: what task-partition `task` committed under `lease`, by topic.
 
     A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id. A receipt that is not
-    `complete` is one of the first rows, in a chain of transactions that has not ended.
+    `complete` is one of the first rows, in a chain of transactions that has not ended. `rules` says how many quarantined rows
+    failed which rule, by the rule's number among those of the suite.
     """
 
     task: int = Field(ge=0)
@@ -203,6 +219,12 @@ class Receipt(Frozen):
     lease: Offset
     topics: dict[str, Tally]
     complete: bool = True
+    rules: dict[int, int] = Field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Records committed, to whichever topic."""
+        return sum(t.rows for t in self.topics.values())
 
     def tally(self, topic: str) -> Tally:
         """What was committed to that topic; nothing where the receipt does not name it."""
@@ -213,9 +235,11 @@ NOTHING = Tally()
 
 
 class Written(Frozen):
-    """All receipts of a batch, and where the output ended when the last of them was in: every record of it lies below.
+    """All receipts of a batch, and where its topics ended when the last of them was in: every record of it lies below.
 
     `rows_in` is None, and `newest` with it, where a retry found work committed, and did not read its source again to count it.
+    Of a pipeline that quarantines, `results` are the rows of the transform's result as Spark counted them, before anything was
+    written, and `rules` the names of its rules in the order of their numbers.
     """
 
     receipts: tuple[Receipt, ...]
@@ -223,6 +247,9 @@ class Written(Frozen):
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    quarantine: TopicOutput | None = None
+    rules: tuple[str, ...] = ()
+    results: int | None = Field(default=None, ge=0)
     newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
     seconds: float = Field(ge=0)
@@ -242,6 +269,25 @@ class Written(Frozen):
     def bytes(self) -> int:
         """Of their keys and values."""
         return sum(t.bytes for t in self._tallies())
+
+    @property
+    def quarantined(self) -> dict[str, int]:
+        """Records committed to quarantine, by the rule that they failed; `malformed` comes first. Nothing that is 0."""
+        failed = [sum(r.rules.get(number, 0) for r in self.receipts) for number in range(len(self.rules))]
+        found = {MALFORMED: self.quarantined_tally.rows - sum(failed), **dict(zip(self.rules, failed, strict=True))}
+        return {rule: rows for rule, rows in found.items() if rows}
+
+    @property
+    def quarantined_tally(self) -> Tally:
+        """All records committed to quarantine."""
+        if self.quarantine is None:
+            return NOTHING
+        tallies = [r.tally(self.quarantine.topic) for r in self.receipts]
+        return Tally(
+            rows=sum(t.rows for t in tallies),
+            fingerprint=sum(t.fingerprint for t in tallies) % 2**64,
+            bytes=sum(t.bytes for t in tallies),
+        )
 
     def _tallies(self) -> Iterator[Tally]:
         return (r.tally(self.output.topic) for r in self.receipts)
@@ -326,6 +372,16 @@ class Batch(Frozen):
         return tuple(
             OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
             for p, end in enumerate(written.output.ends)
+        )
+
+    def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
+        """Where its quarantined records lie, likewise; none where the pipeline quarantines nothing."""
+        if self.plan.quarantine is None or written.quarantine is None:
+            return ()
+        starts = self.plan.quarantine.ends
+        return tuple(
+            OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
+            for p, end in enumerate(written.quarantine.ends)
         )
 
     @property

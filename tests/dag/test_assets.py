@@ -16,6 +16,7 @@ from .conftest import ContextOf
 
 DETAILS: dict[str, Any] = {
     "rows": 842,
+    "quarantined": {"malformed": 3},
     "output": {"0": [3, 9], "2": [0, 4]},
     "published_at": "2013-03-02T06:00:00+00:00",
 }
@@ -73,6 +74,7 @@ def test_publishing_tells_pipeline_interval_revision_ranges_and_rows(
         "batch": f"counted/{interval}/1",
         "ranges": {"0": [3, 9], "2": [0, 4]},
         "rows": 842,
+        "quarantined": {"malformed": 3},
     }
 
 

@@ -57,7 +57,9 @@ class Attacked:
     pipeline: Pipeline
     struck: Path  # where failpoints leave the pid of the process they struck
     days: tuple[int, ...] = (1,)
+    bad: int = 0  # in each partition so many records that fail a rule, and as many malformed ones
     follower: Follower = field(init=False)
+    aside: Follower = field(init=False)  # of the quarantine topic, where there are bad records
 
     @property
     def interval(self) -> Interval:
@@ -67,14 +69,20 @@ class Attacked:
         self.struck.mkdir(parents=True, exist_ok=True)
         create_topic(self.bootstrap, self.pipeline.source.topic, PARTITIONS)
         create_topic(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
-        produce(self.bootstrap, self.pipeline.source.topic, self.source())
+        produce(self.bootstrap, self.pipeline.source.topic, self._mixed())
         self.follower = Follower(self.bootstrap, self.pipeline.output.topic, self.pipeline.output.partitions)
         self.follower.start()
+        if self.bad:
+            topic = self.pipeline.quarantine_topic
+            create_topic(self.bootstrap, topic, self.pipeline.output.partitions)
+            self.aside = Follower(self.bootstrap, topic, self.pipeline.output.partitions)
+            self.aside.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.follower.is_alive():
-            self.follower.stop()
+        for follower in (self.follower, *([self.aside] if self.bad else [])):
+            if follower.is_alive():
+                follower.stop()
 
     def source(self) -> list[tuple[bytes, dict[str, object], int, int]]:
         """The source's records; `n` grows along each key."""
@@ -84,6 +92,32 @@ class Attacked:
             for p in range(PARTITIONS)
             for n in range(PER_PARTITION)
         ]
+
+    def bad_source(self) -> list[tuple[bytes, bytes, int, int]]:
+        """The source's bad records: those that fail a rule, and those that are malformed."""
+        return [
+            (f"p{p}bad{n}".encode(), text % (d, p, n), p, at(d, 1))
+            for d in self.days
+            for p in range(PARTITIONS)
+            for n in range(self.bad)
+            for text in (b'{"n": -1, "name": "%d %d %d"}', b'{"n": "%d %d %d"}')
+        ]
+
+    def _mixed(self) -> list[tuple[bytes, object, int, int]]:
+        """Good and bad records as they lie in the source: the bad ones between the good ones of their day."""
+        good: list[tuple[bytes, object, int, int]] = list(self.source())
+        each = len(good) // len(self.days)
+        mixed: list[tuple[bytes, object, int, int]] = []
+        for number, day_ in enumerate(self.days):
+            own = good[number * each : (number + 1) * each]
+            bad = [record for record in self.bad_source() if record[3] == at(day_, 1)]
+            step = max(1, len(own) // (len(bad) + 1))
+            for position, record in enumerate(own):
+                if position % step == step - 1 and bad:
+                    mixed.append(bad.pop())
+                mixed.append(record)
+            mixed += bad
+        return mixed
 
     def await_struck(self, failpoint: str, going: Callable[[], bool] = lambda: True) -> int:
         """Wait for a failpoint to strike; the pid of the process it struck. `going`: whether it still may."""
@@ -105,7 +139,8 @@ class Attacked:
         seen = read_all(self.bootstrap, output.topic)
         return [
             *self._differences_of_records([(r.partition, r.key, r.json) for r in seen]),
-            *self._differences_of_the_follower([(r.partition, r.offset, r.key, r.value) for r in seen]),
+            *_differences_of_a_follower(self.follower, [(r.partition, r.offset, r.key, r.value) for r in seen]),
+            *self._differences_of_quarantine(),
             *self._differences_of_offsets(),
             *self._differences_of_the_ledger(),
             *self._open_transactions(),
@@ -126,20 +161,24 @@ class Attacked:
             found += [f"order of {key!r}: {order}"] if order != sorted(order) else []
         return found
 
-    def _differences_of_the_follower(self, final: list[tuple[int, int, bytes | None, bytes | None]]) -> list[str]:
-        """Who read along saw exactly what is there in the end: nothing that vanished, nothing twice."""
-        await_true(lambda: len(self.follower.seen) >= len(final), "the follower to catch up", 30)
-        self.follower.stop()
-        followed = Counter(self.follower.seen)
-        final_ones = Counter(final)
-        return [f"follower saw {one}" for one in (followed - final_ones)] + [
-            f"follower missed {one}" for one in (final_ones - followed)
-        ]
+    def _differences_of_quarantine(self) -> list[str]:
+        """Each bad record lies in quarantine once, as it was, under its batch; and no other record does."""
+        if not self.bad:
+            return []
+        seen = read_all(self.bootstrap, self.pipeline.quarantine_topic)
+        wanted = Counter((key, value, time) for key, value, _, time in self.bad_source())
+        there = Counter((r.key, r.value, r.timestamp) for r in seen)
+        found = [f"lost from quarantine {one}" for one in (wanted - there).elements()]
+        found += [f"too many in quarantine of {one}" for one in (there - wanted).elements()]
+        batches = {r.headers[-1] for r in seen}
+        found += [f"batches in quarantine: {batches}"] if len(batches) != len(self.days) else []
+        final = [(r.partition, r.offset, r.key, r.value) for r in seen]
+        return found + _differences_of_a_follower(self.aside, final)
 
     def _differences_of_offsets(self) -> list[str]:
         pipeline, found = self.pipeline, []
         frontier = group_offsets(self.bootstrap, pipeline.group, pipeline.source.topic, range(PARTITIONS))
-        if frontier != dict.fromkeys(range(PARTITIONS), PER_PARTITION * len(self.days)):
+        if frontier != dict.fromkeys(range(PARTITIONS), (PER_PARTITION + 2 * self.bad) * len(self.days)):
             found.append(f"group offsets {frontier}")
         parts = range(pipeline.output.partitions)
         validated = group_offsets(self.bootstrap, f"{pipeline.name}.validated", pipeline.output.topic, parts)
@@ -157,9 +196,16 @@ class Attacked:
         newest = {r.key: json.loads(r.value or b"") for r in raw}
         states = Counter(b["state"] for b in newest.values())
         found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
-        rows = sum(receipt["rows"] for b in newest.values() for receipt in b["written"]["receipts"])
-        if rows != len(self.source()):
-            found.append(f"receipts promise {rows} rows")
+        receipts = [receipt for b in newest.values() for receipt in b["written"]["receipts"]]
+        rows = Counter[str]()
+        for receipt in receipts:
+            rows.update({topic: tally["rows"] for topic, tally in receipt["topics"].items()})
+        wanted = {
+            self.pipeline.output.topic: len(self.source()),
+            self.pipeline.quarantine_topic: len(self.bad_source()),
+        }
+        if rows != Counter(wanted):
+            found.append(f"receipts promise {dict(rows)} rows")
         assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"
         return found
 
@@ -168,6 +214,7 @@ class Attacked:
         topics = {
             self.pipeline.output.topic: self.pipeline.output.partitions,
             f"fencepost.{self.pipeline.name}.ledger": 1,
+            **({self.pipeline.quarantine_topic: self.pipeline.output.partitions} if self.bad else {}),
         }
         found = []
         for topic, partitions in topics.items():
@@ -175,3 +222,15 @@ class Attacked:
                 end, stable = (end_offset(self.bootstrap, topic, p, committed=c) for c in (False, True))
                 found += [f"{topic}-{p}: stable up to {stable} of {end}"] if stable < end else []
         return found
+
+
+def _differences_of_a_follower(
+    follower: Follower, final: list[tuple[int, int, bytes | None, bytes | None]]
+) -> list[str]:
+    """Who read along saw exactly what is there in the end: nothing that vanished, nothing twice."""
+    await_true(lambda: len(follower.seen) >= len(final), f"{follower.name} to catch up", 30)
+    follower.stop()
+    followed, final_ones = Counter(follower.seen), Counter(final)
+    return [f"{follower.name} saw {one}" for one in (followed - final_ones)] + [
+        f"{follower.name} missed {one}" for one in (final_ones - followed)
+    ]

@@ -28,11 +28,11 @@ def attacked(
     """Make an attacked pipeline; its source is filled."""
     with ExitStack() as stack:
 
-        def make(days: tuple[int, ...] = (1,), **changes: object) -> Attacked:
+        def make(days: tuple[int, ...] = (1,), bad: int = 0, **changes: object) -> Attacked:
             # Three Arrow batches a task-partition, so that there is a first, a middle and a last one.
             changes.setdefault("spark", {"spark.sql.execution.arrow.maxRecordsPerBatch": 20})
             pipeline = make_pipeline(**changes)
-            return stack.enter_context(Attacked(broker.bootstrap, pipeline, tmp_path / "struck", days))
+            return stack.enter_context(Attacked(broker.bootstrap, pipeline, tmp_path / "struck", days, bad))
 
         yield make
 

@@ -1,6 +1,7 @@
 """Hostile records, through all four steps on a real broker: each is malformed or comes out exactly, and which is stated.
 
-Under `fail` nothing advances and the error counts the malformed ones; under `drop` they are counted and all others come out.
+Under `fail` nothing advances and the error counts the malformed ones; under `drop` they are counted and all others come out;
+under `quarantine` they are kept as they are.
 `unit/test_json_records.py` has the decoder's other cases, without Spark.
 """
 
@@ -25,7 +26,7 @@ from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.spark.records import read_source, to_records
 from fencepost.steps.advance import advance_batch
-from kafka_tools import QUIET_LOG, create_topic, group_offsets, read_all
+from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import SCHEMA as GENERATED
 from oracle.json_writer import generate
@@ -183,6 +184,36 @@ def test_each_record_is_malformed_or_comes_out_exactly(
     assert {r.headers for r in own} == {(*HEADERS[:-1], ("fencepost-batch", str(batch.id).encode()))}
     ends = {r.partition: r.end for r in batch.plan.source.ranges}
     assert group_offsets(broker.bootstrap, dropping.group, dropping.source.topic, [0, 1]) == ends
+
+
+NONE_PASSES = SUITE + "  - {type: expect_expression_to_be_true, severity: quarantine, kwargs: {expression: 1 = 0}}\n"
+
+
+def test_each_record_lies_in_quarantine_byte_for_byte(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """The malformed ones by the second job, all others because a rule says so that nothing passes; tombstones too."""
+    pipeline = make_pipeline(
+        "def transform(frame):\n    return frame\n",
+        NONE_PASSES,
+        source={"schema": SCHEMA, "on_malformed": "quarantine"},
+        quality={"quarantine_limit": "none"},
+    )
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert batch.state is State.PUBLISHED
+    assert batch.written is not None
+    assert batch.written.quarantined == {"malformed": len(BAD), "expect_expression_to_be_true": len(GOOD) + 2}
+    assert read_all(broker.bootstrap, pipeline.output.topic) == []
+    source = read_all(broker.bootstrap, pipeline.source.topic)
+    kept = read_all(broker.bootstrap, pipeline.quarantine_topic)
+
+    def seen_as(record: Record, headers: int) -> tuple[Any, ...]:
+        return record.key, record.value, record.timestamp, record.headers[:headers]
+
+    assert Counter(seen_as(r, len(HEADERS)) for r in kept) == Counter(seen_as(r, len(HEADERS)) for r in source)
+    assert {r.headers[-1] for r in kept} == {("fencepost-batch", str(batch.id).encode())}
+    places = Counter(dict(r.headers)["fencepost-source"].decode() for r in kept)
+    assert places == Counter(f"{pipeline.source.topic}:{r.partition}:{r.offset}" for r in source)
 
 
 SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED, prefer_timestamp_ntz=True).fields}

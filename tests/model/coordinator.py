@@ -165,7 +165,7 @@ class Coordinator:
             name="p",
             lanes=self.lanes,
             write_digests=lambda: {"transform": str(digest)},
-            source=SimpleNamespace(on_expired="fail", topic="in"),
+            source=SimpleNamespace(on_expired="fail", on_malformed="fail", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         return SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")

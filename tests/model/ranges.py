@@ -224,7 +224,7 @@ class Ranges:
             name="p",
             lanes=64,
             write_digests=lambda: {"transform": "0"},
-            source=SimpleNamespace(on_expired="skip", topic="in"),
+            source=SimpleNamespace(on_expired="skip", on_malformed="fail", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")

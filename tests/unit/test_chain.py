@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -134,6 +136,57 @@ def test_a_retry_goes_on_behind_what_the_chain_has_committed(
         assert not skipped
         again, skipped = write_partition(job(limit), 0, batches(values, size))
         assert (again, skipped) == (receipt, True)
+
+
+def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
+    """Rows for two topics: a number below 0 fails the rule of its own number less one."""
+    kind = pa.struct(
+        [
+            ("timestamp", pa.int64()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
+    for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
+        some = values[first : first + size]
+        own = [{"timestamp": 7, "headers": [{"key": "why", "value": b"%d" % n}]} if n < 0 else None for n in some]
+        rules = pa.array([-n - 1 if n < 0 else None for n in some], pa.int32())
+        yield batch.append_column("rule", rules).append_column("quarantined", pa.array(own, kind))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-3, 5), max_size=30), SIZES, SIZES, SIZES, st.integers(0, 12))
+def test_a_retry_goes_on_behind_what_a_chain_has_committed_to_two_topics(
+    values: list[int], size: int, size_then: int, every: int, fails_at: int
+) -> None:
+    """A link holds rows of both, and its mark counts them in their one order."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = FakeKafka()
+        patch.setattr(writer, "Transaction", known.transaction)
+        patch.setattr(writer, "_mark", known.receipt)
+        known.fails_at = fails_at
+        two = replace(job(CommitEvery(rows=every)), quarantine="q")
+        try:
+            receipt, _ = write_partition(two, 0, routed(values, size))
+        except Broken:
+            known.fails_at = -1
+            receipt, _ = write_partition(two, 0, routed(values, size_then))
+        good, bad = [n for n in values if n >= 0], [n for n in values if n < 0]
+        assert [v for v in known.values if not v.startswith(b"-")] == [b"%d" % n for n in good]
+        assert [v for v in known.values if v.startswith(b"-")] == [b"%d" % n for n in bad]
+        assert all(len(link) <= every for link in known.committed)
+        assert (receipt.tally("t").rows, receipt.tally("q").rows, receipt.rows) == (len(good), len(bad), len(values))
+        assert receipt.tally("q").fingerprint == sum(bad) % 2**64
+        assert receipt.rules == Counter(-n - 1 for n in bad)
+        assert write_partition(two, 0, routed(values, size)) == (receipt, True)
+
+
+def test_a_row_that_changed_sides_is_not_the_row_that_was_committed(kafka: FakeKafka) -> None:
+    """Its bytes may be the same: a result that is kept. Which topic it is in is part of what the chain has done."""
+    topics = {"t": Tally(rows=1, fingerprint=1), "q": Tally(rows=1, fingerprint=2)}
+    done = Receipt(task=0, ledger=LEDGER, lease=LEASE, topics=topics, rules={0: 1}, complete=False)
+    kafka.mark = mark_metadata(done)
+    with pytest.raises(TransformNotDeterministic, match=r"committed 2 rows"):
+        write_partition(replace(job(CommitEvery(rows=2)), quarantine="q"), 0, routed([1, 2, 3], 3))
 
 
 def test_without_a_limit_all_rows_are_one_transaction(kafka: FakeKafka) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from fencepost.cli.arguments import interval_of
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
 from fencepost.protocol.view import View
-from unit.pages.ledgers import batch, hour, ledger
+from unit.pages.ledgers import batch, hour, ledger, quarantining
 
 GOOD = """
 description: %s
@@ -64,8 +65,8 @@ Status = Callable[..., Result]
 
 
 @pytest.fixture
-def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
-    """`fencepost status orders` on a ledger with these batches, on a terminal of that many columns."""
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
+    """A command about pipeline `orders`, on a ledger with these batches and a terminal of that many columns."""
     folder = tmp_path / "orders"
     folder.mkdir()
     (folder / "transform.sql").write_text("SELECT 1")
@@ -74,12 +75,43 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Status:
     monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
 
-    def run(batches: list[Batch], *options: str, columns: int = 80) -> Result:
+    def run(name: str, batches: list[Batch], *options: str, columns: int = 80) -> Result:
         monkeypatch.setattr("fencepost.ledger.ledger.Ledger", lambda pipeline: FakeLedger(batches))
         monkeypatch.setenv("COLUMNS", str(columns))
-        return CliRunner().invoke(app, ["status", "orders", *options], catch_exceptions=False)
+        return CliRunner().invoke(app, [name, "orders", *options], catch_exceptions=False)
 
     return run
+
+
+@pytest.fixture
+def status(command: Status) -> Status:
+    """`fencepost status orders`."""
+    return partial(command, "status")
+
+
+def test_what_lies_in_quarantine_is_told_by_interval_and_rule(command: Status, status: Status) -> None:
+    rejected = quarantining(batch(2, State.REJECTED), 7)
+    batches = [batch(0), quarantining(batch(1), 12, no_nulls=3), rejected]
+    shown = command("quarantine", batches).stdout
+    assert re.search(r"01:00 → 01-01 02:00 .* 1 .* published .* 12 .* malformed", shown)
+    assert re.search(r" 3 .* no_nulls", shown)
+    assert "they lie in topic bad" in shown
+    assert "rejected" not in shown
+    assert "rejected" in command("quarantine", batches, "--all").stdout
+    (one,) = json.loads(command("quarantine", batches, "--json", "--start", "2026-01-01T01:30").stdout)["batches"]
+    assert (one["batch"], one["quarantined"]) == (f"orders/{hour(1)}/1", {"malformed": 12, "no_nulls": 3})
+    assert command("quarantine", batches, "--end", "2026-01-01T01:00").stdout.startswith(
+        "orders: nothing in quarantine"
+    )
+    assert (
+        "in quarantine: 22 records of 2 intervals; `fencepost quarantine orders` lists them" in status(batches).stdout
+    )
+    assert [b["quarantined"] for b in json.loads(status(batches, "--json").stdout)["batches"]] == [
+        {},
+        {"malformed": 12, "no_nulls": 3},
+        {"malformed": 7},
+    ]
+    assert "quarantine" not in status([batch(0)]).stdout
 
 
 def test_a_rejected_reprocess_stands_first_though_an_older_revision_is_published(status: Status) -> None:

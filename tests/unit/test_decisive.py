@@ -38,7 +38,7 @@ def changed(tmp_path: Path) -> Callable[..., list[str]]:
         one = digests(before or {})
         change(folder)
         two = digests(sections)
-        return [part for part in one if one[part] != two[part]]
+        return [part for part in {**one, **two} if one.get(part) != two.get(part)]
 
     return parts
 
@@ -113,6 +113,29 @@ def test_each_file_counts_that_a_transform_may_read(
     assert changed(change) == part
 
 
+RULE = "expectations: [{type: expect_x, severity: quarantine}, {type: expect_y}]"
+
+
+@pytest.mark.parametrize(
+    ("suite", "part"),
+    [
+        (RULE.replace("expect_x", "expect_z"), ["quarantine"]),
+        (RULE.replace(", severity: quarantine", ""), ["quarantine"]),
+        (RULE.replace("quarantine}", "quarantine, description: why}"), ["quarantine"]),
+        (RULE.replace("expect_y", "expect_z"), []),
+        (f"# why\n{RULE}", []),
+        ("expectations: 7", ["quarantine"]),
+        ("[]", ["quarantine"]),
+    ],
+)
+def test_of_a_suite_the_quarantine_rules_count_and_nothing_else(
+    changed: Callable[..., list[str]], tmp_path: Path, suite: str, part: list[str]
+) -> None:
+    file = tmp_path / "p" / "expectations.yaml"
+    file.write_text(RULE)
+    assert changed(lambda _: file.write_text(suite)) == part
+
+
 def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_path: Path) -> None:
     _link(tmp_path / "p")
     assert changed(lambda folder: (tmp_path / "shared" / "rates.csv").write_text("2")) == ["files"]
@@ -123,6 +146,8 @@ def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_pa
     [
         ({"source": {"schema": {"n": "bigint"}}}, ["source"]),
         ({"source": {"on_expired": "skip"}}, []),
+        ({"source": {"on_malformed": "quarantine"}}, ["source"]),
+        ({"quality": {"quarantine_limit": {"rows": 5}}}, []),
         ({"output": {"key": "n"}}, ["output"]),
         ({"output": {"partitions": 9}}, []),
         ({"output": {"commit_every": {"rows": 5}}}, ["output"]),

@@ -17,6 +17,7 @@ from fencepost.protocol.decisions import decide_skip, record_withdrawn
 from fencepost.protocol.view import WITHDRAW, View
 from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.write import _record
+from fencepost.steps.write_job import Wrote
 from unit.pages.ledgers import batch
 
 PLANNED = batch(1, State.PLANNED)
@@ -42,7 +43,10 @@ class LedgerAt:
 def recorded(now: Batch) -> Any:
     assert WRITTEN.written is not None
     return _record(
-        cast("Ledger", LedgerAt(now)), PLANNED, WRITTEN.written.receipts, SourceCounts(rows=400), "", time.monotonic()
+        cast("Ledger", LedgerAt(now)),
+        PLANNED,
+        Wrote([*WRITTEN.written.receipts], SourceCounts(rows=400)),
+        time.monotonic(),
     )
 
 

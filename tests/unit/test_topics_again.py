@@ -14,7 +14,7 @@ from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Outcome, State, Verdict
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
-from fencepost.steps.source_counts import SourceCounts
+from fencepost.steps.write_job import Wrote
 from unit.quality.reports import NOON, batch
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
@@ -57,7 +57,7 @@ def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
     written = batch().written
     assert written is not None
     made_of: Any = ledger
-    write._record(made_of, ledger.held, written.receipts, SourceCounts(), "", 0.0)
+    write._record(made_of, ledger.held, Wrote([*written.receipts]), 0.0)
 
 
 def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:

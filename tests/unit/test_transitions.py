@@ -169,6 +169,59 @@ def refused(transition: Callable[[], object]) -> str | None:
     return None
 
 
+QUARANTINING = a_plan((0, 1), (0, 1), malformed_writers=2, fence_up_to=4)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "malformed", "is_enough"),
+    [
+        ([0, 1], 0, True),
+        ([0, 1, 2, 3], 1, True),
+        ([0, 1], 1, False),
+        ([0, 1, 2], 1, False),
+        ([0, 1, 3], 1, False),
+        ([2, 3], 1, False),
+        ([0, 1, 2, 3], 0, False),
+        ([0, 1, 1, 3], 1, False),
+    ],
+)
+def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
+    tasks: list[int], malformed: int, is_enough: bool
+) -> None:
+    """Task-partitions for malformed records are asked for where the source has some, and then each of them."""
+    view = View.of([a_batch(plan=QUARANTINING)])
+    result = a_written(*(a_receipt(t) for t in tasks), malformed=malformed)
+    refusal = refused(lambda: record_written(view, day(0), 1, result))
+    assert (refusal is None) is is_enough, refusal
+
+
+def test_ids_of_task_partitions_for_malformed_records_are_fenced_by_a_later_batch_of_the_lane() -> None:
+    view = View.of([a_batch(State.SUPERSEDED, plan=QUARANTINING), a_batch(revision=2, plan=plan_of(((0, 1),)))])
+    assert most_writers(view, 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "is_revised"),
+    [("t-1", "t-1", False), ("t-1", "t-2", True), ("t-1", None, True), (None, None, False)],
+)
+def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
+    planned: str | None, now: str | None, is_revised: bool
+) -> None:
+    plan = a_plan((0, 1), quarantine=an_output(0, topic="bad", topic_id=planned) if planned else None)
+    for state in (State.PLANNED, State.WRITTEN, State.REJECTED):
+        found = Circumstances(
+            digests=plan.digests,
+            software=plan.software,
+            now=NOW,
+            marks_kept_for=timedelta(days=7),
+            output_topic_id=plan.output.topic_id,
+            quarantine_topic_id=now,
+        )
+        why = reason_to_revise(a_batch(state, plan=plan), found)
+        assert (why is not None) is is_revised
+        assert why is None or "quarantine topic" in why
+
+
 @given(ledgers(), st.data())
 def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.DataObject) -> None:
     interval = data.draw(st.sampled_from(view.intervals))

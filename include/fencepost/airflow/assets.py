@@ -35,7 +35,7 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
     """Emit the event of a batch that was just published; whether there was news.
 
     `extra` holds pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end) and
-    rows: what `fencepost.read_validated` takes.
+    rows, which `fencepost.read_validated` takes; and `quarantined`, the records that went to quarantine, by rule.
     """
     if not _is_news(context, pipeline, result):
         return False
@@ -46,6 +46,7 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
         "batch": result.batch,
         "ranges": result.details["output"],
         "rows": result.details["rows"],
+        "quarantined": result.details["quarantined"],
     }
     context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.topic), extra)
     return True

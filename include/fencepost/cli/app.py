@@ -17,6 +17,7 @@ from fencepost.cli.console import err
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import demo
 from fencepost.cli.pipelines import pipelines
+from fencepost.cli.quarantine import quarantine
 from fencepost.cli.run import run
 from fencepost.cli.status import show_ledger, status
 from fencepost.errors import FencepostError
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, skip, withdraw, publish, pipelines, demo):
+for command in (run, status, quarantine, skip, withdraw, publish, pipelines, demo):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars

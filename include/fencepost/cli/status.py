@@ -68,6 +68,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
+    quarantined = [sum(b.written.quarantined.values()) for b in current if b.written and b.written.quarantined]
+    if quarantined:
+        out.print(
+            f"in quarantine: {sum(quarantined):,} records of {len(quarantined):,} intervals; `fencepost quarantine {pipeline}` "
+            "lists them by rule",
+            soft_wrap=True,
+        )
     for batch in current:
         if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
             out.print(
@@ -145,6 +152,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "state": batch.state,
         "rows_in": batch.written.rows_in if batch.written else None,
         "rows": batch.written.rows if batch.written else None,
+        "quarantined": batch.written.quarantined if batch.written else {},
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
     }

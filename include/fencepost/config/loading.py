@@ -94,7 +94,12 @@ def load_pipeline(folder: Path) -> Pipeline:
 # A reference, the escaped text `${`, or, without a name, what is neither.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
 # They show in messages and on pages.
-PUBLIC = {("source", "topic"), ("output", "topic"), *(("kafka", name) for name in SHOWN_KAFKA)}
+PUBLIC = {
+    ("source", "topic"),
+    ("output", "topic"),
+    ("quality", "quarantine_topic"),
+    *(("kafka", name) for name in SHOWN_KAFKA),
+}
 
 
 def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
@@ -141,8 +146,8 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
         return "found ${ without a name of the environment behind it, as in ${NAME} or ${NAME:-default}."
     if path not in PUBLIC and path[0] not in {"kafka", "spark"}:
         return (
-            f"${{{name}}} is not allowed here; the environment is taken for values under kafka and spark, source.topic and "
-            "output.topic."
+            f"${{{name}}} is not allowed here; the environment is taken for values under kafka and spark, source.topic, "
+            "output.topic and quality.quarantine_topic."
         )
     if path in PUBLIC and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, and this field shows in messages and on pages; take another variable."

@@ -29,6 +29,7 @@ from fencepost.config.kafka_options import check_kafka
 from fencepost.config.secret_names import SECRET_KEYS
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
+from fencepost.config.strict_yaml import read_yaml
 from fencepost.formats import FORMATS
 from fencepost.model import Layout
 
@@ -90,7 +91,7 @@ class Source(Section):
     format: FormatName = "json"
     columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
     headers: bool = False
-    on_malformed: Literal["fail", "drop"] = "fail"
+    on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
     on_expired: Literal["fail", "skip"] = "fail"
 
     @field_validator("columns")
@@ -205,6 +206,23 @@ class Schedule(Section):
         return self
 
 
+class QuarantineLimit(Section):
+    """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
+
+    `rows` counts all of it. `share` is of the source's records for malformed ones, and of the transform's rows for those that
+    fail a rule: a transform that filters or aggregates would make any other share mean little.
+    """
+
+    rows: int | None = Field(default=None, ge=0)
+    share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.rows is None and self.share is None:
+            raise ValueError("give rows, share, or both; quarantine_limit: none is no limit")
+        return self
+
+
 class Quality(Section):
     """How a batch is judged. `empty` says what a batch without records is: passed, or rejected."""
 
@@ -216,6 +234,13 @@ class Quality(Section):
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
     # How long Airflow waits for a person's decision on a rejected batch; 0: nobody is asked.
     ask_operator_minutes: float = Field(default=0, ge=0)
+    quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=0.01)
+    quarantine_topic: TopicName | None = None
+
+    @field_validator("quarantine_limit", mode="before")
+    @classmethod
+    def _none_is_no_limit(cls, limit: object) -> object:
+        return None if limit == "none" else limit
 
 
 class Pipeline(Section):
@@ -262,12 +287,23 @@ class Pipeline(Section):
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
+        taken = {"source.topic": self.source.topic, "output.topic": self.output.topic, "the ledger": self.ledger_topic}
+        for what, topic in taken.items():
+            if self.quarantine_topic == topic:
+                raise ValueError(
+                    f"quality.quarantine_topic is {what} ({topic}); quarantined records need a topic of their own"
+                )
         return self
 
     @property
     def ledger_topic(self) -> str:
         """The compacted topic that holds the truth about every batch."""
         return f"fencepost.{self.name}.ledger"
+
+    @property
+    def quarantine_topic(self) -> str:
+        """Where records go that are malformed or fail a rule, if the pipeline quarantines any."""
+        return self.quality.quarantine_topic or f"fencepost.{self.name}.quarantine"
 
     @property
     def coordinator_id(self) -> str:
@@ -288,6 +324,10 @@ class Pipeline(Section):
         """The consumer group that holds a lane's marks."""
         return f"{self.name}.lane-{lane}"
 
+    def malformed_group(self, lane: int) -> str:
+        """The consumer group that holds the marks of a lane's task-partitions for malformed records."""
+        return f"{self.name}.malformed-{lane}"
+
     def writer_id(self, lane: int, task: int) -> str:
         """The transactional.id of one task-partition of a lane."""
         return f"{self.name}.{lane}.{task}"
@@ -306,21 +346,49 @@ class Pipeline(Section):
     def write_digests(self) -> dict[str, str]:
         """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
 
-        The suite is left out on purpose: mending it must not ask for the output to be written again. So are the values of
-        credentials, and not their names: they say who may read, and a digest of one in the ledger could be guessed at.
+        Of the suite only the rules of severity `quarantine` count: mending the others must not ask for the output to be written
+        again. The values of credentials are left out, and not their names: they say who may read, and a digest of one in the
+        ledger could be guessed at.
         """
         spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
         # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.
         chained = self.output.commit_every is not None
+        rules = self.digest_of_rules()
         return {
             "source": digest(source),
             "output": digest([output, chained]),
             "spark": digest_of_spark(spark),
             "transform": digest_of_file(self.transform_file),
             "files": digest_of_files(self.folder),
+            **({QUARANTINE: rules} if rules else {}),
         }
+
+    def digest_of_rules(self) -> str | None:
+        """A digest of the suite's rules of severity `quarantine`; None where it has none."""
+        rules = quarantine_entries(self.expectations_file)
+        return digest(rules) if rules else None
+
+
+QUARANTINE = "quarantine"  # the severity whose rules decide what is written
+
+
+def quarantines(pipeline: Pipeline, digests: Mapping[str, str]) -> bool:
+    """Whether anything of the pipeline's may go to quarantine; `digests` are those of its writes."""
+    return pipeline.source.on_malformed == QUARANTINE or QUARANTINE in digests
+
+
+def quarantine_entries(file: Path) -> list[str]:
+    """The declared rules of that severity, as they stand in expectations.yaml; what is no suite has none.
+
+    Raises:
+        SettingsError: the file cannot be read, so nobody knows.
+    """
+    suite = read_yaml(file)
+    entries = suite.get("expectations") if isinstance(suite, dict) else None
+    listed = entries if isinstance(entries, list) else []
+    return [repr(entry) for entry in listed if isinstance(entry, dict) and entry.get("severity") == QUARANTINE]
 
 
 def _scalar(value: object) -> object:

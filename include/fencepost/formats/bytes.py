@@ -31,6 +31,9 @@ class Bytes:
             raise Unfit("output format bytes needs a column named value.")
         return as_bytes(frame, "value")
 
+    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        return {"value": as_bytes(frame, "value")}
+
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         return raw.select("value", *beside)
 

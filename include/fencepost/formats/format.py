@@ -27,6 +27,8 @@ class Format(Protocol):
     def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
         """The connector's rows as the source's columns, those that are `kept` (with `_` in front), `_tombstone`, `_malformed`.
 
+        The record's own value may be kept too, as `_value`.
+
         `types` are Spark SQL types by column, and the `required` ones must not be null. `_malformed` is the reason why a
         record does not fit, in text, or null; its columns are null then. A null value is a tombstone: not malformed, and
         its columns are null.
@@ -38,6 +40,9 @@ class Format(Protocol):
         Raises:
             Unfit: the format cannot say what is in a column.
         """
+
+    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        """The columns that `parse` gives back of what `write` writes of this frame, as the frame has them."""
 
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         """Values that `write` made, as its fields again, with more columns beside them. One that is none fails the job."""

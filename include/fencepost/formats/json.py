@@ -33,10 +33,11 @@ class Json:
         from fencepost.formats.json_decoder import decoding
 
         fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
-        read = raw.select("value", *kept)
-        others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
+        read = raw.select("value", *(name for name in kept if name != "value"))
+        begin = 0 if "value" in kept else 1
+        others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[begin:]]
         added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = decoding(to_arrow_schema(fields), required)
+        decode = decoding(to_arrow_schema(fields), required, keep_value="value" in kept)
         return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
     def write(self, frame: DataFrame, fields: StructType) -> Column:
@@ -47,6 +48,11 @@ class Json:
                 raise Unfit(f"column {field.name!r} has {what}, which JSON cannot say. Rename or cast it.")
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return F.to_json(packed, JSON_OUT).cast("binary")
+
+    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
 
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F

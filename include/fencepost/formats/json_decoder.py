@@ -69,16 +69,16 @@ class _Array(_Sourced, list[Any]):
 
 
 def decoding(
-    schema: pa.Schema, required: Collection[str]
+    schema: pa.Schema, required: Collection[str], *, keep_value: bool = False
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` that puts the schema's columns in the place of `value`.
 
-    Behind them come the other columns as they are, `_tombstone` (the value is null; so are its fields), and `_malformed`: why
-    the record is, or null. Fields of a malformed record are null. The `required` ones must not be null.
+    Behind them come `_value` if it is kept, the other columns as they are, `_tombstone` (the value is null; so are its fields),
+    and `_malformed`: why the record is, or null. Fields of a malformed record are null. The `required` ones must not be null.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(schema, required)
+        decoder = Decoder(schema, required, keep_value=keep_value)
         for batch in batches:
             for first, end in _pieces(batch.column("value")):
                 yield decoder.decode_batch(batch.slice(first, end - first))
@@ -101,8 +101,9 @@ def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
 class Decoder:
     """Rows of one schema out of JSON texts."""
 
-    def __init__(self, schema: pa.Schema, required: Collection[str] = ()) -> None:
+    def __init__(self, schema: pa.Schema, required: Collection[str] = (), *, keep_value: bool = False) -> None:
         self._schema = schema
+        self._keep_value = keep_value
         self._fields = [(f.name, _converter(f.type, f.name), f.name in required) for f in schema]
 
     def decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -110,7 +111,7 @@ class Decoder:
         at = batch.schema.get_field_index("value")
         values = batch.column(at)
         columns, why = self.decode_values(values.to_pylist())
-        others = [(f"_{f.name}", batch.column(i)) for i, f in enumerate(batch.schema) if i != at]
+        others = [(f"_{f.name}", batch.column(i)) for i, f in enumerate(batch.schema) if i != at or self._keep_value]
         added = [("_tombstone", values.is_null()), ("_malformed", pa.array(why, pa.string()))]
         named = [*zip(self._schema.names, columns, strict=True), *others, *added]
         return pa.RecordBatch.from_arrays([column for _, column in named], [name for name, _ in named])

@@ -71,6 +71,12 @@ def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
     written = [r.telling.written for r in rows]
     verdicts = [r.telling.verdict for r in rows]
     lags = [p.lag for p in points]
+    quarantined = charts.bars(
+        "Quarantined rows",
+        [Series("quarantined", "bad", [w.quarantined_tally.rows if w else None for w in written])],
+        labels,
+        short_number,
+    )
     return (
         charts.line(
             "Expectations that held", [Series("held", "good", [r.pass_rate for r in rows])], labels, percent, 100
@@ -90,6 +96,7 @@ def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
             labels,
             short_number,
         ),
+        *((quarantined,) if any(w and w.quarantine for w in written) else ()),
         charts.bars(
             "Write / validate",
             [

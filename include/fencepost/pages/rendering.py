@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from fencepost.pages import words
 from fencepost.protocol.awaiting import sentence
+from fencepost.quality.quarantine import counted
 from fencepost.quality.report_html import visible
 
 # Scripts and styles are our own two files; a text that came through unescaped could still run nothing.
@@ -102,5 +103,6 @@ def _environment() -> Environment:
         "verdict_words": words.verdict_words,
         "sentence": sentence,
         "code_spans": code_spans,
+        "counted": counted,
     }
     return environment

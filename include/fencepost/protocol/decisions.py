@@ -40,8 +40,8 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
 
 
 def most_writers(view: View, lane: int) -> int:
-    """The most writers any batch of the lane ever had: that many transactional ids exist."""
-    return max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+    """The most task-partitions any batch of the lane ever had: that many transactional ids exist."""
+    return max((b.plan.tasks for b in view.all() if b.plan.lane == lane), default=0)
 
 
 def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | None:
@@ -97,14 +97,18 @@ def record_written(view: View, interval: Interval, revision: int, result: Writte
 
 
 def check_receipts(batch: Batch, result: Written) -> None:
-    """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
+    """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease.
+
+    Those of the task-partitions for malformed records are asked for where there are any to be quarantined.
+    """
+    wanted = batch.plan.tasks_with(result.malformed)
     tasks = sorted(r.task for r in result.receipts if r.complete)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
     foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
-    if tasks != list(range(batch.plan.writers)) or foreign:
-        missing = sorted(set(range(batch.plan.writers)) - set(tasks))
+    if tasks != list(range(wanted)) or foreign:
+        missing = sorted(set(range(wanted)) - set(tasks))
         raise TransitionRefused(
-            f"batch {batch.id}: receipts do not cover the plan: {batch.plan.writers} task-partitions, missing {missing}, "
+            f"batch {batch.id}: receipts do not cover the plan: {wanted} task-partitions, missing {missing}, "
             f"under another lease {foreign}. Run the write step again."
         )
 

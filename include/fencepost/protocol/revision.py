@@ -19,6 +19,7 @@ class Circumstances:
     marks_kept_for: timedelta
     output_topic_id: str
     ledger_topic_id: str = ""
+    quarantine_topic_id: str | None = None  # None: the pipeline quarantines nothing
     expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
     accept_loss: bool = False  # the pipeline says on_expired: skip
 
@@ -36,6 +37,8 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
         return _what_changed(batch.plan.digests, found.digests)
     if batch.plan.output.topic_id != found.output_topic_id:
         return "its output topic was deleted and created again since it was planned"
+    if batch.plan.quarantine and batch.plan.quarantine.topic_id != found.quarantine_topic_id:
+        return "its quarantine topic was deleted and created again, or is another, since it was planned"
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
@@ -57,6 +60,7 @@ PARTS = {
     "spark": "Spark settings",
     "transform": "transform",
     "files": "files beside the transform",
+    "quarantine": "quarantine rules of the suite",
 }
 
 

@@ -50,17 +50,19 @@ TEXT = frozenset({Kind.TEXT})
 class Entry(Frozen):
     """What is known of one type.
 
-    `kinds` of column it takes; `values` names the arguments given in the column's own units; `nulls` marks checks
-    that judge nulls too; `alike` needs all columns of one kind; `ignore_row_if` lists the settings on which both
-    engines agree, the first being the one meant when none is declared (None: it has to be declared). Drawn from no
-    value at all, a COLUMN check passes if `holds_for_none` and is evaluated as usual if `counts`; else it fails. `of_none`
-    says what it draws from a batch without records, on which nothing fails that is not defined.
+    `kinds` of column it takes; `values` names the arguments given in the column's own units; `nulls` marks checks that judge
+    nulls too, and `row_by_row` those that say the same of a row whatever the others are; `alike` needs all columns of one kind;
+    `ignore_row_if` lists the settings on which both engines agree, the first being the one meant when none is declared (None: it
+    has to be declared). Drawn from no value at all, a COLUMN check passes if `holds_for_none` and is evaluated as usual if
+    `counts`; else it fails. `of_none` says what it draws from a batch without records, on which nothing fails that is not
+    defined.
     """
 
     scope: Scope
     kinds: frozenset[Kind] = ANY
     values: tuple[str, ...] = ()
     nulls: bool = False
+    row_by_row: bool = False
     alike: bool = False
     ignore_row_if: tuple[str | None, ...] = ()
     holds_for_none: bool = False
@@ -73,24 +75,29 @@ EITHER_OR_BOTH = ("both_values_are_missing", "either_value_is_missing")
 ANY_OR_ALL = ("all_values_are_missing", "any_value_is_missing", "never")
 SET = ("value_set",)
 
+EXPRESSION = "expect_expression_to_be_true"  # Fencepost's own: a condition in Spark SQL, which Spark evaluates
+
 PROVEN: dict[str, Entry] = {
-    "expect_column_values_to_not_be_null": Entry(scope=Scope.RECORD, nulls=True),
-    "expect_column_values_to_be_null": Entry(scope=Scope.RECORD, nulls=True),
-    "expect_column_values_to_be_in_set": Entry(scope=Scope.RECORD, values=SET),
-    "expect_column_values_to_not_be_in_set": Entry(scope=Scope.RECORD, values=SET),
-    "expect_column_values_to_be_between": Entry(scope=Scope.RECORD, kinds=ORDERED, values=BOUNDS),
+    EXPRESSION: Entry(scope=Scope.RECORDS, row_by_row=True),
+    "expect_column_values_to_not_be_null": Entry(scope=Scope.RECORD, nulls=True, row_by_row=True),
+    "expect_column_values_to_be_null": Entry(scope=Scope.RECORD, nulls=True, row_by_row=True),
+    "expect_column_values_to_be_in_set": Entry(scope=Scope.RECORD, values=SET, row_by_row=True),
+    "expect_column_values_to_not_be_in_set": Entry(scope=Scope.RECORD, values=SET, row_by_row=True),
+    "expect_column_values_to_be_between": Entry(scope=Scope.RECORD, kinds=ORDERED, values=BOUNDS, row_by_row=True),
     "expect_column_values_to_be_unique": Entry(scope=Scope.RECORD),
-    "expect_column_values_to_match_regex": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_values_to_not_match_regex": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_values_to_match_regex_list": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_values_to_not_match_regex_list": Entry(scope=Scope.RECORD, kinds=TEXT),
+    "expect_column_values_to_match_regex": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
+    "expect_column_values_to_not_match_regex": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
+    "expect_column_values_to_match_regex_list": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
+    "expect_column_values_to_not_match_regex_list": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
     "expect_column_values_to_match_strftime_format": Entry(scope=Scope.RECORD, kinds=TEXT),
     "expect_column_values_to_be_json_parseable": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_value_lengths_to_be_between": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_value_lengths_to_equal": Entry(scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_pair_values_to_be_equal": Entry(scope=Scope.RECORDS, alike=True, ignore_row_if=EITHER_OR_BOTH),
+    "expect_column_value_lengths_to_be_between": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
+    "expect_column_value_lengths_to_equal": Entry(scope=Scope.RECORD, kinds=TEXT, row_by_row=True),
+    "expect_column_pair_values_to_be_equal": Entry(
+        scope=Scope.RECORDS, alike=True, ignore_row_if=EITHER_OR_BOTH, row_by_row=True
+    ),
     "expect_column_pair_values_a_to_be_greater_than_b": Entry(
-        scope=Scope.RECORDS, kinds=ORDERED, alike=True, ignore_row_if=EITHER_OR_BOTH
+        scope=Scope.RECORDS, kinds=ORDERED, alike=True, ignore_row_if=EITHER_OR_BOTH, row_by_row=True
     ),
     "expect_compound_columns_to_be_unique": Entry(scope=Scope.RECORDS, ignore_row_if=ANY_OR_ALL),
     "expect_multicolumn_sum_to_equal": Entry(
@@ -122,6 +129,8 @@ PROVEN: dict[str, Entry] = {
     "expect_table_column_count_to_be_between": Entry(scope=Scope.SCHEMA),
     "expect_table_column_count_to_equal": Entry(scope=Scope.SCHEMA),
 }
+
+ROW_BY_ROW = frozenset(name for name, entry in PROVEN.items() if entry.row_by_row)  # what severity `quarantine` may use
 
 # Types Great Expectations knows that one engine lacks, or on which the two give different answers.
 ONE_ENGINE_ONLY: dict[str, str] = {

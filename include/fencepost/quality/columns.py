@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COORDINATES = ("_topic", "_partition", "_offset", "_key")
 HASH = "_hash"  # of key and value, where the batch is to be compared with its receipts
+NONE: Mapping[str, str] = {}
 EXACT_DIGITS = 15  # decimals of so many digits survive a double
 EXACT_INTEGER = 2**53  # integers up to this survive a double
 
@@ -37,23 +38,34 @@ def column_kinds(frame: DataFrame) -> dict[str, Kind]:
     return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in (*COORDINATES, HASH)}
 
 
-def prepared_frame(frame: DataFrame, columns: Iterable[str], conditions: Mapping[str, str]) -> DataFrame:
-    """Coordinates, hash, the columns that are checked, and one boolean column per row_condition (name: Spark SQL).
+def prepared_frame(
+    frame: DataFrame, columns: Iterable[str], conditions: Mapping[str, str], expressions: Mapping[str, str] = NONE
+) -> DataFrame:
+    """Coordinates, hash, the columns that are checked, one boolean column per row_condition (name: Spark SQL), and one per
+    expression, which may be null.
 
-    Conditions are evaluated by Spark on the columns as the transform gave them, whichever engine judges.
+    Conditions and expressions are evaluated by Spark on the columns as the transform gave them, whichever engine judges.
     """
     from pyspark.sql import functions as F
 
     types = {f.name: f.dataType for f in frame.schema.fields}
     return frame.select(
         *(F.col(name) for name in (*COORDINATES, HASH) if name in types),
-        *(_expression(name, types[name]).alias(name) for name in columns),
-        *(F.coalesce(F.expr(sql).cast("boolean"), F.lit(False)).alias(n) for n, sql in conditions.items()),
+        *(prepared_column(name, types[name]).alias(name) for name in columns),
+        *(holds(sql).alias(n) for n, sql in conditions.items()),
+        *(F.expr(sql).cast("boolean").alias(n) for n, sql in expressions.items()),
     )
 
 
-def condition_error(frame: DataFrame, sql: str) -> str | None:
-    """Why Spark cannot take `sql` as a condition on the frame's records, or None."""
+def holds(condition: str) -> Column:
+    """Whether a row_condition holds; where it is null, it does not."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
+
+
+def condition_error(frame: DataFrame, sql: str, name: str = "row_condition") -> str | None:
+    """Why Spark cannot take `sql`, an argument of that name, as a condition on the frame's records, or None."""
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
@@ -64,7 +76,7 @@ def condition_error(frame: DataFrame, sql: str) -> str | None:
         frame.where(sql).schema  # noqa: B018 - analysed now, run never
     except PySparkException as error:
         first = str(error).strip().splitlines()[0]
-        return f"row_condition {sql!r} is not valid Spark SQL here: {first}"
+        return f"{name} {sql!r} is not valid Spark SQL here: {first}"
     finally:
         log.disabled = before
     return None
@@ -88,7 +100,8 @@ def _kind(data_type: DataType) -> Kind:
     return Kind.TEXT
 
 
-def _expression(name: str, data_type: DataType) -> Column:
+def prepared_column(name: str, data_type: DataType) -> Column:
+    """A column of a frame as the table above has it."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

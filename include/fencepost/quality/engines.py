@@ -160,7 +160,7 @@ def _ask(engine: Any, prepared: Prepared, flavour: Literal["pandas", "spark"]) -
     kwargs = dict(prepared.for_pandas if flavour == "pandas" else prepared.for_spark)
     kwargs["batch_id"] = f"batch:{prepared.condition or ''}"
     try:
-        expectation = ExpectationConfiguration(type=prepared.declared.type, kwargs=kwargs).to_domain_obj()
+        expectation = ExpectationConfiguration(type=prepared.asked_type, kwargs=kwargs).to_domain_obj()
     except ExpectationNotFoundError:
         raise NotEvaluable(unknown_type(prepared.declared.type)) from None
     by_record = getattr(expectation, "map_metric", None) is not None and prepared.scope is not Scope.SCHEMA

@@ -95,6 +95,8 @@ def evaluate(
             one = prepare(declared, kinds, quality.engine)
             if one.condition and (error := condition_error(frame, one.condition)):
                 raise NotEvaluable(error)
+            if one.expression and (error := condition_error(frame, one.expression, "expression")):
+                raise NotEvaluable(error)
             ready.append(one)
         except NotEvaluable as error:
             results[declared.index] = CheckResult.errored(declared, str(error))
@@ -148,12 +150,12 @@ def _evaluate_on_pandas(
 ) -> dict[int, CheckResult]:
     import numpy as np
 
-    columns, conditions = _needed(ready)
-    table = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}).toArrow()
+    columns, conditions, expressions = _needed(ready)
+    table = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}, expressions).toArrow()
     if promised.fingerprint is not None:
         hashes = table.column(HASH).to_numpy().view(np.uint64)  # whose sums are modulo 2**64
         promised.compare(table.num_rows, int(hashes.sum()))
-    records = to_pandas(table.select(list(columns)))
+    records = to_pandas(table.select([*columns, *expressions]))
     frames = {"": records}
     for sql, name in conditions.items():
         frames[sql] = records[table.column(name).to_numpy(zero_copy_only=False)]
@@ -176,8 +178,8 @@ def _evaluate_on_spark(
 
     from fencepost.spark.fingerprint import count_and_sum
 
-    columns, conditions = _needed(ready)
-    records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})
+    columns, conditions, expressions = _needed(ready)
+    records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}, expressions)
     records = records.persist(StorageLevel.DISK_ONLY)  # in memory, a batch larger than the heap ends the JVM *(seen)*
     try:
         # Fills the cache. A read that fails is raised here; within Great Expectations it would pass for a bad check.
@@ -197,11 +199,12 @@ def _evaluate_on_spark(
         records.unpersist()
 
 
-def _needed(ready: Sequence[Prepared]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The columns to read, each once, and a column name for every distinct row_condition."""
+def _needed(ready: Sequence[Prepared]) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
+    """The columns to read, each once; a column name for every distinct row_condition; and every expression by its column's."""
     columns = tuple(dict.fromkeys(column for one in ready for column in one.columns))
     distinct = dict.fromkeys(one.condition for one in ready if one.condition)
-    return columns, {sql: f"_when_{i}" for i, sql in enumerate(distinct)}
+    expressions = {one.holds: one.expression for one in ready if one.expression}
+    return columns, {sql: f"_when_{i}" for i, sql in enumerate(distinct)}, expressions
 
 
 def _without_records(frame: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:

@@ -26,8 +26,9 @@ def judge(
     2. A batch without records is rejected where the pipeline's rule says so; else it is judged like any other.
     3. Declared = evaluated, each exactly once and as declared, or undetermined.
     4. An errored check: undetermined.
-    5. A failed critical check: rejected.
-    6. Otherwise passed; failed warnings, and checks that found no value to judge, are named.
+    5. A failed quarantine rule: undetermined. What fails it should not have been written.
+    6. A failed critical check: rejected.
+    7. Otherwise passed; failed warnings, and checks that found no value to judge, are named.
 
     Severity is taken from the suite, never from a result.
     """
@@ -77,13 +78,20 @@ def judge(
             f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
         )
     # 5.
+    leaked = [e.title for e in failed if e.severity is Severity.QUARANTINE]
+    if leaked:
+        return Outcome.UNDETERMINED, (
+            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate disagree on what "
+            "it means."
+        )
+    # 6.
     beside = f" Warnings: {_named(warnings)}." if warnings else ""
     if critical:
         return (
             Outcome.REJECTED,
             f"{none}{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
         )
-    # 6.
+    # 7.
     idle = [r.title for r in by_index.values() if r.no_value]
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
     held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from fencepost.model import Frozen
-from fencepost.quality.catalogue import ONE_ENGINE_ONLY, PROVEN, Entry, Kind, Scope
+from fencepost.quality.catalogue import EXPRESSION, ONE_ENGINE_ONLY, PROVEN, Entry, Kind, Scope
 from fencepost.quality.suite import Declared
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,14 +28,29 @@ class NotEvaluable(ValueError):
 
 
 class Prepared(Frozen):
-    """One expectation, ready. `condition` is its row_condition (Spark SQL); `entry` is None for unproven types."""
+    """One expectation, ready. `condition` is its row_condition (Spark SQL); `entry` is None for unproven types.
+
+    `expression` is the Spark SQL of a type that is no more than that: Great Expectations is asked about its values, in a column
+    of the name `holds`.
+    """
 
     declared: Declared
     entry: Entry | None
     columns: tuple[str, ...]
     condition: str | None
+    expression: str | None = None
     for_pandas: dict[str, JsonValue]
     for_spark: dict[str, JsonValue]
+
+    @property
+    def asked_type(self) -> str:
+        """The type that Great Expectations evaluates."""
+        return self.declared.type if self.expression is None else "expect_column_values_to_be_in_set"
+
+    @property
+    def holds(self) -> str:
+        """The name of the column with the expression's values."""
+        return f"_holds_{self.declared.index}"
 
     @property
     def scope(self) -> Scope | None:
@@ -52,6 +67,8 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     entry, condition = check_alone(declared, engine)
     kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
     columns = _columns(kwargs)
+    if declared.type == EXPRESSION:
+        return _of_expression(declared, entry, condition)
     if entry is None:
         _refuse_unknown_columns(columns, kinds)
         return Prepared(
@@ -76,6 +93,21 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     )
 
 
+def _of_expression(declared: Declared, entry: Entry | None, condition: str | None) -> Prepared:
+    one = Prepared(
+        declared=declared,
+        entry=entry,
+        columns=(),
+        condition=condition,
+        expression=str(declared.kwargs["expression"]),
+        for_pandas={},
+        for_spark={},
+    )
+    asked: dict[str, JsonValue] = {"column": one.holds, "value_set": [True]}
+    asked |= {name: value for name, value in declared.kwargs.items() if name == "mostly"}
+    return one.model_copy(update={"for_pandas": asked, "for_spark": asked})
+
+
 def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) -> tuple[Entry | None, str | None]:
     """What can be said of an expectation before there are columns: its catalogue entry, and its row_condition.
 
@@ -86,6 +118,8 @@ def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) 
     _columns(kwargs)
     if entry is None:
         return None, condition
+    if declared.type == EXPRESSION:
+        _check_expression(kwargs)
     if entry.scope is Scope.SCHEMA:
         if condition is not None:
             raise NotEvaluable("it looks at columns, not at records: it takes no row_condition")
@@ -124,6 +158,17 @@ def condition_of(declared: Declared) -> str | None:
     if condition is not None and (not isinstance(condition, str) or not condition.strip()):
         raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
     return condition
+
+
+def _check_expression(kwargs: Mapping[str, JsonValue]) -> None:
+    for name in kwargs:
+        if name not in {"expression", "mostly", "row_condition"}:
+            raise NotEvaluable(f"{name}: unknown argument; allowed here are expression, row_condition and mostly")
+    expression = kwargs.get("expression")
+    if not isinstance(expression, str) or not expression.strip():
+        raise NotEvaluable(
+            f'expression is a condition in Spark SQL, such as "arrived >= departed"; found {expression!r}'
+        )
 
 
 def _exists_on(name: str, engine: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from fencepost.ledger.codec import upcast
 from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
+from fencepost.quality.quarantine import LIMIT, Quarantined
 from fencepost.quality.suite import Severity
 
 REPORT_VERSION = 2  # of 2 on, `batch` has the form of ledger version 3
@@ -74,6 +75,7 @@ class Report(Frozen):
     batch: Batch
     evaluation: Evaluation
     receipt_check: ReceiptCheck | None = None
+    quarantined: Quarantined | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
 
     @field_validator("batch", mode="before")
@@ -90,8 +92,15 @@ class Report(Frozen):
         if self.receipt_check is not None and not self.receipt_check.agrees:
             cure = self.receipt_check.cure(self.batch.plan.output.topic)
             return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
+        if self.quarantined is not None and not self.quarantined.agrees:
+            return f"{self.quarantined.cure}; then write the batch anew. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
+        if self.evaluation.failed_critical == (LIMIT,):
+            return (
+                "Are so many bad records to be expected? Then raise quality.quarantine_limit and clear validate. "
+                "Else mend the source, the schema or the rules and clear write. docs/operating.md says more."
+            )
         if self.evaluation.rows == 0 and self.evaluation.failed_critical:
             return (
                 "Is an empty batch right? Then mend expectations.yaml so that it allows one, and clear validate. "
@@ -115,8 +124,13 @@ class Report(Frozen):
 def rank(check: CheckResult) -> int:
     """0 for an errored check, then failed critical, failed warning, passed."""
     if check.status is Status.FAILED:
-        return 1 if check.severity is Severity.CRITICAL else 2
+        return 2 if check.severity is Severity.WARNING else 1
     return 0 if check.status is Status.ERRORED else 3
+
+
+def left_out_words(rows: int) -> str:
+    """How many rows fewer, or more, the transform gave than it got."""
+    return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
 
 
 def span(interval: Interval) -> str:

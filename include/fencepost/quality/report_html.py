@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.report import Report, rank, span
+from fencepost.quality.report import Report, left_out_words, rank, span
 
 TEMPLATE = "report.html.j2"
 CELL = 160  # characters of one value in a table
@@ -36,6 +36,7 @@ def render_html(report: Report) -> str:
         plan=plan,
         written=written,
         evaluation=report.evaluation,
+        quarantined=report.quarantined,
         word=WORDS[report.evaluation.outcome],
         span=span(report.batch.interval),
         checks=checks,
@@ -52,7 +53,7 @@ def _template() -> Template:
     # Through importlib.resources, because executors and jobs import the package from a zip.
     source = resources.files("fencepost.quality").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
+    filters: dict[str, Any] = {
         "visible": visible,
         "cell": cell,
         "number": lambda value: f"{value:,}",
@@ -60,7 +61,9 @@ def _template() -> Template:
         "moment": lambda value: f"{value:%Y-%m-%d %H:%M:%S} UTC",
         "rank": lambda check: RANKS[rank(check)],
         "asked": asked,
+        "left_out": left_out_words,
     }
+    environment.filters |= filters
     return environment.from_string(source)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fencepost.model import Written
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.report import Report, rank, span
+from fencepost.quality.quarantine import counted
+from fencepost.quality.report import Report, left_out_words, rank, span
 
 LISTED = 6  # checks that the lines of text name
 COORDINATES = 3  # records that they name of each
@@ -23,9 +24,10 @@ def render_plain(report: Report) -> str:
     if len(bad) > LISTED:
         lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
     if batch.written is not None:
+        lines.append(f"records: {', '.join([_rows_in(batch.written), *_aside(report), f'{batch.written.rows:,} out'])}")
+    if report.quarantined is not None and report.quarantined.rules:
         lines.append(
-            f"records: {_rows_in(batch.written)}, {batch.written.malformed:,} malformed dropped, "
-            f"{batch.written.rows:,} out"
+            f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
         )
     if report.receipt_check is not None:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
@@ -37,6 +39,20 @@ def render_plain(report: Report) -> str:
     took += f"; {idle} of them had nothing to judge" if idle else ""
     lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
     return "\n".join(lines)
+
+
+def _aside(report: Report) -> list[str]:
+    """What was read and is not in the output."""
+    found, written = report.quarantined, report.batch.written
+    assert written is not None
+    if found is None:
+        return [f"{written.malformed:,} malformed dropped"]
+    aside = [f"{found.accounts.quarantined:,} quarantined"]
+    if found.accounts.dropped:
+        aside.append(f"{found.accounts.dropped:,} malformed dropped")
+    if found.accounts.left_out:
+        aside.append(left_out_words(found.accounts.left_out))
+    return aside
 
 
 def _rows_in(written: Written) -> str:

@@ -14,7 +14,7 @@ LONGEST = 300  # characters of a key or value that a report holds
 
 def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> SampleRow:
     """One record of the prepared frame as a sample row."""
-    key, is_hex = _key(record["_key"])
+    key, is_hex = text_of(record["_key"])
     return SampleRow(
         topic=record["_topic"],
         partition=record["_partition"],
@@ -32,10 +32,11 @@ def cut(value: Any) -> Any:
     return value
 
 
-def _key(key: bytes | bytearray | None) -> tuple[str | None, bool]:
-    if key is None:
+def text_of(raw: bytes | bytearray | None) -> tuple[str | None, bool]:
+    """Bytes as a text of bearable length, and whether it is their hex, because they are not UTF-8."""
+    if raw is None:
         return None, False
     try:
-        return cut(bytes(key).decode("utf-8")), False
+        return cut(bytes(raw).decode("utf-8")), False
     except UnicodeDecodeError:
-        return cut(bytes(key).hex()), True
+        return cut(bytes(raw).hex()), True

@@ -19,6 +19,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
+from fencepost.quality.catalogue import ROW_BY_ROW
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
@@ -33,14 +34,20 @@ REFUSED_KWARGS = {
     "notes": "write description beside type",
     "id": "expectations are numbered in the order of the file",
 }
+# A receipt counts rows by rule, and has to fit into an offset's metadata.
+MOST_RULES = 100
 LISTS = ("value_set", "regex_list", "column_list", "column_set", "type_list", "like_pattern_list")
 
 
 class Severity(StrEnum):
-    """`critical` rejects the batch when it fails; `warning` is only reported."""
+    """`critical` rejects the batch when it fails; `warning` is only reported.
+
+    `quarantine` is a rule of the write step: a row that fails it goes to the quarantine topic, and not to the output.
+    """
 
     CRITICAL = "critical"
     WARNING = "warning"
+    QUARANTINE = "quarantine"
 
 
 class Limits(Frozen):
@@ -99,6 +106,11 @@ class Suite(Frozen):
     expectations: tuple[Declared, ...]
     digest: str
 
+    @property
+    def rules(self) -> tuple[Declared, ...]:
+        """Those of severity `quarantine`; a rule's number is its place among them."""
+        return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
+
     @classmethod
     def of(cls, expectations: tuple[Declared, ...]) -> Suite:
         """A suite with its digest. Comments and layout of the file do not change it; order does."""
@@ -109,7 +121,8 @@ class Suite(Frozen):
 def load_suite(file: Path) -> Suite:
     """Read and check `expectations.yaml`.
 
-    An empty suite, a doubled declaration and a check that could not fail are refused: each passes in silence.
+    An empty suite, a doubled declaration and a check that could not fail are refused: each passes in silence. So are rules of
+    severity `quarantine` that do not judge each row by itself.
     Whether a type exists is not known here; the gate finds that out.
 
     Raises:
@@ -134,7 +147,10 @@ def load_suite(file: Path) -> Suite:
                 "remove one of them."
             )
         seen[text] = one.index
-    return Suite.of(declared)
+    suite = Suite.of(declared)
+    if len(suite.rules) > MOST_RULES:
+        raise SettingsError(f"{file}: {len(suite.rules)} rules of severity quarantine; allowed are {MOST_RULES}.")
+    return suite
 
 
 def _read_one(entry: object, index: int, file: Path) -> Declared:
@@ -160,6 +176,8 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
         raise SettingsError(f"{where}.kwargs: expected a mapping (found {_shown(kwargs)}).")
     plain = {_name(k, where): _plain(v, f"{where}.kwargs.{k}") for k, v in kwargs.items()}
     _refuse_what_cannot_fail(kind, plain, f"{where}.kwargs")
+    if severity == Severity.QUARANTINE:
+        _refuse_what_judges_no_row(kind, plain, where)
     return Declared(index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain)
 
 
@@ -188,6 +206,20 @@ def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str
     if isinstance(values, list) and any(v is None for v in values):
         # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
         raise SettingsError(f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway.")
+
+
+def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
+    """The write step sees one row at a time, and either writes it or sends it to quarantine."""
+    if kind not in ROW_BY_ROW:
+        raise SettingsError(
+            f"{where}.severity: quarantine is for checks of a single row: {', '.join(sorted(ROW_BY_ROW))} (found {kind}). "
+            "Take critical or warning."
+        )
+    if "mostly" in kwargs:
+        raise SettingsError(
+            f"{where}.kwargs.mostly: not allowed with severity: quarantine, which judges every row. quality.quarantine_limit in "
+            "pipeline.yaml says how many may fail."
+        )
 
 
 def _check_limits(limits: type[Limits], kwargs: dict[str, JsonValue], where: str) -> None:

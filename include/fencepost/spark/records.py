@@ -8,6 +8,8 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    IntegerType,
+    LongType,
     StringType,
     StructField,
     StructType,
@@ -23,19 +25,37 @@ from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+# A source record as it lies in Kafka: what quarantine keeps of it.
+RECORD = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", HEADERS),
+    ]
+)
 
 
-def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
+def read_source(raw: DataFrame, source: Source, *, record: bool = False) -> tuple[DataFrame, Column]:
     """The connector's rows with what a transform sees, and the condition under which a row is malformed.
 
     Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` when the source asks for them. A null value is a tombstone, not
-    malformed: its fields are null. `_malformed` says why a record is, or is null.
+    malformed: its fields are null. `_malformed` says why a record is, or is null. With `record` there is a column `_record`,
+    all of the source record as `RECORD`; `raw` has to have its headers then.
     """
-    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
+    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers or record else [])]
+    kept += ["value"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
-    return FORMATS[source.format].read(raw, types, required, kept), F.col("_malformed").isNotNull()
+    frame = FORMATS[source.format].read(raw, types, required, kept)
+    if record:
+        whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
+        frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))
+    return frame, F.col("_malformed").isNotNull()
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
@@ -44,6 +64,18 @@ def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
 
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
+    """
+    columns = [column.alias(name) for name, column in output_columns(frame, pipeline).items()]
+    order = [F.col(c) for c in ("_partition", "_offset") if c in frame.columns]
+    records = frame.select(*columns, *order)
+    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def output_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
+    """A transform's result as the columns of its records, without the hash.
+
+    Raises:
+        SettingsError: as above.
     """
     output = pipeline.output
     for role in ("key", "timestamp", "headers"):
@@ -59,16 +91,27 @@ def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
         key = as_bytes(frame, output.key) if output.key else F.lit(None).cast("binary")
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: {error}") from None
-    if "_tombstone" in frame.columns:
-        value = F.when(~F.coalesce(F.col("_tombstone"), F.lit(False)), value)
-    columns = [key.alias("key"), value.alias("value"), *_kept(frame, output, pipeline)]
-    order = [F.col(c) for c in ("_partition", "_offset") if c in frame.columns]
-    records = frame.select(*columns, *order)
-    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+    return {"key": key, "value": _unless_tombstone(frame, value), **_kept(frame, output, pipeline)}
 
 
-def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
-    kept = []
+def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
+    """The columns of a transform's result that its records' values say, as who reads them back has them: of a tombstone none.
+
+    Raises:
+        SettingsError: the result has none.
+    """
+    said = FORMATS[pipeline.output.format].said(frame, value_schema(pipeline, frame))
+    return {name: _unless_tombstone(frame, column).alias(name) for name, column in said.items()}
+
+
+def _unless_tombstone(frame: DataFrame, column: Column) -> Column:
+    if "_tombstone" not in frame.columns:
+        return column
+    return F.when(~F.coalesce(F.col("_tombstone"), F.lit(False)), column)
+
+
+def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> dict[str, Column]:
+    kept: dict[str, Column] = {}
     if output.timestamp:
         kind = frame.schema[output.timestamp].dataType
         if not isinstance(kind, TimestampType):
@@ -76,7 +119,7 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
                 f"{pipeline.transform_file}: column {output.timestamp!r}, which output.timestamp names, is of type "
                 f"{kind.simpleString()}; a record's timestamp comes from a column of type timestamp."
             )
-        kept.append(F.unix_millis(F.col(f"`{output.timestamp}`")).alias("timestamp"))
+        kept["timestamp"] = F.unix_millis(F.col(f"`{output.timestamp}`"))
     if output.headers:
         kind = frame.schema[output.headers].dataType
         if not _are_headers(kind):
@@ -84,7 +127,7 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
                 f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
                 f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
             )
-        kept.append(F.col(f"`{output.headers}`").cast(HEADERS).alias("headers"))
+        kept["headers"] = F.col(f"`{output.headers}`").cast(HEADERS)
     return kept
 
 

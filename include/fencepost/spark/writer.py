@@ -25,7 +25,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
-from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
+from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 
@@ -35,8 +35,9 @@ class WriterTask:
     """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
 
     `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
-    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
-    task-partition t writes output partition t.
+    task-partition `first + t`. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
+    task-partition t writes output partition t. Rows whose column `rule` is not null go to the topic `quarantine`, wherever
+    their keys place them, in the same transactions.
     """
 
     settings: ClientSettings
@@ -48,7 +49,9 @@ class WriterTask:
     transactional_ids: tuple[str, ...]
     marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
-    batch_header: bool = True  # False in benchmarks alone, to learn what it costs
+    batch_header: bool = True  # False where the rows bring it, and in benchmarks, to learn what it costs
+    quarantine: str | None = None
+    first: int = 0
     commit_every: CommitEvery | None = None
     nonce: str = ""  # of the job: by it the driver knows an error that was raised here on purpose
 
@@ -65,7 +68,7 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         TransformNotDeterministic: the rows behind the mark of a chain are not those that it committed.
         Retriable: anything a new attempt can settle. The producer is gone either way.
     """
-    transaction = Transaction(job.settings, job.transactional_ids[task], "write", task)
+    transaction = Transaction(job.settings, job.transactional_ids[task - job.first], "write", task)
     transaction.init()  # 1
     begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={}, complete=False)
     mark = _mark(job, task)
@@ -82,7 +85,7 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
             )
         case Standing.RESUME:
             assert mark is not None
-            begun, batches = mark, _behind(mark.tally(job.topic), batches, _of(job, task))
+            begun, batches = mark, _behind(job, mark, batches)
     return _write(job, transaction, begun, batches), False  # 3
 
 
@@ -98,7 +101,8 @@ def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     init_transactions, and a mark that it is about to set is one that is not there yet.
     """
     doing = f"batch {job.batch}: reading its marks in group {job.group}"
-    marks = _marks(job, range(len(job.marks)), doing, settled=False)
+    tasks = range(job.first, job.first + len(job.marks))
+    marks = _marks(job, tasks, doing, settled=False)
     done = [mark for mark in marks if mark is not None and compare_mark(mark, job.lease, job.ledger) is Standing.DONE]
     return done if len(done) == len(job.marks) else None
 
@@ -108,7 +112,9 @@ def _mark(job: WriterTask, task: int) -> Receipt | None:
 
 
 def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) -> list[Receipt | None]:
-    asked = [TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task] for task in tasks)]
+    asked = [
+        TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task - job.first] for task in tasks)
+    ]
     found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
     marks = [found.get((place.topic, place.partition)) for place in asked]
     return [read_mark(mark.metadata, job.topic, doing) if mark else None for mark in marks]
@@ -116,7 +122,8 @@ def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) 
 
 def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
     """Write the rows behind `begun`, one transaction or a chain of them, and return the receipt of all."""
-    task, receipt, tally = begun.task, begun, begun.tally(job.topic)
+    task = begun.task
+    receipt = begun.model_copy(update={"topics": {job.topic: begun.tally(job.topic), **begun.topics}})
     header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
     pieces = _pieces(batches, job.commit_every)
     piece = next(pieces, None)
@@ -124,14 +131,17 @@ def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: I
         link = _Link(job.commit_every)
         with translated(_of(job, task), job.settings), transaction:
             while piece is not None and link.holds(piece):
+                kept, failed = _parted(job, piece)
                 transaction.produce_rows(
-                    job.topic, piece, partition=task if job.to_own_partition else None, header=header
+                    job.topic, kept, partition=task if job.to_own_partition else None, header=header
                 )
-                tally = _with(tally, piece)
+                if failed is not None and job.quarantine is not None:
+                    transaction.produce_rows(job.quarantine, failed)
+                receipt = _with(receipt, job, kept, failed)
                 reached("write.rows", task)
                 piece = next(pieces, None)
-            receipt = receipt.model_copy(update={"topics": {job.topic: tally}, "complete": piece is None})
-            topic, partition, offset = job.marks[task]
+            receipt = receipt.model_copy(update={"complete": piece is None})
+            topic, partition, offset = job.marks[task - job.first]
             place = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
             transaction.add_offsets([place], job.group)
     return receipt
@@ -166,30 +176,56 @@ def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Ite
             yield batch.slice(first, size)
 
 
-def _behind(committed: Tally, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
+def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows for the output, and those for quarantine, with their own timestamps and headers."""
+    if job.quarantine is None or (rule := rows.column("rule")).null_count == len(rows):
+        return rows, None
+    failed = rows.filter(rule.is_valid())
+    own = failed.column("quarantined")
+    columns = {name: failed.column(name) for name in ("key", "value", "hash", "rule")}
+    columns |= {name: pc.struct_field(own, name) for name in ("timestamp", "headers")}
+    return rows.filter(rule.is_null()), pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+
+
+def _behind(job: WriterTask, committed: Receipt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows behind those that a chain has committed, once the first ones are seen to be the same.
 
     Raises:
         TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
     """
-    seen = NOTHING
+    seen = committed.model_copy(update={"topics": {}, "rules": {}})
     rest: pa.RecordBatch | None = None
     while seen.rows < committed.rows:
         batch = next(batches, None)
         if batch is None:
             break
         rest = batch.slice(committed.rows - seen.rows)
-        seen = _with(seen, batch.slice(0, committed.rows - seen.rows))
-    if (seen.rows, seen.fingerprint) != (committed.rows, committed.fingerprint):
+        seen = _with(seen, job, *_parted(job, batch.slice(0, committed.rows - seen.rows)))
+    if _identity(seen) != _identity(committed):
         raise TransformNotDeterministic(
-            f"{doing}: an earlier attempt has committed {committed.rows} rows, and the first {seen.rows} of this one are others: "
-            "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
-            "that changes), and run with --reprocess: a new revision begins anew."
+            f"{_of(job, committed.task)}: an earlier attempt has committed {committed.rows} rows, and the first {seen.rows} of "
+            "this one are others: the transform does not give the same rows again. Make it deterministic (no random numbers, no "
+            "clock, no order that changes), and run with --reprocess: a new revision begins anew."
         )
     return chain([rest] if rest is not None and len(rest) else [], batches)
 
 
-def _with(tally: Tally, rows: pa.RecordBatch) -> Tally:
+def _identity(receipt: Receipt) -> dict[str, tuple[int, int]]:
+    """Rows and fingerprint of each topic that has any."""
+    return {topic: (tally.rows, tally.fingerprint) for topic, tally in receipt.topics.items() if tally.rows}
+
+
+def _with(receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None) -> Receipt:
+    """The receipt of these rows too, those for the output and those for quarantine."""
+    topics, rules = {**receipt.topics, job.topic: _added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
+    if failed is not None and job.quarantine is not None:
+        topics[job.quarantine] = _added(receipt.tally(job.quarantine), failed)
+        for number, count in zip(*np.unique(failed.column("rule").to_numpy(), return_counts=True), strict=True):
+            rules[int(number)] = rules.get(int(number), 0) + int(count)
+    return receipt.model_copy(update={"topics": topics, "rules": rules})
+
+
+def _added(tally: Tally, rows: pa.RecordBatch) -> Tally:
     """The tally of these rows too."""
     return Tally(
         rows=tally.rows + len(rows),

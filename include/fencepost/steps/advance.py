@@ -83,6 +83,7 @@ def _commit(
         changed=changed,
         frontier={str(p): o for p, o in of_topic(frontier(view), ledger.pipeline.source.topic).items()},
         rows=batch.written.rows if batch.written else 0,
+        quarantined=dict(batch.written.quarantined) if batch.written else {},
         output=_output(batch),
         published_at=batch.changed_at.isoformat(),
     )

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
 from fencepost.errors import SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
@@ -28,9 +28,11 @@ from fencepost.model import (
     SourceTopic,
     State,
     StepResult,
+    TopicOutput,
     utc_now,
 )
 from fencepost.outputs.output import Output, output_of
+from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import (
     decide_withdraw,
@@ -223,6 +225,8 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     lane = free_lane(view, pipeline.lanes, latest)
     now = output.now()
     writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else len(now.ends)
+    malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
+    digests = pipeline.write_digests()
     return Plan(
         sources=(SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired)),),
         output=now,
@@ -230,11 +234,21 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         layout=pipeline.output.layout,
         writers=writers,
         lane=lane,
-        fence_up_to=max(most_writers(view, lane), writers),
-        digests=pipeline.write_digests(),
+        fence_up_to=max(most_writers(view, lane), writers + malformed_writers),
+        digests=digests,
         software=software(),
         planned_at=utc_now(),
+        quarantine=_quarantine(ledger) if quarantines(pipeline, digests) else None,
+        malformed_writers=malformed_writers,
     )
+
+
+def _quarantine(ledger: Ledger) -> TopicOutput:
+    """The pipeline's quarantine topic, made where it is missing, and where it ends now."""
+    topic = QuarantineTopic(ledger)
+    topic.prepare()
+    topic.check_keeps()
+    return topic.now()
 
 
 def _kept_until_judged(output: Output, change: Change | None) -> Change | None:

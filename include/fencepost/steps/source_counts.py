@@ -51,24 +51,26 @@ def observed_counts(
     or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
     """
     if any(a["skipped"] for a in answers):
-        return count_again(raw, pipeline)
+        return count_again(raw, pipeline, quarantined=batch.plan.quarantine is not None)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
-    if sure and counts["malformed"] == 0:
+    # Quarantine holds where each one came from; of dropped ones only the first are told.
+    if sure and (counts["malformed"] == 0 or batch.plan.malformed_writers):
         return SourceCounts.of(counts)
     return count_source(raw, pipeline)
 
 
-def count_again(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
+def count_again(raw: DataFrame, pipeline: Pipeline, *, quarantined: bool) -> SourceCounts:
     """The counts where an earlier attempt's are lost: read once more if anything asks for them.
 
-    Dropped records must be told of, and freshness is judged by the newest record. A suite that cannot be read may ask.
+    Dropped records must be told of, quarantined ones are counted against those read, and freshness is judged by the newest
+    record. A suite that cannot be read may ask.
     """
     try:
         asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
     except SettingsError:
         asks = True
-    if asks or pipeline.source.on_malformed == "drop":
+    if asks or quarantined or pipeline.source.on_malformed == "drop":
         return count_source(raw, pipeline)
     return SourceCounts(rows=None)
 
@@ -88,7 +90,7 @@ def count_source(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
     total = frame.agg(*count_columns(malformed)).head()
     assert total is not None
     at: tuple[tuple[int, int], ...] = ()
-    if total["malformed"]:
+    if total["malformed"] and pipeline.source.on_malformed != "quarantine":
         first = frame.where(malformed).select("_partition", "_offset").orderBy("_partition", "_offset").limit(SHOWN)
         at = tuple((r["_partition"], r["_offset"]) for r in first.collect())
     return SourceCounts.of(total.asDict(), at)

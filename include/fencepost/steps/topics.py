@@ -19,6 +19,7 @@ from fencepost.model import (
     describe_ranges,
 )
 from fencepost.outputs.output import Output, output_of
+from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.ranges import without_expired
 
 NEW_NAME = (
@@ -56,7 +57,7 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
 
 
 def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
-    """The batch's source topic and its output, which are still those it was planned on.
+    """The batch's source topic and its output, which are still those it was planned on; so is its quarantine.
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
@@ -64,6 +65,8 @@ def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
     source, output = ledger.cluster.describe(batch.plan.source.topic), output_of(ledger, batch)
     check_same_topic(batch, source)
     output.check_same(batch)
+    if batch.plan.quarantine is not None:
+        QuarantineTopic(ledger, batch).check_same(batch)
     return source, output
 
 

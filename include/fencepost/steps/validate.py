@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
+from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import (
@@ -31,6 +31,7 @@ from fencepost.model import (
     utc_now,
 )
 from fencepost.outputs.output import Output
+from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
 from fencepost.protocol.advice import REASON, what_next
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
@@ -38,6 +39,7 @@ from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
 from fencepost.quality.history import History, history_of
+from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised, read_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_text import render_plain
@@ -82,7 +84,8 @@ def validate_batch(
     1. read the ledger: what was written, and between which output offsets;
     2. wait until read_committed sees all of it; part of the data is never judged;
     3. read it, compare rows and fingerprint with the receipts: losses, doubled and foreign records show here; and
-       evaluate the suite;
+       evaluate the suite. Likewise what the batch sent to quarantine: is it all there, is every row accounted for, is it within
+       the limit;
     4. write the report, record the verdict.
 
     Raises:
@@ -98,6 +101,7 @@ def validate_batch(
     written = batch.written
     assert written is not None
     suite = load_suite(pipeline.expectations_file)
+    check_rules(pipeline, batch)
     output = check_topics(ledger, batch)
     limit = pipeline.quality.open_transaction_wait_seconds
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
@@ -106,7 +110,12 @@ def validate_batch(
         check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
-    return _conclude(ledger, batch, evaluation, check, began)  # 4
+    quarantined = None
+    if batch.plan.quarantine is not None:
+        quarantined = _quarantined(spark, ledger, batch, written)
+        if check.agrees:
+            evaluation = judge_quarantine(evaluation, quarantined, pipeline.quality.quarantine_limit)
+    return _conclude(ledger, batch, evaluation, check, began, quarantined)  # 4
 
 
 def _evaluate(
@@ -145,6 +154,36 @@ def _evaluate(
     return check, evaluation
 
 
+def check_rules(pipeline: Pipeline, batch: Batch) -> None:
+    """The quarantine rules of now are those that the batch was written under.
+
+    Raises:
+        TransitionRefused: the suite has others, by which other rows would have been written.
+    """
+    if batch.plan.digests.get(QUARANTINE) != pipeline.digest_of_rules():
+        raise TransitionRefused(
+            f"batch {batch.id} was written under other rules of severity quarantine than {pipeline.expectations_file} has now. "
+            f"{batch.command('run')} writes it again, under a new revision (in Airflow: clear write)."
+        )
+
+
+def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> Quarantined:
+    """What the batch sent to quarantine, as the receipts promise it and as read_committed shows it."""
+    pipeline = ledger.pipeline
+    found = promised(batch, written, keeps_malformed=batch.plan.malformed_writers > 0)
+    if not any(part.length for part in batch.quarantine_ranges(written)):
+        return found
+    doing, topic = f"batch {batch.id}, validate", QuarantineTopic(ledger, batch)
+    topic.await_readable(batch, pipeline.quality.open_transaction_wait_seconds, doing)
+    with spark_reads(doing):
+        rules, fingerprint = read_quarantine(topic.read_back(spark, batch), written, pipeline.quality.sample_rows)
+    rows = sum(rule.rows for rule in rules)
+    deleted = topic.deleted(batch) if rows < found.rows_expected else ()
+    return found.model_copy(
+        update={"rows_read": rows, "fingerprint_read": fingerprint, "rules": rules, "deleted": deleted}
+    )
+
+
 def _explained(
     output: Output, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
@@ -155,13 +194,25 @@ def _explained(
 
 
 def _conclude(
-    ledger: Ledger, batch: Batch, evaluation: Evaluation, check: ReceiptCheck | None, began: float
+    ledger: Ledger,
+    batch: Batch,
+    evaluation: Evaluation,
+    check: ReceiptCheck | None,
+    began: float,
+    quarantined: Quarantined | None = None,
 ) -> StepResult:
     """Report first, then the ledger: a verdict never names a report that is not there."""
     number = batch.verdict.number + 1 if batch.verdict else 1
     seconds = round(time.monotonic() - began, 3)
     durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}
-    report = Report(number=number, batch=batch, evaluation=evaluation, receipt_check=check, seconds=durations)
+    report = Report(
+        number=number,
+        batch=batch,
+        evaluation=evaluation,
+        receipt_check=check,
+        quarantined=quarantined,
+        seconds=durations,
+    )
     files = write_report(report, reports_folder())
     reached("validate.reported")
     log.info("%s", render_plain(report))
@@ -193,6 +244,11 @@ def _conclude(
             f"{words}. No offset moved. {check.cure(batch.plan.output.topic)}. Then {batch.command('skip', REASON)}, and "
             f"{batch.command('run', '--reprocess')}."
         )
+    if quarantined is not None and not quarantined.agrees:
+        raise ReceiptsDisagree(
+            f"{words}. No offset moved. {quarantined.cure}. Then {batch.command('skip', REASON)}, and "
+            f"{batch.command('run', '--reprocess')}."
+        )
     if verdict.outcome is Outcome.REJECTED:
         raise BatchRejected(f"{words}. No offset moved. {what_next(after)}")
     if verdict.outcome is Outcome.UNDETERMINED:
@@ -217,4 +273,5 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         expectations=verdict.expectations if verdict else 0,
         warnings=len(verdict.failed_warning) if verdict else 0,
         report=verdict.report if verdict else "",
+        quarantined=dict(batch.written.quarantined) if batch.written else {},
     )

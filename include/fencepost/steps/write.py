@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
 from fencepost import errors
 from fencepost.config.digest import software
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, quarantines
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import output_of
+from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.decisions import check_receipts, record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
@@ -26,9 +26,8 @@ from fencepost.spark.diagnosis import (
 from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.plan import revise
 from fencepost.steps.preflight import check_pipeline
-from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
-from fencepost.steps.write_job import run_write_job
+from fencepost.steps.write_job import Wrote, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
 
@@ -47,7 +46,7 @@ def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledge
         return None
     plan, lease = batch.plan, batch.known_lease
     receipts = [Receipt(task=t, ledger=plan.ledger_topic_id, lease=lease, topics={}) for t in range(plan.writers)]
-    return _record(ledger, batch, receipts, SourceCounts(), "", time.monotonic())
+    return _record(ledger, batch, Wrote(receipts), time.monotonic())
 
 
 def write_batch(
@@ -71,9 +70,9 @@ def write_batch(
     for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
         Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
     with jvm_watched(f"batch {batch.id}, write"):
-        receipts, source, schema = run_write_job(spark, ledger, batch)  # 4
+        wrote = run_write_job(spark, ledger, batch)  # 4
     reached("write.answered")
-    return _record(ledger, batch, receipts, source, schema, began)  # 5
+    return _record(ledger, batch, wrote, began)  # 5
 
 
 def _to_write(ledger: Ledger, interval: Interval) -> Batch:
@@ -101,30 +100,34 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source = cluster.describe(pipeline.source.topic)
     check_same_topic(batch, source)
+    digests = pipeline.write_digests()
     return Circumstances(
-        digests=pipeline.write_digests(),
+        digests=digests,
         software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
         output_topic_id=output_of(ledger).prepare(),
+        quarantine_topic_id=QuarantineTopic(ledger).prepare() if quarantines(pipeline, digests) else None,
         ledger_topic_id=ledger.topic_id,
         expired=without_expired(batch.plan.source.ranges, cluster.earliest(source))[1],
         accept_loss=pipeline.source.on_expired == "skip",
     )
 
 
-def _record(
-    ledger: Ledger, batch: Batch, receipts: Sequence[Receipt], source: SourceCounts, schema: str, began: float
-) -> StepResult:
-    """Record `written`. The output's ends are asked after every commit, so all of the batch lies below them."""
+def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepResult:
+    """Record `written`. The topics' ends are asked after every commit, so all of the batch lies below them."""
+    source = wrote.source
     result = Written(
-        receipts=tuple(sorted(receipts, key=lambda r: r.task)),
+        receipts=tuple(sorted(wrote.receipts, key=lambda r: r.task)),
         output=output_of(ledger, batch).now(),
+        quarantine=QuarantineTopic(ledger, batch).now() if batch.plan.quarantine else None,
+        rules=wrote.rules,
+        results=wrote.results,
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,
         newest=source.newest,
-        value_schema=schema,
+        value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
     )
@@ -148,10 +151,13 @@ def _record(
 def _result(batch: Batch, *, changed: bool) -> StepResult:
     written = batch.written
     rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
+    quarantined = written.quarantined if written else {}
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
         message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
+        if quarantined:
+            message += f", {sum(quarantined.values())} to quarantine"
     return StepResult.of(
         "write",
         batch,
@@ -160,4 +166,5 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         rows_in=rows_in,
         rows=rows,
         malformed=written.malformed if written else 0,
+        quarantined=dict(quarantined),
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import (
     FencepostError,
     MalformedRecords,
@@ -20,8 +22,11 @@ from fencepost.errors import (
     TransformFailed,
     WriteFailed,
 )
+from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, Plan, Receipt
+from fencepost.quality.rules import first_failed, reason_of, rule_names
+from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import (
     HOW_TO_SEE,
     describe,
@@ -30,6 +35,7 @@ from fencepost.spark.diagnosis import (
     is_the_transforms,
 )
 from fencepost.spark.placing import place_by_key
+from fencepost.spark.quarantine import Rules, count_flagged, to_flagged, to_malformed, to_routed
 from fencepost.spark.records import read_source, to_records
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
@@ -40,17 +46,42 @@ from fencepost.steps.topics import check_topics
 log = logging.getLogger("fencepost.steps.write")
 
 
-def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], SourceCounts, str]:
-    """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
+@dataclass(frozen=True)
+class Wrote:
+    """What a write brought: receipts, counts of its source, the value's schema; and what `Written` holds of a quarantine."""
+
+    receipts: list[Receipt]
+    source: SourceCounts = field(default_factory=SourceCounts)
+    schema: str = ""
+    rules: tuple[str, ...] = ()
+    results: int | None = None
+
+
+def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
+    """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one.
+
+    Where the source has malformed records and they go to quarantine, a second job writes them: they never reach the transform.
+    """
+    wrote = _write_results(spark, ledger, batch)
+    if not (batch.plan.malformed_writers and wrote.source.malformed):
+        return wrote
+    reached("write.results-answered")
+    return replace(wrote, receipts=[*wrote.receipts, *write_malformed(spark, ledger, batch)])
+
+
+def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
+    """The transform's rows, to the output and to quarantine."""
     pipeline, plan = ledger.pipeline, batch.plan
     task = writer_task(ledger, batch)
+    rules = quarantine_rules(pipeline)
     set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
+        whole = rules is not None
         raw = read_ranges(
-            spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=pipeline.source.headers
+            spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=pipeline.source.headers or whole
         )
-        frame, malformed = read_source(raw, pipeline.source)
+        frame, malformed = read_source(raw, pipeline.source, record=whole)
         seen = Observation()
         counted = frame.observe(seen, *count_columns(malformed))
         if pipeline.source.on_malformed == "fail":
@@ -62,26 +93,110 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[li
         result = apply_transform(pipeline, good.drop("_malformed"))
         schema = value_schema(pipeline, result).json()
         committed = asked.result()
+    results = Observation()
+    with analysis_errors(pipeline):
+        if rules is None:
+            flagged, records = None, to_records(result, pipeline)
+        else:
+            flagged = to_flagged(result, pipeline, rules)
+            records = to_routed(flagged.observe(results, *count_flagged()), str(batch.id), rules)
+    names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of it", batch.id)
-        return committed, count_again(raw, pipeline), schema
+        counts = count_again(raw, pipeline, quarantined=plan.quarantine is not None)
+        return Wrote(committed, counts, schema, names, _count_results(flagged))
     with analysis_errors(pipeline):
-        records = to_records(result, pipeline)
         if plan.layout is Layout.OUTPUT:
             placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
         else:
             placed = records.drop("_partition", "_offset")
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
-    spark.sparkContext.setLocalProperty(TASKS, json.dumps(_task_partitions(answered, batch, pipeline)))
+    answers = _collect(spark, answered, _task_partitions(answered, batch, pipeline), ledger, batch, raw, task.nonce)
+    receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
+    counts = observed_counts(answers, seen, raw, batch, pipeline)
+    return Wrote(receipts, counts, schema, names, _results(answers, results, receipts, flagged))
+
+
+def quarantine_rules(pipeline: Pipeline) -> Rules | None:
+    """The rules of the pipeline's suite that decide where a row goes; None where it has none.
+
+    Raises:
+        SettingsError: the suite cannot be read.
+    """
+    if pipeline.digest_of_rules() is None:  # a suite that is broken elsewhere does not keep a batch from being written
+        return None
+    declared = load_suite(pipeline.expectations_file).rules
+    return Rules(
+        first_failed=lambda frame: first_failed(frame, declared, pipeline.expectations_file),
+        names=rule_names(declared),
+        reasons=tuple(reason_of(rule) for rule in declared),
+    )
+
+
+def _results(
+    answers: Sequence[Row], seen: Observation, receipts: Sequence[Receipt], flagged: DataFrame | None
+) -> int | None:
+    """Rows of the transform's result: as Spark observed them where that is sure to be all, or else counted once more.
+
+    Before a shuffle a task may run again, and is counted again then.
+    """
+    if flagged is None:
+        return None
+    if not any(a["skipped"] for a in answers):
+        found = int(seen.get["results"])
+        if found == sum(receipt.rows for receipt in receipts):
+            return found
+    return _count_results(flagged)
+
+
+def _count_results(flagged: DataFrame | None) -> int | None:
+    return None if flagged is None else flagged.count()
+
+
+def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
+    """Malformed records to quarantine, from the frozen ranges again; the receipts of the task-partitions that do it.
+
+    A source partition's are written by task-partition `writers + p`, by the protocol of all writers: stable ids and marks of its
+    own, under the batch's lease.
+    """
+    pipeline, plan = ledger.pipeline, batch.plan
+    task = malformed_task(ledger, batch)
+    committed = committed_receipts(task)
+    if committed is not None:
+        log.info("batch %s: an earlier attempt has committed its malformed records", batch.id)
+        return committed
+    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=True)
+    frame, malformed = read_source(raw, pipeline.source, record=True)
+    answered = to_malformed(frame.where(malformed), str(batch.id)).mapInArrow(writer_of(task), ANSWER_SCHEMA)
+    position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
+    found = task_ranges(answered)
+    assert found is not None
+    answers = _collect(spark, answered, [position[r] for r in found], ledger, batch, raw, task.nonce)
+    return [Receipt.model_validate_json(a["receipt"]) for a in answers]
+
+
+def _collect(
+    spark: SparkSession,
+    job: DataFrame,
+    tasks: Sequence[int],
+    ledger: Ledger,
+    batch: Batch,
+    raw: DataFrame,
+    nonce: str,
+) -> list[Row]:
+    """Run a job whose Spark partitions write these task-partitions; their answers."""
+    spark.sparkContext.setLocalProperty(TASKS, json.dumps(tasks))
     try:
-        answers = answered.collect()
+        return job.collect()
     except Exception as error:
-        raise _cause(error, ledger, batch, raw, task.nonce) from error
+        raise _cause(error, ledger, batch, raw, nonce) from error
     finally:
         with suppress(Exception):  # a JVM that died has none
             spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
-    receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
-    return receipts, observed_counts(answers, seen, raw, batch, pipeline), schema
+
+
+def _or_a_rule(batch: Batch) -> str:
+    return ", or a quarantine rule of its suite," if QUARANTINE in batch.plan.digests else ""
 
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -139,6 +254,25 @@ def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         to_own_partition=plan.layout is Layout.OUTPUT,
         commit_every=pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
+        quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
+    )
+
+
+def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
+    """What executors need to write this batch's malformed records. Holds secrets."""
+    pipeline, plan = ledger.pipeline, batch.plan
+    assert plan.quarantine is not None
+    tasks = range(plan.writers, plan.tasks)
+    return replace(
+        writer_task(ledger, batch),
+        topic=plan.quarantine.topic,
+        group=pipeline.malformed_group(plan.lane),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in tasks),
+        marks=tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges),
+        to_own_partition=False,
+        batch_header=False,  # it is among those that the rows bring
+        quarantine=None,
+        first=plan.writers,
     )
 
 
@@ -158,8 +292,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
-            f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
-            "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
+            f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or change "
+            "source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own, drop leaves them out, "
+            "and the report counts them."
         )
     ours = find_carried(text, nonce)
     if ours is not None:
@@ -176,9 +311,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
         return found_error
     if is_the_transforms(error, pipeline.folder):
         return TransformFailed(
-            f"batch {batch.id}: {pipeline.transform_file} failed on a record: {describe(error, pipeline.folder)}. No "
-            "offset moved. The same record fails again: mend the transform, then run again, which writes a new revision. "
-            f"{HOW_TO_SEE}."
+            f"batch {batch.id}: {pipeline.transform_file}{_or_a_rule(batch)} failed on a record: "
+            f"{describe(error, pipeline.folder)}. No offset moved. The same record fails again: mend what failed, then run "
+            f"again, which writes a new revision. {HOW_TO_SEE}."
         )
     return WriteFailed(
         f"batch {batch.id}: the Spark job failed: {describe(error, pipeline.folder)}. What had not committed is aborted, and no "

@@ -281,6 +281,20 @@ by_record(
 )
 refused("expect_multicolumn_sum_to_equal", column_list=["half", "twin"], sum_total=0)
 
+
+# Expressions: what is null is not judged.
+def sums(row: Row) -> bool | None:
+    return None if row["half"] is None or row["twin"] is None else row["half"] + row["twin"] > 0
+
+
+by_record("expect_expression_to_be_true", sums, expression="half + twin > 0")
+by_record("expect_expression_to_be_true", sums, expression="half + twin > 0", mostly=0.2)
+by_record("expect_expression_to_be_true", lambda r: (r["half"] or 0) < 4, expression="coalesce(half, 0) < 4")
+refused("expect_expression_to_be_true", expression="nowhere > 0")
+refused("expect_expression_to_be_true", expression="sum(half) > 0")
+refused("expect_expression_to_be_true", expression=" ")
+refused("expect_expression_to_be_true", expression="half > 0", column="half")
+
 # The table, and row conditions.
 for total in (len(RECORDS), 5):
     drawn("expect_table_row_count_to_equal", total == len(RECORDS), len(RECORDS), value=total)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from fencepost.model import Batch, Event, Interval, Outcome, State
+from fencepost.model import Batch, Event, Interval, Outcome, State, Tally
 from makers import NOW as START
 from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output
 
@@ -77,3 +77,14 @@ def batch(number: int, state: State = State.PUBLISHED, revision: int = 1, rows: 
 def ledger(length: int, but: Mapping[int, State] | None = None, make: Callable[..., Batch] = batch) -> list[Batch]:
     """`length` published hours, except where `but` says another state."""
     return [make(n, (but or {}).get(n, State.PUBLISHED)) for n in range(length)]
+
+
+def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) -> Batch:
+    """The batch with malformed records in quarantine, and rows that fail rules of these names."""
+    assert made.written is not None
+    receipts, bad = made.written.receipts, an_output(0, topic=topic)
+    topics = {**receipts[0].topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
+    first = receipts[0].model_copy(update={"topics": topics, "rules": dict(enumerate(rules.values()))})
+    written = {"receipts": (first, *receipts[1:]), "quarantine": bad, "rules": tuple(rules), "malformed": malformed}
+    plan = made.plan.model_copy(update={"quarantine": bad, "malformed_writers": PARTITIONS})
+    return made.model_copy(update={"written": made.written.model_copy(update=written), "plan": plan})

@@ -14,7 +14,7 @@ from fencepost.model import State
 from fencepost.pages.app import app
 
 from .conftest import FakeLedgers, Get
-from .ledgers import EVIL, batch, hour, ledger
+from .ledgers import EVIL, batch, hour, ledger, quarantining
 
 VALUES = {
     "{dag_id}": "orders",
@@ -197,3 +197,17 @@ def test_links_keep_below_where_airflow_is_mounted(get: Get) -> None:
     text = get("/pipelines/orders").text
     assert all(link.startswith(("/fencepost/", "/dags/orders", "?")) for link in re.findall(r'href="(.*?)"', text))
     assert f"/dags/orders/runs/run%20{hour(119)}" in text
+
+
+def test_what_went_to_quarantine_is_counted_in_the_list_the_trend_and_by_rule(get: Get, ledgers: FakeLedgers) -> None:
+    hours = [batch(0), quarantining(batch(1), 1200, f"bad{EVIL}", **{f"rule{EVIL}": 34}), batch(2)]
+    ledgers.content["orders"] = hours
+    listed, one, overview = (get(path).text for path in ("/pipelines/orders", f"/pipelines/orders/{hour(1)}", "/"))
+    assert "1,234 quarantined" in listed
+    assert "4 / 8" in listed, "receipts of the task-partitions for malformed records are asked for"
+    assert "Quarantined rows" in overview
+    assert "1,200" in one
+    assert "rule&lt;script&gt;" in one
+    assert EVIL not in listed + one + overview
+    ledgers.content["orders"] = [batch(0)]
+    assert "uarantine" not in get("/").text + get("/pipelines/orders").text + get(f"/pipelines/orders/{hour(0)}").text

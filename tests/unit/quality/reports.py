@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from fencepost.model import Batch, Interval, Outcome, State, Tally, Written
+from fencepost.config.pipeline import QuarantineLimit
+from fencepost.model import MALFORMED, Batch, Interval, Outcome, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
+from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.suite import Declared, Severity, Suite
 from makers import a_plan, a_receipt, a_source, an_output
@@ -212,6 +214,49 @@ def differing(check: ReceiptCheck) -> Report:
     return report(*PASSING, evaluation=evaluation, receipt_check=check)
 
 
+RULE = "expect_column_values_to_be_between(arr_delay)"
+
+
+def quarantined(limit: int | None = None) -> Report:
+    """Seven records went to quarantine; above the limit that makes a rejected batch."""
+
+    def row(offset: int, reason: str, **fields: Any) -> QuarantinedRow:
+        values = {
+            "partition": 1,
+            "offset": offset,
+            "source": f"flights:2:{offset}",
+            "reason": reason,
+            "key": "N1",
+            **fields,
+        }
+        return QuarantinedRow(**{"value": '{"arr_delay": 99999}', **values})
+
+    broken = (row(7, f"not JSON {EVIL}", value="fffe", value_is_hex=True, key=None), row(8, "not UTF-8", value=EVIL))
+    rules = (
+        OfRule(rule=MALFORMED, rows=5, sample=broken),
+        OfRule(
+            rule=RULE,
+            reason=f"A delay of days is a mistake {EVIL}",
+            rows=2,
+            sample=(row(9, "", source=None, key=EVIL),),
+        ),
+    )
+    accounts = Accounts(read=900, malformed=5, malformed_kept=5, results=844, failed=2, written=842)
+    found = Quarantined(
+        topic="fencepost.nyc_flights.quarantine",
+        rows_expected=7,
+        rows_read=7,
+        fingerprint_expected=7,
+        fingerprint_read=7,
+        expected={MALFORMED: 5, RULE: 2},
+        rules=rules,
+        accounts=accounts,
+    )
+    made = report(*PASSING, quarantined=found)
+    judged = judge_quarantine(made.evaluation, found, QuarantineLimit(rows=limit) if limit is not None else None)
+    return made.model_copy(update={"evaluation": judged})
+
+
 REPORTS: dict[str, Report] = {
     "passed": report(*PASSING),
     "passed_with_warning": report(*PASSING, FAILED_WARNING, malformed=5),
@@ -223,4 +268,6 @@ REPORTS: dict[str, Report] = {
     "many_partitions": report(*PASSING, FAILED_WARNING, tasks=50, rows=1_234_567),
     "hostile": report(*PASSING, HOSTILE, rows=50_000_000),
     "disagreeing": disagreeing(),
+    "quarantined": quarantined(),
+    "too_much_quarantined": quarantined(limit=6),
 }

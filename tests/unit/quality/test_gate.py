@@ -49,6 +49,15 @@ def test_a_failed_critical_expectation_rejects_and_is_named() -> None:
     assert "Warnings: expect_column_values_to_not_be_null(c2)." in reason
 
 
+def test_a_quarantine_rule_that_a_written_record_fails_is_undetermined() -> None:
+    """The write step sent nothing to quarantine for it: which of the two is right, nobody knows."""
+    for other in (P, F):
+        said, reason = outcome((CRITICAL, other), (Severity.QUARANTINE, F))
+        assert said is Outcome.UNDETERMINED
+        assert "written that fail a quarantine rule: expect_column_values_to_not_be_null(c1)" in reason
+    assert outcome((CRITICAL, P), (Severity.QUARANTINE, P))[0] is Outcome.PASSED
+
+
 def test_a_failed_warning_is_named_and_passes() -> None:
     said, reason = outcome((CRITICAL, P), (WARNING, F))
     assert said is Outcome.PASSED

@@ -21,7 +21,7 @@ from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, differing, report
+from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, differing, report
 
 
 class Page(HTMLParser):
@@ -153,6 +153,36 @@ def test_malformed_records_are_named_by_their_coordinates() -> None:
     text = Page(render_html(REPORTS["passed_with_warning"])).text
     assert "flights[1]@5100" in text
     assert "and 2 more" in text
+
+
+def test_what_went_to_quarantine_is_shown_by_rule_and_every_row_adds_up() -> None:
+    text = Page(render_html(REPORTS["quarantined"])).text
+    assert "900 read = 842 written + 7 quarantined + 0 dropped + 51 left out by the transform." in text
+    assert "they add up" in text
+    for told in ("5 records", "flights:2:7", "not UTF-8", "hex", "fffe", "2 records", "not known", "A delay of days"):
+        assert told in text
+    plain = render_plain(REPORTS["quarantined"])
+    assert "records: 895 in" not in plain
+    assert "7 quarantined, 51 left out by the transform, 842 out" in plain
+    assert f"quarantine fencepost.nyc_flights.quarantine: malformed: 5, {RULE}: 2" in plain
+    assert "99999" not in plain, "lines of text hold no record's values"
+
+
+def test_a_batch_above_the_quarantine_limit_says_which_and_what_to_do() -> None:
+    report = REPORTS["too_much_quarantined"]
+    text = Page(render_html(report)).text
+    assert "7 records went to quarantine, above quality.quarantine_limit of 6 rows" in text
+    assert "quality.quarantine_limit" in text.partition("What did not hold")[2].partition("Expectations")[0]
+    assert "raise quality.quarantine_limit and clear validate" in report.next_step
+
+
+def test_rows_that_do_not_add_up_are_told() -> None:
+    report = REPORTS["quarantined"]
+    assert report.quarantined is not None
+    accounts = report.quarantined.accounts.model_copy(update={"results": 845})
+    off = report.quarantined.model_copy(update={"accounts": accounts})
+    text = Page(render_html(report.model_copy(update={"quarantined": off}))).text
+    assert "It does not add up: the transform gave 845 rows, and 842 were written and 2 quarantined" in text
 
 
 def test_records_nobody_counted_are_not_shown_as_none() -> None:

@@ -65,7 +65,10 @@ def test_the_digest_follows_the_content_and_not_its_layout(write) -> None:  # ty
             "severty: unknown field; allowed here are type, severity",
         ),
         ("expectations: [{type: expect_x, severty: warning}]", "did you mean severity?"),
-        ("expectations: [{type: expect_x, severity: fatal}]", "allowed are critical, warning (found 'fatal')"),
+        (
+            "expectations: [{type: expect_x, severity: fatal}]",
+            "allowed are critical, warning, quarantine (found 'fatal')",
+        ),
         ("expectations: [{type: expect_x, severity: [critical]}]", "allowed are critical, warning"),
         ("expectations: [{type: expect_x, description: 5}]", "description: expected a text"),
         ("expectations: [{type: expect_x, kwargs: [a]}]", "kwargs: expected a mapping"),
@@ -86,6 +89,19 @@ def test_the_digest_follows_the_content_and_not_its_layout(write) -> None:  # ty
         ("expectations: [{type: expect_x, kwargs: {value_set: null}}]", "at least one value (found None)"),
         ("expectations: [{type: expect_x, kwargs: {value_set: [a, null]}}]", "null is not allowed"),
         ("expectations: [{type: expect_x, kwargs: {regex_list: abc}}]", "regex_list: expected a list"),
+        (
+            "expectations: [{type: expect_column_values_to_be_unique, severity: quarantine, kwargs: {column: a}}]",
+            "expectations.0.severity: quarantine is for checks of a single row: expect_column_pair_values_a_to_be_",
+        ),
+        (
+            f"expectations:\n{ONE[:-2]}, mostly: 0.9}}, severity: quarantine}}",
+            "mostly: not allowed with severity: quarantine",
+        ),
+        (
+            "expectations:\n"
+            + "".join(f"{ONE[:-1].replace('carrier', f'c{n}')}, severity: quarantine}}\n" for n in range(101)),
+            "101 rules of severity quarantine; allowed are 100",
+        ),
         (f"expectations:\n{ONE}\n{ONE}", "expectations.1: expect_column_values_to_not_be_null(carrier) is the same as"),
         ("expectations:\n- {type: expect_x, type: expect_y}", "line 2"),
         ("expectations: [", "not valid YAML"),
@@ -97,6 +113,12 @@ def test_what_is_wrong_is_refused_with_file_field_and_finding(write, text: str, 
         load_suite(file)
     assert str(error.value).startswith(str(file))
     assert says in str(error.value)
+
+
+def test_rules_of_severity_quarantine_are_numbered_among_themselves(write) -> None:  # type: ignore[no-untyped-def]
+    rule = "- {type: expect_expression_to_be_true, severity: quarantine, kwargs: {expression: a > b}}"
+    suite = load_suite(write(f"expectations:\n{ONE}\n{rule}"))
+    assert [(r.index, r.type) for r in suite.rules] == [(1, "expect_expression_to_be_true")]
 
 
 def test_a_doubled_declaration_is_refused_even_with_another_severity(write) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,86 @@
+"""`fencepost quarantine`: what lies in a pipeline's quarantine, by interval and rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
+from fencepost.cli.console import out, print_json
+from fencepost.errors import SettingsError
+from fencepost.model import Batch, State
+from fencepost.protocol.view import View
+
+
+def quarantine(
+    pipeline: PipelineName,
+    start: Annotated[str | None, typer.Option(help="Only intervals that end after this time, ISO 8601.")] = None,
+    end: Annotated[str | None, typer.Option(help="Only intervals that start before this time, ISO 8601.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Of batches that are not published too: rejected, superseded, skipped ones.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What lies in quarantine, by interval and rule, of the published batches; read from the ledger.
+
+    The records themselves are in the topic that is named: a batch's name is the value of their last header.
+    """
+    from fencepost.ledger.ledger import Ledger
+
+    first = moment_of("--start", start) if start else None
+    last = moment_of("--end", end) if end else None
+    if first and last and last <= first:
+        raise SettingsError(f"--end {end} does not lie after --start {start}.")
+    ledger = Ledger(pipeline_of(pipeline))
+    view = ledger.read() if ledger.exists() else View()
+    found = list(quarantined_batches(view, first, last, every=every))
+    if as_json:
+        print_json({"pipeline": pipeline, "batches": [as_plain(batch) for batch in found]})
+        return
+    if not found:
+        out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
+        return
+    table = Table(title=f"{pipeline}: quarantine", title_justify="left")
+    for name in ("interval (UTC)", "rev", "state", "records"):
+        table.add_column(name, justify="right" if name in {"rev", "records"} else "left", no_wrap=True)
+    table.add_column("rule", overflow="fold")
+    for batch in found:
+        assert batch.written is not None
+        span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
+        for rule, rows in batch.written.quarantined.items():
+            table.add_row(span, str(batch.revision), str(batch.state), f"{rows:,}", escape(rule))
+    out.print(table)
+    for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
+        out.print(f"they lie in topic {topic}", markup=False, soft_wrap=True)
+
+
+def quarantined_batches(view: View, start: datetime | None, end: datetime | None, *, every: bool) -> Iterable[Batch]:
+    """Those with quarantined records whose intervals touch the time, in order: published ones, or every one. Pure."""
+    for batch in view.all():
+        if batch.written is None or not batch.written.quarantined:
+            continue
+        if (start and batch.interval.end <= start) or (end and batch.interval.start >= end):
+            continue
+        if every or batch.state is State.PUBLISHED:
+            yield batch
+
+
+def as_plain(batch: Batch) -> dict[str, Any]:
+    """A batch's quarantine for programs: counts by rule, and between which offsets it lies."""
+    assert batch.written is not None
+    assert batch.plan.quarantine is not None
+    return {
+        "batch": str(batch.id),
+        "start": batch.interval.start.isoformat(),
+        "end": batch.interval.end.isoformat(),
+        "revision": batch.revision,
+        "state": batch.state,
+        "quarantined": batch.written.quarantined,
+        "topic": batch.plan.quarantine.topic,
+        "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},
+    }

@@ -1,0 +1,280 @@
+"""What a batch sent to quarantine, read back and judged: by rule, with sample rows; is it all there, and is it too much.
+
+Every row is accounted for: records read = written + quarantined + dropped + left out by the transform. Each number is measured
+on its own: records read and malformed as they were read, rows as the transform gave them, what was committed by the receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import Field, JsonValue
+
+from fencepost.config.pipeline import QuarantineLimit
+from fencepost.model import MALFORMED, Batch, Frozen, OffsetRange, Outcome, Written, describe_ranges
+from fencepost.quality.checks import CheckResult, Evaluation, Status
+from fencepost.quality.samples import text_of
+from fencepost.quality.suite import Severity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LIMIT = "quality.quarantine_limit"  # how the limit is called among what failed
+
+
+class QuarantinedRow(Frozen):
+    """One record in quarantine: where it lies, where its source record lay (`topic:partition:offset`), and why.
+
+    A key or value that is not valid UTF-8 is given as hex, and says so.
+    """
+
+    partition: int
+    offset: int
+    source: str | None
+    reason: str
+    key: str | None
+    key_is_hex: bool = False
+    value: str | None
+    value_is_hex: bool = False
+
+
+class OfRule(Frozen):
+    """What lies in quarantine for one rule; `sample` holds the first records by partition and offset."""
+
+    rule: str
+    reason: str = ""
+    rows: int = Field(ge=0)
+    sample: tuple[QuarantinedRow, ...] = ()
+
+
+class Accounts(Frozen):
+    """Where every row went. `read` and `results` are None where nobody counted them."""
+
+    read: int | None = Field(default=None, ge=0)
+    malformed: int = Field(default=0, ge=0)  # as they were read
+    malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
+    dropped: int = Field(default=0, ge=0)
+    results: int | None = Field(default=None, ge=0)  # rows of the transform's result
+    failed: int = Field(default=0, ge=0)  # of them, committed to quarantine
+    written: int = Field(default=0, ge=0)  # of them, committed to the output
+
+    @classmethod
+    def of(cls, written: Written, *, keeps_malformed: bool) -> Accounts:
+        """Of a written batch; `keeps_malformed`: its malformed records go to quarantine."""
+        kept = written.quarantined.get(MALFORMED, 0)
+        return cls(
+            read=written.rows_in,
+            malformed=written.malformed,
+            malformed_kept=kept,
+            dropped=0 if keeps_malformed else written.malformed,
+            results=written.results,
+            failed=written.quarantined_tally.rows - kept,
+            written=written.rows,
+        )
+
+    @property
+    def quarantined(self) -> int:
+        """Records committed to quarantine."""
+        return self.malformed_kept + self.failed
+
+    @property
+    def left_out(self) -> int | None:
+        """How many rows fewer the transform gave than it got; below 0 where it gave more. None where nobody counted.
+
+        Of a transform that works row by row these are what it left out. One that aggregates or explodes makes other rows, so
+        there the number says no more than that.
+        """
+        if self.read is None or self.results is None:
+            return None
+        return self.read - self.malformed - self.results
+
+    def differences(self) -> list[str]:
+        """What does not add up; nothing is the good answer."""
+        found = []
+        if self.results is not None and self.results != self.written + self.failed:
+            found.append(
+                f"the transform gave {self.results} rows, and {self.written} were written and {self.failed} quarantined"
+            )
+        if self.malformed != self.malformed_kept + self.dropped:
+            found.append(
+                f"{self.malformed} records were malformed, and {self.malformed_kept} were quarantined and {self.dropped} dropped"
+            )
+        if self.read is not None and self.left_out is not None:
+            accounted = self.written + self.quarantined + self.dropped + self.left_out
+            if self.read != accounted:
+                found.append(f"{self.read} records were read, and {accounted} are accounted for")
+        return found
+
+
+class Quarantined(Frozen):
+    """A batch's quarantine: what the receipts promise, what read_committed showed of it, by rule, and the accounts."""
+
+    topic: str
+    rows_expected: int = Field(ge=0)
+    rows_read: int = Field(ge=0)
+    fingerprint_expected: int = Field(ge=0, lt=2**64)
+    fingerprint_read: int = Field(ge=0, lt=2**64)
+    expected: dict[str, int] = Field(default_factory=dict)  # rows by rule, as the receipts have them
+    rules: tuple[OfRule, ...] = ()
+    deleted: tuple[OffsetRange, ...] = ()
+    accounts: Accounts
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rows, fingerprint and rows by rule are those of the receipts."""
+        promised = (self.rows_expected, self.fingerprint_expected, self.expected)
+        return promised == (self.rows_read, self.fingerprint_read, {r.rule: r.rows for r in self.rules})
+
+    @property
+    def difference(self) -> str:
+        """What was promised and what was found, and why they differ where that is known."""
+        found = (
+            f"Of quarantine topic {self.topic} the receipts promise {self.rows_expected} records with fingerprint "
+            f"{self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows {self.rows_read} with "
+            f"{self.fingerprint_read:016x} ({counted({r.rule: r.rows for r in self.rules})})."
+        )
+        if self.deleted:
+            return f"{found} The topic no longer has {describe_ranges(self.deleted)}: somebody, or its retention, deleted them."
+        return f"{found} Records were lost, doubled or changed, or somebody else writes under this batch's header."
+
+    @property
+    def cure(self) -> str:
+        """The first step of what is to be done about a difference."""
+        if self.deleted:
+            return f"Set retention.ms=-1 and retention.bytes=-1 on topic {self.topic}"
+        return f"Find who else writes to topic {self.topic}, or what gives the transform other rows on a retry"
+
+
+def counted(rules: Mapping[str, int]) -> str:
+    """`malformed: 3, expect_...(n): 2`; `none` of nothing."""
+    return ", ".join(f"{rule}: {rows:,}" for rule, rows in rules.items()) or "none"
+
+
+def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
+    """What lies in quarantine by rule, malformed first and then in the suite's order; and its fingerprint.
+
+    `frame` holds one batch's records with their headers.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    from fencepost.spark.fingerprint import fingerprint_hash
+    from fencepost.spark.quarantine import REASON_HEADER, RULE_HEADER, SOURCE_HEADER, header_value
+
+    known = frame.select(
+        "key",
+        "value",
+        "partition",
+        "offset",
+        F.coalesce(header_value(RULE_HEADER), F.lit("")).alias("rule"),
+        F.coalesce(header_value(REASON_HEADER), F.lit("")).alias("reason"),
+        header_value(SOURCE_HEADER).alias("source"),
+        F.expr(fingerprint_hash()).alias("hash"),
+    )
+    counts = known.groupBy("rule").agg(
+        F.count("*").alias("rows"),
+        F.min("reason").alias("reason"),
+        F.sum(F.expr("hash & 4294967295")).alias("low"),
+        F.sum(F.expr("shiftrightunsigned(hash, 32)")).alias("high"),
+    )
+    found = {row["rule"]: row for row in counts.collect()}
+    samples: dict[str, list[QuarantinedRow]] = {rule: [] for rule in found}
+    if sample_rows and found:
+        place = Window.partitionBy("rule").orderBy("partition", "offset")
+        first = known.withColumn("place", F.row_number().over(place)).where(F.col("place") <= sample_rows)
+        for row in first.orderBy("rule", "partition", "offset").collect():
+            key, key_is_hex = text_of(row["key"])
+            value, value_is_hex = text_of(row["value"])
+            samples[row["rule"]].append(
+                QuarantinedRow(
+                    partition=row["partition"],
+                    offset=row["offset"],
+                    source=row["source"],
+                    reason=row["reason"],
+                    key=key,
+                    key_is_hex=key_is_hex,
+                    value=value,
+                    value_is_hex=value_is_hex,
+                )
+            )
+    order = [MALFORMED, *written.rules, *sorted(found)]
+    rules = tuple(
+        OfRule(
+            rule=rule,
+            reason="" if rule == MALFORMED else found[rule]["reason"],
+            rows=found[rule]["rows"],
+            sample=tuple(samples[rule]),
+        )
+        for rule in dict.fromkeys(order)
+        if rule in found
+    )
+    total = sum(int(row["low"]) + (int(row["high"]) << 32) for row in found.values())
+    return rules, total % 2**64
+
+
+def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
+    """What of the accounts lies above the limit; None where nothing does. Pure."""
+    if limit is None:
+        return None
+    if limit.rows is not None and accounts.quarantined > limit.rows:
+        return f"{accounts.quarantined:,} records went to quarantine, above {LIMIT} of {limit.rows:,} rows"
+    if limit.share is None:
+        return None
+    for what, part, whole in (
+        ("records read are malformed", accounts.malformed_kept, accounts.read),
+        ("rows of the transform fail a quarantine rule", accounts.failed, accounts.results),
+    ):
+        if whole and part > limit.share * whole:
+            return f"{part:,} of {whole:,} {what} ({part / whole:.2%}), above {LIMIT} of {limit.share:.2%}"
+    return None
+
+
+def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: QuarantineLimit | None) -> Evaluation:
+    """The evaluation with what the quarantine adds to it. Pure.
+
+    1. Another quarantine than the receipts promise, or rows that are not accounted for: undetermined.
+    2. More than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
+    """
+    if not found.agrees:  # 1
+        return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})
+    differences = found.accounts.differences()
+    if differences:
+        told = "; ".join(differences)
+        reason = f"The rows do not add up: {told}. {evaluation.reason}"
+        return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": reason})
+    above = over_limit(limit, found.accounts)  # 2
+    if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:
+        return evaluation
+    by_rule: dict[str, JsonValue] = dict(found.expected)
+    check = CheckResult(
+        index=len(evaluation.checks),
+        type=LIMIT,
+        severity=Severity.CRITICAL,
+        kwargs=limit.model_dump(exclude_none=True),
+        status=Status.FAILED,
+        observed=by_rule,
+    )
+    besides = f" {evaluation.reason}" if evaluation.outcome is Outcome.REJECTED else ""
+    return evaluation.model_copy(
+        update={
+            "outcome": Outcome.REJECTED,
+            "reason": f"{above}: {counted(found.expected)}.{besides}",
+            "checks": (*evaluation.checks, check),
+        }
+    )
+
+
+def promised(batch: Batch, written: Written, *, keeps_malformed: bool) -> Quarantined:
+    """A batch's quarantine as its receipts have it, before anything of it is read."""
+    assert batch.plan.quarantine is not None
+    tally = written.quarantined_tally
+    return Quarantined(
+        topic=batch.plan.quarantine.topic,
+        rows_expected=tally.rows,
+        rows_read=0,
+        fingerprint_expected=tally.fingerprint,
+        fingerprint_read=0,
+        expected=written.quarantined,
+        accounts=Accounts.of(written, keeps_malformed=keeps_malformed),
+    )

@@ -1,0 +1,162 @@
+"""Records for quarantine: the source record byte for byte, and behind its headers ours, which say why it lies there.
+
+A record's own headers come first and stay as they are, whatever their names: the last header of a name is ours. One exception
+is a name with a NUL character, at which librdkafka would cut it: U+FFFD stands in the NUL's place.
+
+A row whose source record is not known, because the transform dropped `_record`, is kept as the result that it would have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.model import BATCH_HEADER, MALFORMED
+from fencepost.spark.fingerprint import fingerprint_hash
+from fencepost.spark.records import HEADERS, RECORD, output_columns, said_columns
+
+REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
+SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
+KEPT_HEADER = "fencepost-kept"  # `result`: the key and value are those of the transform's result
+ATTEMPT_HEADER = "fencepost-attempt"
+LONGEST_REASON = 1000  # characters
+
+RULE = "rule"  # the column with the number of the rule that a row fails, or null
+QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row, or null
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The quarantine rules of a batch: which one a row of values fails first, and what each is called and means."""
+
+    first_failed: Callable[[DataFrame], Column]
+    names: Sequence[str]
+    reasons: Sequence[str]
+
+
+def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules) -> DataFrame:
+    """A transform's result as the output's columns, `_out_` in front of their names, with `rule`.
+
+    Beside them are `_partition` and `_offset` where the transform kept them, and of rows that fail a rule `_record`.
+
+    Raises:
+        SettingsError: a column the pipeline names is not in the result, or cannot serve.
+    """
+    out = [(f"_out_{name}", column) for name, column in output_columns(frame, pipeline).items()]
+    places = [name for name in ("_partition", "_offset", "_topic") if name in frame.columns]
+    knows = "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
+    said = said_columns(frame, pipeline)
+    judged = frame.select(
+        *(column.alias(name) for name, column in out), *places, *(["_record"] if knows else []), *said.values()
+    )
+    rule = rules.first_failed(frame.select(*said.values()))
+    record = F.when(rule.isNotNull(), F.col("_record")) if knows else F.lit(None).cast(RECORD)
+    return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE))
+
+
+def count_flagged() -> list[Column]:
+    """The aggregates over flagged rows: all of them, and those that fail a rule."""
+    return [F.count(F.lit(1)).alias("results"), F.count(RULE).alias("failed")]
+
+
+def to_routed(flagged: DataFrame, batch: str, rules: Rules) -> DataFrame:
+    """Flagged rows as records, each for the output or for quarantine: `rule` says which.
+
+    Columns are those of `to_records`, and `rule`, `quarantined`. Key, value and hash are those of the record that is written.
+    """
+    failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
+    names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
+    out = {name: F.col(f"_out_{name}") for name in names}
+    for name in ("key", "value"):
+        out[name] = F.when(failed & known, F.col(f"_record.{name}")).otherwise(out[name])
+    timestamp = F.unix_millis("_record.timestamp")
+    if "timestamp" in out:
+        timestamp = F.when(known, timestamp).otherwise(out["timestamp"])
+    headers = F.col("_record.headers")
+    if "headers" in out:
+        headers = F.when(known, headers).otherwise(out["headers"])
+    own = F.concat(
+        _why(_of_rule(rules.names), _of_rule(rules.reasons)),
+        _source(flagged),
+        F.when(known, _no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
+        _tail(batch),
+    )
+    quarantined = F.struct(_known_time(timestamp).alias("timestamp"), _with(headers, own).alias("headers"))
+    places = [name for name in ("_partition", "_offset") if name in flagged.columns]
+    columns = [column.alias(name) for name, column in out.items()]
+    routed = flagged.select(*columns, *places, RULE, F.when(failed, quarantined).alias(QUARANTINED))
+    return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def to_malformed(frame: DataFrame, batch: str) -> DataFrame:
+    """Malformed records of a source that was read with `_record`: key, value, timestamp, headers and hash."""
+    reason = F.substring("_malformed", 1, LONGEST_REASON)
+    own = F.concat(_why(F.lit(MALFORMED), reason), _source(frame), _tail(batch))
+    records = frame.select(
+        F.col("_record.key").alias("key"),
+        F.col("_record.value").alias("value"),
+        _known_time(F.unix_millis("_record.timestamp")).alias("timestamp"),
+        _with(F.col("_record.headers"), own).alias("headers"),
+    )
+    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def _no_headers() -> Column:
+    return F.array().cast(HEADERS)
+
+
+def own_header(batch: str) -> Column:
+    """The last header of each record that a batch quarantines."""
+    return _header(BATCH_HEADER, F.lit(batch))
+
+
+def header_value(name: str) -> Column:
+    """The text of our header of that name, from the column `headers`: the last of its name. Null where it is not there."""
+    own = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(own, F.lit(-1))["value"].cast("string")
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def _of_rule(texts: Sequence[str]) -> Column:
+    return F.element_at(F.array(*(F.lit(text[:LONGEST_REASON]) for text in texts)), F.col(RULE) + 1)
+
+
+def _why(rule: Column, reason: Column) -> Column:
+    return F.array(_header(REASON_HEADER, reason), _header(RULE_HEADER, rule))
+
+
+def _source(frame: DataFrame) -> Column:
+    """The header with the source's coordinates, where they are known."""
+    parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
+    if {"_topic", "_partition", "_offset"} <= set(frame.columns):
+        parts = [
+            F.coalesce(part, F.col(f"_{n}")) for part, n in zip(parts, ("topic", "partition", "offset"), strict=True)
+        ]
+    place = F.concat_ws(":", *(part.cast("string") for part in parts))
+    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(_no_headers())
+
+
+def _tail(batch: str) -> Column:
+    return F.array(_header(ATTEMPT_HEADER, F.lit("1")), own_header(batch))
+
+
+def _with(headers: Column, own: Column) -> Column:
+    sound = F.transform(
+        F.coalesce(headers, _no_headers()),
+        lambda header: F.struct(
+            F.replace(header["key"], F.lit("\0"), F.lit("\ufffd")).alias("key"), header["value"].alias("value")
+        ),
+    )
+    return F.concat(sound, own)
+
+
+def _known_time(millis: Column) -> Column:
+    """Null, which is the time of writing, where Kafka knows none or librdkafka would take it for now."""
+    return F.when(millis > 0, millis)

@@ -1,0 +1,145 @@
+"""A process is struck while a batch writes to two topics, or between its two jobs; then the ordinary retry.
+
+Good records are in the output and bad ones in quarantine, each once; readers along saw nothing else, in either topic.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from arming import armed
+from conftest import day
+from fencepost.errors import FencepostError, Retriable
+from fencepost.steps.plan import plan_batch
+from steps import latest, run
+
+from .checker import PARTITIONS, Attacked
+from .conftest import finished
+from .test_worker_faults import POINTS, Attempt
+
+RULES = """
+expectations:
+  - type: expect_column_values_to_be_between
+    severity: quarantine
+    kwargs: {column: n, min_value: 0}
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: n}
+"""
+SETTINGS: dict[str, Any] = {
+    "transform": "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n",
+    "expectations": RULES,
+    "source": {"on_malformed": "quarantine"},
+    "quality": {"quarantine_limit": "none"},
+}
+BAD = 3
+MALFORMED = PARTITIONS  # the first of the task-partitions that write malformed records
+# Half of a transaction on two topics; a commit whose answer is lost; the same of the second job.
+IN_SHORT = {("kill", 0, "write.rows@2"), ("kill", 0, "write.committed"), ("kill", MALFORMED, "write.committed")}
+IN_SHORT |= {("stop", MALFORMED, "write.committing")}
+
+
+@pytest.fixture
+def spark(spark: Any) -> Iterator[Any]:
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    yield spark
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def cases() -> Iterator[Any]:
+    for action in ("kill", "raise", "stop"):
+        for task in (0, MALFORMED):
+            for place in POINTS:
+                name, at, nth = place.partition("@")
+                nth = "2" if nth and task == 0 else nth
+                if nth and task == MALFORMED:
+                    continue  # it writes one Arrow batch
+                where = f"{name}{at}{nth}"
+                marks = [] if (action, task, where) in IN_SHORT else [pytest.mark.fault]
+                yield pytest.param(f"{name}#{task}{at}{nth}={action}", id=f"{where}#{task}={action}", marks=marks)
+
+
+@pytest.mark.parametrize("failpoint", list(cases()))
+def test_each_record_once_in_its_topic_after_a_strike_and_a_retry(
+    spark: Any, attacked: Callable[..., Attacked], failpoint: str
+) -> None:
+    case = attacked(bad=BAD, **SETTINGS)
+    plan_batch(case.pipeline, day(1))
+    attempt = Attempt(spark, case.pipeline)
+    with armed(spark, failpoint, case.struck):
+        attempt.start()
+        pid = case.await_struck(failpoint, attempt.is_alive)
+        if not failpoint.endswith("stop"):
+            attempt.join(60)
+    if not failpoint.endswith("stop"):
+        assert isinstance(attempt.error, Retriable)
+    run(spark, case.pipeline, day(1))
+    if failpoint.endswith("stop"):
+        os.kill(pid, signal.SIGCONT)
+        attempt.join(120)
+        assert attempt.error is None or isinstance(attempt.error, FencepostError)
+    assert not attempt.is_alive()
+    assert_all_is_accounted_for(case)
+
+
+@pytest.mark.parametrize("rows", [pytest.param(10, marks=pytest.mark.fault)])
+@pytest.mark.parametrize("place", ["write.committed#0@2=kill", "write.rows#0@3=kill"])
+def test_a_chain_on_two_topics_goes_on_where_it_ended(
+    spark: Any, attacked: Callable[..., Attacked], place: str, rows: int
+) -> None:
+    """A link's mark counts the rows of both topics, in their one order."""
+    case = attacked(bad=BAD, **SETTINGS, output={"commit_every": {"rows": rows}})
+    plan_batch(case.pipeline, day(1))
+    attempt = Attempt(spark, case.pipeline)
+    with armed(spark, place, case.struck):
+        attempt.start()
+        case.await_struck(place, attempt.is_alive)
+        attempt.join(60)
+    assert isinstance(attempt.error, Retriable)
+    run(spark, case.pipeline, day(1))
+    assert_all_is_accounted_for(case)
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "write.results-answered=kill",
+        pytest.param("write.results-answered=stop", marks=pytest.mark.fault),
+        pytest.param("write.answered=kill", marks=pytest.mark.fault),
+        pytest.param(f"write.committed#{MALFORMED}=kill-parent", marks=pytest.mark.fault),
+    ],
+)
+def test_each_record_once_in_its_topic_after_the_driver_ended_between_the_two_jobs(
+    spark: Any,
+    attacked: Callable[..., Attacked],
+    start_step: Callable[..., subprocess.Popen[str]],
+    failpoint: str,
+) -> None:
+    """The retry finds the rows committed and no count of them: it counts, and so knows that malformed ones are missing."""
+    case = attacked(bad=BAD, **SETTINGS)
+    plan_batch(case.pipeline, day(1))
+    process = start_step(case, "write", failpoint)
+    pid = case.await_struck(failpoint, lambda: process.poll() is None)
+    if failpoint.endswith("stop"):
+        run(spark, case.pipeline, day(1))
+        os.kill(pid, signal.SIGCONT)
+    code, said = finished(process)
+    assert code != 0 or failpoint.endswith("stop"), said
+    if not failpoint.endswith("stop"):
+        run(spark, case.pipeline, day(1))
+    assert_all_is_accounted_for(case)
+
+
+def assert_all_is_accounted_for(case: Attacked) -> None:
+    assert case.differences() == []
+    batch = latest(case.pipeline, day(1))
+    assert batch.written is not None
+    assert batch.written.quarantined == {
+        "malformed": BAD * PARTITIONS,
+        "expect_column_values_to_be_between(n)": BAD * PARTITIONS,
+    }

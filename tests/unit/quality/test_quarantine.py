@@ -1,0 +1,188 @@
+"""What a batch's quarantine makes of its verdict: is it all there, does every row add up, is it too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.cli.quarantine import as_plain, quarantined_batches
+from fencepost.config.pipeline import QuarantineLimit
+from fencepost.model import MALFORMED, Batch, Outcome, Receipt, State, Tally, Written
+from fencepost.protocol.view import View
+from fencepost.quality.checks import Evaluation, Status
+from fencepost.quality.quarantine import LIMIT, Accounts, Quarantined, judge_quarantine, over_limit, promised
+from fencepost.quality.rules import reason_of, rule_names
+from fencepost.quality.suite import Declared
+from makers import NOW, a_batch, a_day, a_plan, a_written, an_output
+
+RULES = ("not_null(a)", "between(b)")
+
+
+def receipt(task: int, out: int, aside: int = 0, **rules: int) -> Receipt:
+    topics = {"out": Tally(rows=out, fingerprint=out * 3, bytes=out)}
+    if aside:
+        topics["bad"] = Tally(rows=aside, fingerprint=aside * 5, bytes=aside)
+    return Receipt(task=task, ledger="", lease=0, topics=topics, rules={int(k[1:]): n for k, n in rules.items()})
+
+
+def written(*receipts: Receipt, **changes: Any) -> Written:
+    values = {"output": an_output(9), "quarantine": an_output(9, topic="bad"), "rules": RULES}
+    return a_written(*receipts, **{**values, **changes})
+
+
+def batch(result: Written, state: State = State.PUBLISHED, **changes: Any) -> Batch:
+    plan = a_plan((0, 5), (0, 5), quarantine=an_output(0, topic="bad"), malformed_writers=2)
+    return a_batch(state, plan=plan, written=result, **changes)
+
+
+WRITTEN = written(
+    receipt(0, 10, 3, r0=2, r1=1),
+    receipt(1, 8),
+    receipt(2, 0, 4),
+    receipt(3, 0, 1),
+    rows_in=30,
+    malformed=5,
+    results=21,
+)
+
+
+def test_quarantined_records_are_counted_by_rule_and_malformed_ones_first() -> None:
+    assert list(WRITTEN.quarantined.items()) == [(MALFORMED, 5), ("not_null(a)", 2), ("between(b)", 1)]
+    assert (WRITTEN.rows, WRITTEN.quarantined_tally) == (18, Tally(rows=8, fingerprint=40, bytes=8))
+    assert a_written(receipt(0, 3)).quarantined == {}
+    assert written(receipt(0, 3)).quarantined == {}
+
+
+def test_every_row_is_accounted_for() -> None:
+    accounts = Accounts.of(WRITTEN, keeps_malformed=True)
+    assert (accounts.read, accounts.written, accounts.quarantined, accounts.dropped) == (30, 18, 8, 0)
+    assert (accounts.left_out, accounts.differences()) == (4, [])
+    dropping = written(receipt(0, 10, 3, r0=3), rows_in=20, malformed=5, results=13)
+    accounts = Accounts.of(dropping, keeps_malformed=False)
+    assert (accounts.dropped, accounts.left_out, accounts.differences()) == (5, 2, [])
+
+
+COUNTS = ("read", "malformed", "malformed_kept", "results", "failed", "written")
+
+
+@given(*(st.integers(0, 50) for _ in range(4)), st.sampled_from(COUNTS[1:]), st.integers(1, 5))
+def test_one_number_that_is_off_shows(kept: int, failed: int, out: int, left: int, off: str, by: int) -> None:
+    """Whichever of the numbers that are measured apart is another one, the rows do not add up."""
+    read = kept + failed + out + left
+    sound = Accounts(read=read, malformed=kept, malformed_kept=kept, results=failed + out, failed=failed, written=out)
+    assert sound.differences() == []
+    assert sound.left_out == left
+    assert sound.model_copy(update={off: getattr(sound, off) + by}).differences() != []
+
+
+def test_what_nobody_counted_is_not_compared() -> None:
+    accounts = Accounts.of(written(receipt(0, 10), rows_in=None), keeps_malformed=True)
+    assert (accounts.left_out, accounts.differences()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (None, None),
+        ({"rows": 8}, None),
+        ({"rows": 7}, r"8 records went to quarantine, above quality.quarantine_limit of 7 rows"),
+        ({"share": 0.17}, None),
+        ({"share": 0.16}, "5 of 30 records read are malformed (16.67%), above quality.quarantine_limit of 16.00%"),
+        ({"rows": 9, "share": 0.0}, "5 of 30 records read are malformed (16.67%)"),
+        ({"rows": 0, "share": 1.0}, "8 records went to quarantine"),
+    ],
+)
+def test_a_limit_is_in_rows_in_shares_or_both(limit: dict[str, Any] | None, says: str | None) -> None:
+    found = over_limit(QuarantineLimit(**limit) if limit else None, Accounts.of(WRITTEN, keeps_malformed=True))
+    assert found == says or (says is not None and found is not None and found.startswith(says))
+
+
+def test_a_share_of_rows_that_fail_is_of_the_transforms_rows() -> None:
+    """However many records the transform reads and leaves out, or makes one of."""
+    accounts = Accounts(read=10_000, results=10, failed=1, written=9)
+    assert over_limit(QuarantineLimit(share=0.1), accounts) is None
+    assert over_limit(QuarantineLimit(share=0.09), accounts) == (
+        "1 of 10 rows of the transform fail a quarantine rule (10.00%), above quality.quarantine_limit of 9.00%"
+    )
+
+
+def evaluation(outcome: Outcome = Outcome.PASSED) -> Evaluation:
+    return Evaluation(
+        outcome=outcome, reason="As it is.", engine="pandas", rows=18, checks=(), suite_digest="", seconds=0
+    )
+
+
+def found(**changes: Any) -> Quarantined:
+    sound = promised(batch(WRITTEN), WRITTEN, keeps_malformed=True)
+    rules = tuple({"rule": rule, "rows": rows} for rule, rows in WRITTEN.quarantined.items())
+    values = {**sound.model_dump(), "rows_read": 8, "fingerprint_read": 40, "rules": rules, **changes}
+    return Quarantined.model_validate(values)
+
+
+def test_a_quarantine_within_its_limit_leaves_the_verdict_alone() -> None:
+    assert judge_quarantine(evaluation(), found(), QuarantineLimit(rows=8)) == evaluation()
+
+
+def test_a_batch_above_the_limit_is_rejected_by_name_with_counts() -> None:
+    judged = judge_quarantine(evaluation(), found(), QuarantineLimit(rows=7))
+    assert (judged.outcome, judged.failed_critical) == (Outcome.REJECTED, (LIMIT,))
+    assert judged.reason.endswith("malformed: 5, not_null(a): 2, between(b): 1.")
+    (check,) = judged.checks
+    assert (check.status, check.kwargs, check.observed) == (Status.FAILED, {"rows": 7}, WRITTEN.quarantined)
+    rejected = judge_quarantine(evaluation(Outcome.REJECTED), found(), QuarantineLimit(rows=7))
+    assert rejected.reason.endswith(". As it is.")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows_read": 7},
+        {"fingerprint_read": 41},
+        {"rules": [{"rule": MALFORMED, "rows": 8}]},
+        {"accounts": Accounts(read=30, malformed=5, malformed_kept=5, results=20, failed=3, written=18)},
+    ],
+)
+def test_what_is_not_as_promised_or_does_not_add_up_is_undetermined(changes: dict[str, Any]) -> None:
+    for outcome in Outcome:
+        assert judge_quarantine(evaluation(outcome), found(**changes), None).outcome is Outcome.UNDETERMINED
+
+
+def test_an_undetermined_verdict_stays_undetermined_above_the_limit() -> None:
+    undetermined = evaluation(Outcome.UNDETERMINED)
+    assert judge_quarantine(undetermined, found(), QuarantineLimit(rows=0)) == undetermined
+
+
+def test_rules_of_one_title_are_told_apart_and_described() -> None:
+    rules = [
+        Declared(index=n, type="expect_column_values_to_not_be_null", kwargs={"column": c}, description=d)
+        for n, (c, d) in enumerate([("a", ""), ("b", "b is there"), ("a", "")])
+    ]
+    title = "expect_column_values_to_not_be_null"
+    assert rule_names(rules) == (f"{title}(a)", f"{title}(b)", f"{title}(a) #2")
+    assert [reason_of(rule) for rule in rules] == [f"{title}(a)", "b is there", f"{title}(a)"]
+
+
+def test_the_command_lists_published_batches_that_touch_the_time_and_others_when_asked() -> None:
+    view = View.of(
+        [
+            batch(WRITTEN, interval=a_day(0)),
+            batch(WRITTEN, State.REJECTED, interval=a_day(1), lease=1),
+            batch(written(receipt(0, 4)), interval=a_day(2), lease=2),
+            batch(WRITTEN, State.SUPERSEDED, interval=a_day(3), lease=3),
+            batch(WRITTEN, interval=a_day(3), revision=2, lease=4),
+        ]
+    )
+
+    def listed(**changes: Any) -> list[tuple[int, int]]:
+        asked = {"start": None, "end": None, "every": False, **changes}
+        return [((b.interval.start - NOW).days, b.revision) for b in quarantined_batches(view, **asked)]
+
+    assert listed() == [(0, 1), (3, 2)]
+    assert listed(every=True) == [(0, 1), (1, 1), (3, 1), (3, 2)]
+    assert listed(start=a_day(1).start) == [(3, 2)]
+    assert listed(end=a_day(3).start) == [(0, 1)]
+    plain = as_plain(view.all()[0])
+    assert (plain["topic"], plain["quarantined"], plain["ranges"]) == ("bad", WRITTEN.quarantined, {"0": [0, 9]})
