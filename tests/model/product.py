@@ -83,11 +83,16 @@ def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: 
 
 
 @cache
-def recorded(lease: Lease, receipts: tuple[Mark, ...]) -> str | None:
-    """Why the ledger refuses `written` with these receipts (of what mark each task-partition's is); None: it does not."""
-    batch = a_batch(lease=lease[1], writers=len(receipts), ledger=lease[0])
+def recorded(lease: Lease, receipts: tuple[Mark, ...], writers: int, malformed: int = 0) -> str | None:
+    """Why the ledger refuses `written` with these receipts (of what mark each task-partition's is); None: it does not.
+
+    The plan has so many writers, and behind them so many for malformed records, of which the source has one each.
+    """
+    batch = a_batch(lease=lease[1], writers=writers, ledger=lease[0])
+    plan = batch.plan.model_copy(update={"malformed_writers": malformed})
+    batch = batch.model_copy(update={"plan": plan})
     made = (a_receipt(t, n, ledger=ledger, complete=whole) for t, ((ledger, n), whole) in enumerate(receipts))
-    result = a_written(tuple(made))
+    result = a_written(tuple(made)).model_copy(update={"malformed": malformed})
     try:
         assert record_written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
     except FencepostError as refusal:

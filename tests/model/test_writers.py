@@ -26,6 +26,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "a batch without records fences nobody": {"leases": 3, "places": 1, "empty": (1,)},
     "a chain of two transactions": {"leases": 2, "places": 2, "links": 2},
     "two chains, and the driver looks for both": {"leases": 1, "places": 1, "tasks": 2, "links": 2},
+    "a second job for malformed records": {"leases": 2, "places": 1, "tasks": 2, "malformed": 1},
     "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 DEEPER: dict[str, dict[str, Any]] = {
@@ -60,6 +61,7 @@ def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
         "fenced attempts linger",
         "a batch without records fences nobody",
         "two chains, and the driver looks for both",
+        "a second job for malformed records",
         "the ledger is lost and made anew",
     ],
 )
@@ -101,6 +103,7 @@ TASKS = "two task-partitions, two attempts each"
 EXPIRY = "marks and ids expire, two attempts each"
 CHAIN = "a chain of two transactions"
 CHAINS = "two chains, and the driver looks for both"
+SECOND = "a second job for malformed records"
 LOST = "the ledger is lost and made anew"
 
 
@@ -134,6 +137,15 @@ LOST = "the ledger is lost and made anew"
             Rules(standing=any_link_is_the_last, check_receipts=False),
             "lost",
             id="nobody asks for the last link",
+        ),
+        pytest.param(
+            SECOND, Rules(malformed_receipts=False), "refused", id="the second job is not waited for: receipts tell"
+        ),
+        pytest.param(
+            SECOND,
+            Rules(malformed_receipts=False, check_receipts=False),
+            "lost",
+            id="nobody asks for the second job's receipts",
         ),
         pytest.param(
             LOST,

@@ -64,6 +64,7 @@ class Rules:
         True  # frozen ranges and counts, no adaptive execution: a retry's task-partition has the same rows
     )
     revise_old: bool = True
+    malformed_receipts: bool = True  # the driver waits for the receipts of its second job
     gate: bool = False  # count as broken only what validate's own comparison with the receipts would let pass
 
 
@@ -97,7 +98,8 @@ class Writers:
 
     `ledger_lost` says that the last lease is of another ledger than those before: its offsets begin again, and so do the
     names of batches. `stopped`: and that nothing of the lost one's runs is alive by then. Leases in `empty` have no record to
-    read: no attempt of theirs runs, no id is fenced, and the driver records them as written.
+    read: no attempt of theirs runs, no id is fenced, and the driver records them as written. The last `malformed` task-partitions
+    are those of a second job, which writes malformed records to quarantine once the first job has answered.
     """
 
     def __init__(
@@ -115,8 +117,10 @@ class Writers:
         stopped: bool = False,
         linger: bool = False,
         empty: tuple[int, ...] = (),
+        malformed: int = 0,
     ) -> None:
         self.rules = rules or Rules()
+        self.results, self.malformed = tasks - malformed, malformed
         self.links, self.stopped = links, stopped
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
@@ -154,8 +158,16 @@ class Writers:
             for label, changed, moved in self._broker_steps(t, task, plans):
                 yield label, (moved, (*before, changed, *behind))
             for place in range(len(plans) * self.per_lease):
+                if self._waits(t, place, tasks):
+                    continue
                 for word, changed, moved in self._attempt_steps(t, task, place, plans):
                     yield self._label(t, place, word), (moved, (*before, changed, *behind))
+
+    def _waits(self, t: int, place: int, tasks: tuple[Task, ...]) -> bool:
+        """Whether it is an attempt of the second job that cannot start yet: the first one has not answered."""
+        if t < self.results or tasks[t].places[place]:
+            return False
+        return any(task.answers[self.lease_of[place]] == -1 for task in tasks[: self.results])
 
     def _label(self, t: int, place: int, word: str) -> str:
         key = (t, place, word)
@@ -184,10 +196,13 @@ class Writers:
             found = self._found(tasks, lease)
             if found != tasks:
                 yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
-            receipts = tuple(task.answers[lease] for task in tasks)
+            asked = tasks if self.rules.malformed_receipts else tasks[: self.results]
+            receipts = tuple(task.answers[lease] for task in asked)
             if -1 not in receipts:
                 named = tuple(self._mark(code) for code in receipts)
-                refusal = product.recorded(self.numbers[lease], named) if self.rules.check_receipts else None
+                refusal = None
+                if self.rules.check_receipts:
+                    refusal = product.recorded(self.numbers[lease], named, self.results, self.malformed)
                 if refusal is not None:
                     yield f"driver of lease {lease}: all receipts are in", Fault("refused", refusal)
                     continue
@@ -200,13 +215,17 @@ class Writers:
                 yield f"driver of lease {lease}: record written", (moved, tasks)
 
     def _found(self, tasks: tuple[Task, ...], lease: int) -> tuple[Task, ...]:
-        """What a driver knows that has looked for its marks without init: all receipts, or none more than before."""
-        after = []
-        for task in tasks:
-            mark = task.marks[self.keys[lease]]
-            if mark is None or self.rules.standing(self._mark(mark), self.numbers[lease]) is not Standing.DONE:
-                return tasks
-            after.append(task._replace(answers=_with(task.answers, lease, mark)))
+        """What a driver knows that has looked for its marks without init: all of a job's receipts, or none more than before.
+
+        It looks for those of its second job once it has those of the first.
+        """
+        after = list(tasks)
+        for job in (range(self.results), range(self.results, self.tasks)):
+            for t in job:
+                mark = tasks[t].marks[self.keys[lease]]
+                if mark is None or self.rules.standing(self._mark(mark), self.numbers[lease]) is not Standing.DONE:
+                    return (*after[: job.start], *tasks[job.start :])
+                after[t] = tasks[t]._replace(answers=_with(tasks[t].answers, lease, mark))
         return tuple(after)
 
     def _mark(self, code: int) -> Mark:
