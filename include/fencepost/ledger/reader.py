@@ -86,7 +86,7 @@ class LedgerReader:
             return cluster.describe(self._pipeline.ledger_topic)
         except TopicMissing:
             if self._topic is not None:
-                raise self._lost() from None
+                raise self._lost("was deleted") from None
         name = self._pipeline.name
         raise TransitionRefused(
             f"pipeline {name}: its ledger {self._pipeline.ledger_topic} does not exist, so nothing was ever planned. `fencepost "
@@ -94,10 +94,10 @@ class LedgerReader:
             "ledger was deleted: restore it from a copy, and do not create the topic by hand."
         )
 
-    def _lost(self) -> LedgerLost:
+    def _lost(self, how: str) -> LedgerLost:
         return LedgerLost(
-            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} was deleted, or lost records, "
-            "while this step was at work. Nothing was recorded. Restore the ledger from a copy, then run again."
+            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} {how} while this step was at work. "
+            "Nothing was recorded. Restore the ledger from a copy, then run again."
         )
 
     def read(self, cluster: Cluster) -> View:
@@ -116,7 +116,7 @@ class LedgerReader:
             topic = self.find(cluster)
             end = cluster.high_watermarks(topic)[0]
             if self._topic is not None and (self._topic.id != topic.id or end < self._next):  # 1
-                raise self._lost()
+                raise self._lost("was deleted and created again, or lost records,")
             self._topic = topic
             if end > self._next:
                 doing = f"reading ledger {topic.name}"
