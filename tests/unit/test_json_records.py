@@ -114,6 +114,21 @@ def test_each_declared_type_takes_the_usual_texts() -> None:
     assert [v for v, row in zip(values, decoded(SCHEMA, values), strict=True) if row is None] == []
 
 
+@pytest.mark.parametrize("letter", ["k", "\u00e9", "\u20ac", "\U0001f600"])
+def test_a_maps_key_is_as_long_as_the_gate_can_read_it(letter: str) -> None:
+    """In any other object a name may be longer: it is not written again."""
+    longest = letter * (50_000 // len(letter.encode()))
+
+    def record(name: str, field: str) -> bytes:
+        return f'{{"{field}":{{"{name}":1}}}}'.encode()
+
+    names = [longest, longest + letter]
+    for field, fits in (("map_i32", [True, False]), ("s", [True, True]), ("st", [True, True])):
+        values = [record(name, field) for name in names]
+        assert [row is not None for row in decoded(SCHEMA, values)] == fits
+        assert disagreements(SCHEMA, values) == []
+
+
 @pytest.mark.parametrize("deep", ["[", '{"a":'])
 def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) -> None:
     close, inner = {"[": ("]", ""), '{"a":': ("}", "1")}[deep]

@@ -70,7 +70,10 @@ def is_resource(name: str) -> bool:
 
 def _content(entry: str) -> str:
     file = Path(entry.strip().removeprefix("file://").removeprefix("file:").split("#")[0])
-    return digest_of_file(file) if file.is_file() else ""
+    try:
+        return digest_of_file(file) if file.is_file() else ""
+    except OSError as error:
+        raise _unreadable(file, error) from None
 
 
 def digest_of_files(folder: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,6 +34,7 @@ from fencepost.model import Layout
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
 
 
 def _topic_name(name: str) -> str:
@@ -156,10 +157,10 @@ class Schedule(Section):
     end: Moment | None = None
     catchup: bool = False
     retries: int = Field(default=3, ge=0, le=100)
-    retry_delay_seconds: int = Field(default=30, ge=0)
-    timeout_minutes: int = Field(default=60, ge=1)
+    retry_delay_seconds: int = Field(default=30, ge=0, le=MINUTES_OF_A_YEAR * 60)
+    timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
     # A scheduled run that has not ended well so long after its interval's end raises Airflow's deadline alert.
-    deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
+    deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
     # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
     deadline_callback: str | None = None
 
@@ -181,6 +182,12 @@ class Schedule(Section):
     def _is_cron(cls, cron: str) -> str:
         if not croniter.is_valid(cron):
             raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+        if "r" in re.split(r"[\s,(]", cron.lower()):
+            raise ValueError("R is another moment each time it is read, and intervals would overlap")
+        try:
+            croniter(cron, datetime.now(UTC)).get_next()
+        except CroniterBadDateError:
+            raise ValueError("there is no such moment") from None
         return cron
 
     @field_validator("timezone")
@@ -215,7 +222,7 @@ class Quality(Section):
     empty: Literal["pass", "reject"] = "pass"
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
     # How long Airflow waits for a person's decision on a rejected batch; 0: nobody is asked.
-    ask_operator_minutes: float = Field(default=0, ge=0)
+    ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
 
 
 class Pipeline(Section):

@@ -17,6 +17,11 @@ JSON_OUT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
+JSON_BACK = {
+    "mode": "FAILFAST",
+    "maxStringLen": str(2**31 - 1),  # a text may be as long as Kafka lets it be, and not twenty million characters
+    "columnNameOfCorruptRecord": "_none",  # by a setting of Spark's, it could be a column of the value, read as null
+}
 
 
 class Json:
@@ -51,18 +56,18 @@ class Json:
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F
 
-        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, {"mode": "FAILFAST"}))
+        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, JSON_BACK))
         return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside)
 
 
 def _unsayable(kind: DataType) -> str | None:
-    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
-    from pyspark.sql.types import ArrayType, BooleanType, MapType, NumericType, StringType, StructType
+    """What in this type Spark would write as JSON that says something else, or could not read back to judge it."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     if isinstance(kind, ArrayType):
         return _unsayable(kind.elementType)
     if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType | NumericType | BooleanType):
+        if not isinstance(kind.keyType, StringType):
             return f"a map with keys of type {kind.keyType.simpleString()}"
         return _unsayable(kind.valueType)
     if isinstance(kind, StructType):

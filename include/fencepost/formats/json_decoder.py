@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 DEEPEST = 1000  # arrays and objects in each other
+LONGEST_NAME = 50_000  # bytes of a map's key: Spark could write a longer one, and not read it back to be judged
 SHALLOW = 100  # of them, Python's own limit on recursion leaves room for
 # They bound what is held as Python's objects, ten times the bytes of ordinary JSON; Spark hands over several times as many.
 ROWS_AT_ONCE = 1000
@@ -447,6 +448,8 @@ def _map(item: Convert, at: str) -> Convert:
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise _misfit(at, "an object")
+        if any(4 * len(k) > LONGEST_NAME and len(k.encode()) > LONGEST_NAME for k in value):
+            raise Malformed(f"{at}: a name of more than {LONGEST_NAME:,} bytes")
         return [(k, None if v is None else item(v)) for k, v in value.items()]
 
     return convert

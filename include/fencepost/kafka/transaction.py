@@ -89,6 +89,7 @@ class Transaction:
                 break
             except KafkaException as raised:
                 error = raised.args[0]
+                self._producer.poll(0)  # serves the error callback, which alone hears why nothing is answered
                 if self._complaints.denied is not None or not error.retriable() or time.monotonic() > deadline:
                     raise self._error(error, "init_transactions") from raised
         self._at("initialised")

@@ -84,6 +84,7 @@ class Ledger:
         """All that is committed now. Waits for a transaction under way, never takes part of the ledger for all of it.
 
         Raises:
+            TransitionRefused: there is no ledger.
             LedgerLost: the topic is another one than at the last read.
         """
         return self._reader.read(self.cluster)
@@ -106,6 +107,7 @@ class Ledger:
            `decide` may then find its own change in the ledger: a commit that the broker took can be answered with "fenced".
 
         Raises:
+            TransitionRefused: there is no ledger.
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
         turn = 0
@@ -138,6 +140,10 @@ class Ledger:
         )
 
     def _initialised(self) -> Transaction:
+        if (
+            self._reader.topic is None
+        ):  # the first thing asked: an absent broker or ledger is named at once, by init after minutes
+            self._reader.find(self.cluster)
         coordinator = Transaction(coordinator_settings(self.settings), self.pipeline.coordinator_id, "coordinator")
         coordinator.init()
         return coordinator

@@ -17,7 +17,7 @@ from itertools import pairwise
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing
+from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing, TransitionRefused
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
@@ -75,6 +75,31 @@ class LedgerReader:
             self._read(cluster, topic, end)  # 3
             return (topic.id, self._next), list(self._known.batches.values())
 
+    def find(self, cluster: Cluster) -> Topic:
+        """The ledger's topic.
+
+        Raises:
+            TransitionRefused: it is not there; nobody should make it by hand, as Kafka's own error would advise.
+            LedgerLost: it was, at the last read.
+        """
+        try:
+            return cluster.describe(self._pipeline.ledger_topic)
+        except TopicMissing:
+            if self._topic is not None:
+                raise self._lost("was deleted") from None
+        name = self._pipeline.name
+        raise TransitionRefused(
+            f"pipeline {name}: its ledger {self._pipeline.ledger_topic} does not exist, so nothing was ever planned. `fencepost "
+            f"run {name} --start ... --end ...` begins with that (in Airflow: the task plan). If something was planned, the "
+            "ledger was deleted: restore it from a copy, and do not create the topic by hand."
+        )
+
+    def _lost(self, how: str) -> LedgerLost:
+        return LedgerLost(
+            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} {how} while this step was at work. "
+            "Nothing was recorded. Restore the ledger from a copy, then run again."
+        )
+
     def read(self, cluster: Cluster) -> View:
         """All that is committed now; for those who decide. Never takes part of the ledger for all of it.
 
@@ -83,17 +108,15 @@ class LedgerReader:
         3. records from where the last read ended.
 
         Raises:
-            LedgerLost: the topic was deleted and created again since the last read, or lost records.
+            TransitionRefused: there is no ledger.
+            LedgerLost: the topic was deleted since the last read, created again or not, or lost records.
             LedgerUnreadable: as `look`.
         """
         with self._lock:
-            topic = cluster.describe(self._pipeline.ledger_topic)
+            topic = self.find(cluster)
             end = cluster.high_watermarks(topic)[0]
             if self._topic is not None and (self._topic.id != topic.id or end < self._next):  # 1
-                raise LedgerLost(
-                    f"pipeline {self._pipeline.name}: its ledger {topic.name} was deleted and created again, or lost records, "
-                    "while this step was at work. Nothing was recorded. Restore the ledger from a copy, then run again."
-                )
+                raise self._lost("was deleted and created again, or lost records,")
             self._topic = topic
             if end > self._next:
                 doing = f"reading ledger {topic.name}"

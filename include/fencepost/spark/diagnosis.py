@@ -17,6 +17,7 @@ import subprocess
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ class _Traceback(NamedTuple):
 
     def own(self, folder: Path | None) -> list[tuple[Path, str]]:
         """The frames in the pipeline's folder."""
-        return [f for f in self.frames if folder is not None and f[0].parent.name == folder.name]
+        return [f for f in self.frames if folder is not None and folder in f[0].parents]
 
 
 def _traceback_in(text: str) -> _Traceback | None:
@@ -122,11 +123,17 @@ def is_the_transforms(error: Exception, folder: Path) -> bool:
         return False
     raised = _traceback_in(text)
     if raised is not None:
-        ours = any(file.parent.name == "fencepost" for file, _ in raised.frames)
+        ours = any(_is_ours(file) for file, _ in raised.frames)
         return bool(raised.own(folder)) or not (ours or raised.kind in _OF_MACHINES)
     state, condition = _STATE.search(text), _condition(text)
     of_the_source = condition is not None and condition.startswith("KAFKA")
     return state is not None and state.group(1) in _OF_EXPRESSIONS and not of_the_source
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether it is a module of this package, wherever an executor keeps it: a folder above may be named like it."""
+    package, parts = resources.files("fencepost"), file.parts
+    return any(part == "fencepost" and package.joinpath(*parts[n:]).is_file() for n, part in enumerate(parts, 1))
 
 
 def carry(error: FencepostError, nonce: str) -> RuntimeError:
