@@ -121,7 +121,10 @@ class LedgerReader:
             if end > self._next:
                 doing = f"reading ledger {topic.name}"
                 cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, doing)  # 2
+                first = self._next == 0
                 self._read(cluster, topic, end)  # 3
+                if first:
+                    gc.freeze()  # a step keeps them to its end: the collector would go through all of them again and again
             return self._view_of_known()
 
     def await_visible(self, cluster: Cluster) -> None:
