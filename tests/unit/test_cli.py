@@ -141,7 +141,7 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     [
         (EOFError("secret"), 3, "unexpected error in pipelines: EOFError in test_cli.py"),
         (KeyboardInterrupt(), 130, "interrupted; run the same command again"),
-        (KeyError("secret"), 4, "defect of Fencepost's: KeyError in test_cli.py"),
+        (KeyError("secret"), 4, "defect in Fencepost: KeyError in test_cli.py"),
     ],
 )
 def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(

@@ -268,7 +268,7 @@ def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
         submit_conf(load(), "local[2]")
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    with pytest.raises(NeedsOperator, match="not a folder of this user's alone"):
+    with pytest.raises(NeedsOperator, match="not private to this user"):
         submit_conf(load(), "local[2]")
     assert submit_conf(load(spark={"spark.local.dir": "/mine"}), "local[2]")["spark.local.dir"] == "/mine"
 
