@@ -152,7 +152,7 @@ def test_a_reason_names_the_place_and_no_value() -> None:
         b'{"id": 4711000000}': "id: not an integer of 32 bits",
         b'{"id": null}': "id: null or missing, and declared not null",
         b'{"id": 1, "at": [{"x": "secret"}]}': "at[*].x: not a day such as 2026-01-31",
-        b'{"id": 1, "id": 1}': "a name is there twice in one object",
+        b'{"id": 1, "id": 1}': "a duplicate name in one object",
         b'{"id": 1} {}': "something follows the JSON object at character 9",
         b"\xff": "not UTF-8",
         b"": "not a JSON object",

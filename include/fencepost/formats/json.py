@@ -1,4 +1,4 @@
-"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` says what fits a declared type."""
+"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JSON_OUT = {
 
 
 class Json:
-    """As `Format` says."""
+    """Implements `Format`."""
 
     def check_columns(self, columns: Collection[str]) -> None:
         if not columns:
@@ -44,7 +44,7 @@ class Json:
 
         for field in fields.fields:
             if what := _unsayable(field.dataType):
-                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot say. Rename or cast it.")
+                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return F.to_json(packed, JSON_OUT).cast("binary")
 
@@ -56,7 +56,7 @@ class Json:
 
 
 def _unsayable(kind: DataType) -> str | None:
-    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
+    """The part of this type that Spark's JSON would distort (keys in their internal form, duplicate names), or None."""
     from pyspark.sql.types import ArrayType, BooleanType, MapType, NumericType, StringType, StructType
 
     if isinstance(kind, ArrayType):
@@ -67,6 +67,6 @@ def _unsayable(kind: DataType) -> str | None:
         return _unsayable(kind.valueType)
     if isinstance(kind, StructType):
         if len(set(kind.fieldNames())) < len(kind.fields):
-            return "a struct in which a name is there twice"
+            return "a struct with a duplicate name"
         return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
     return None
