@@ -187,7 +187,7 @@ def test_output_that_was_deleted_before_it_was_judged_is_named_by_its_offsets(
     verdict = latest(pipeline, day(1)).verdict
     assert verdict is not None
     assert verdict.outcome is Outcome.UNDETERMINED
-    assert "Find who else writes" not in Path(verdict.report).read_text()
+    assert "Find out who else writes" not in Path(verdict.report).read_text()
     with pytest.raises(TransitionRefused, match=r"could not be judged \(verdict undetermined\)"):
         advance_batch(pipeline, day(1))
 
