@@ -183,7 +183,7 @@ def test_a_ledger_that_cannot_be_read_leaves_the_other_pipelines_on_the_overview
     ledgers.content["orders"] = LedgerUnreadable("ledger x, offset 3: not a Fencepost record.")
     answer = get("/")
     assert answer.status_code == 200
-    assert "offset 3: not a record" in answer.text
+    assert "offset 3: not a Fencepost record" in answer.text
 
 
 def test_a_page_of_ten_thousand_batches_holds_fifty(get: Get, ledgers: FakeLedgers) -> None:
