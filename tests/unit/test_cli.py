@@ -46,9 +46,9 @@ class FakeLedger:
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        ("2026-01-02", "2026-01-01", "--end 2026-01-01 does not lie after --start 2026-01-02"),
-        ("2026-01-01", "2026-01-01", "does not lie after"),
-        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "does not lie after"),
+        ("2026-01-02", "2026-01-01", "--end 2026-01-01 is not after --start 2026-01-02"),
+        ("2026-01-01", "2026-01-01", "is not after"),
+        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "is not after"),
         ("yesterday", "2026-01-01", "--start yesterday: not a time in ISO 8601"),
         ("2026-01-01", "2026-13-01", "--end 2026-13-01: not a time"),
         ("0001-01-01T00:00+05:00", "2026-01-01", "years 1 to 9999"),
