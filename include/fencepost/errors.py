@@ -17,7 +17,7 @@
         ├── SettingsError          a file or an option is wrong                   exit code 2
         ├── AccessDenied           Kafka refused the login or a permission        exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
-        └── NeedsOperator          anything else a retry cannot mend              exit code 4
+        └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
             ├── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
             ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing

@@ -25,7 +25,7 @@ STEPS = ("plan", "write", "validate", "decide", "write_again", "validate_again",
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Airflow's name for it."""
     if _may_write(dag_run):
-        dag_run.note = OURS + begun(dag_run.conf or {})
+        dag_run.note = OURS + running_note(dag_run.conf or {})
 
 
 @hookimpl
@@ -58,15 +58,15 @@ def write_note(dag_run: DagRun) -> None:
     query = XComModel.get_many(run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=STEPS, key="return_value")
     found: Iterable[Any] = session.scalars(query)
     results = {x.task_id: XComModel.deserialize_value(x) for x in found}
-    dag_run.note = OURS + told(results, states, dag_run.conf or {})
+    dag_run.note = OURS + final_note(results, states, dag_run.conf or {})
 
 
-def begun(conf: Mapping[str, Any]) -> str:
+def running_note(conf: Mapping[str, Any]) -> str:
     """The note's text while a run is active."""
     return f"running. {_params(conf)}"
 
 
-def told(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
+def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
     """The note's text at the end. Results have ids and small numbers only, so the note shows no record's values."""
     well = [step for step in STEPS if states.get(step) == "success" and _is_result(results.get(step))]
     failed = [step for step in STEPS if states.get(step) == "failed"]

@@ -30,13 +30,13 @@ class Json:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-        from fencepost.formats.json_decoder import decoding
+        from fencepost.formats.json_decoder import make_decoder
 
         fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
         read = raw.select("value", *kept)
         others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
         added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = decoding(to_arrow_schema(fields), required)
+        decode = make_decoder(to_arrow_schema(fields), required)
         return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
     def write(self, frame: DataFrame, fields: StructType) -> Column:

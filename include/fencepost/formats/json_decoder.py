@@ -68,7 +68,7 @@ class _Array(_Sourced, list[Any]):
     """An array that knows its own text."""
 
 
-def decoding(
+def make_decoder(
     schema: pa.Schema, required: Collection[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` that replaces `value` by the schema's columns.
@@ -106,7 +106,7 @@ class Decoder:
         self._fields = [(f.name, _converter(f.type, f.name), f.name in required) for f in schema]
 
     def decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch with the columns that `decoding` describes."""
+        """A batch with the columns that `make_decoder` describes."""
         at = batch.schema.get_field_index("value")
         values = batch.column(at)
         columns, why = self.decode_values(values.to_pylist())

@@ -59,7 +59,7 @@ def _template() -> Template:
         "percent": percent,
         "moment": lambda value: f"{value:%Y-%m-%d %H:%M:%S} UTC",
         "rank": lambda check: RANKS[rank(check)],
-        "asked": asked,
+        "arguments": arguments_of,
     }
     return environment.from_string(source)
 
@@ -87,7 +87,7 @@ def percent(value: float | None) -> str:
     return "< 0.01\u00a0%" if 0 < value < 0.01 else f"{value:.2f}\u00a0%"
 
 
-def asked(check: CheckResult) -> str:
+def arguments_of(check: CheckResult) -> str:
     """An expectation's arguments on one line, without its columns, which the title has."""
     columns = ("column", "column_A", "column_B", "column_list")
     rest = {name: value for name, value in check.kwargs.items() if name not in columns}
