@@ -287,7 +287,7 @@ def _failure(jar_set: JarSet, log: Path, missing: set[str]) -> str:
 def main() -> int:
     """Resolve what is missing and print it; return 0, or 1 with the reason on stderr."""
     parser = argparse.ArgumentParser(prog="python -m fencepost.local.jars")
-    parser.add_argument("--renew-pins", action="store_true", help="resolve all jars anew, and pin those that come")
+    parser.add_argument("--renew-pins", action="store_true", help="resolve all jars again, and pin those that come")
     renew = parser.parse_args().renew_pins
     state = StateFolder.default()
     begin = time.monotonic()
