@@ -109,7 +109,7 @@ def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned
     produce(broker.bootstrap, planned.ledger_topic, [(*damaged, 0, at(1))])
     offset = read_all(broker.bootstrap, planned.ledger_topic)[-1].offset
     for step in (lambda: plan_batch(planned, day(2)), lambda: advance_batch(planned, day(1)), lambda: skip(planned)):
-        with pytest.raises(LedgerUnreadable, match=rf"offset {offset}: not a record"):
+        with pytest.raises(LedgerUnreadable, match=rf"offset {offset}: not a Fencepost record"):
             step()
     assert stored(broker, planned) == [*before, damaged]
     assert group_offsets(broker.bootstrap, planned.group, planned.source.topic, [0]) == {}
