@@ -257,7 +257,7 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
 )
 def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
-    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot say"):
+    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
         to_records(frame, make_pipeline())
 
 
@@ -296,7 +296,7 @@ def test_a_record_beyond_the_topics_limit_is_refused_until_transform_or_limit_is
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     producer.produce(pipeline.source.topic, b'{"n": 1}', b"k", timestamp=at(1))
     assert producer.flush(30) == 0
-    with pytest.raises(RecordRefused, match=r"have the transform write less") as raised:
+    with pytest.raises(RecordRefused, match=r"make the transform write less") as raised:
         plan_and_write(spark, pipeline, day(1))
     assert str(latest(pipeline, day(1)).id) in str(raised.value)
     assert read_all(broker.bootstrap, pipeline.output.topic) == []

@@ -135,7 +135,7 @@ def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: Fe
 def test_a_defect_is_no_reason_to_run_again(mistake: Exception) -> None:
     found = unexpected(mistake, "write")
     assert type(found) is Unexpected
-    assert str(found).startswith("defect of Fencepost's in write: ")
+    assert str(found).startswith("defect in Fencepost in write: ")
     assert "report it" in str(found)
     assert "secret" not in str(found)
 

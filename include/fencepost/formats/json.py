@@ -1,4 +1,4 @@
-"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` says what fits a declared type."""
+"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON_BACK = {
 
 
 class Json:
-    """As `Format` says."""
+    """Implements `Format`."""
 
     def check_columns(self, columns: Collection[str]) -> None:
         if not columns:
@@ -35,13 +35,13 @@ class Json:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-        from fencepost.formats.json_decoder import decoding
+        from fencepost.formats.json_decoder import make_decoder
 
         fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
         read = raw.select("value", *kept)
         others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
         added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = decoding(to_arrow_schema(fields), required)
+        decode = make_decoder(to_arrow_schema(fields), required)
         return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
     def write(self, frame: DataFrame, fields: StructType) -> Column:
@@ -49,7 +49,7 @@ class Json:
 
         for field in fields.fields:
             if what := _unsayable(field.dataType):
-                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot say. Rename or cast it.")
+                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return F.to_json(packed, JSON_OUT).cast("binary")
 
@@ -61,7 +61,7 @@ class Json:
 
 
 def _unsayable(kind: DataType) -> str | None:
-    """What in this type Spark would write as JSON that says something else, or could not read back to judge it."""
+    """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or None."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     if isinstance(kind, ArrayType):
@@ -72,6 +72,6 @@ def _unsayable(kind: DataType) -> str | None:
         return _unsayable(kind.valueType)
     if isinstance(kind, StructType):
         if len(set(kind.fieldNames())) < len(kind.fields):
-            return "a struct in which a name is there twice"
+            return "a struct with a duplicate name"
         return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
     return None

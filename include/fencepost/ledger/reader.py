@@ -1,7 +1,7 @@
-"""Reading the ledger: each record once, for as long as one looks.
+"""Reads the ledger, and each record only once.
 
-Invariant: what is kept is what a reader of the whole topic would have now. The newest record of every revision counts, each
-one goes on where the one before it stopped, and a record that nobody of Fencepost's wrote is refused and never passed over.
+Invariant: the reader always holds what a new reader of the whole topic would have. The newest record of every revision counts,
+and each record continues the history of the one before it. A foreign record is refused and never skipped.
 
 Price: the newest record of every revision stays in memory (about 16 KB a batch).
 """
@@ -26,18 +26,18 @@ from fencepost.ledger.codec import BATCH_KEY, FOREIGN, is_continued, read_histor
 from fencepost.model import Batch, Event
 from fencepost.protocol.view import View
 
-# One that died in its transaction hides the ledger until the broker aborts it: after its time-out, and the broker looks
-# every ten seconds.
+# The transaction of a dead coordinator hides the ledger until the broker aborts it: after its time-out, which the broker
+# checks every ten seconds.
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
 
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 class LedgerReader:
-    """The newest record of every revision, as far as it has been committed. Safe to share between threads."""
+    """The newest committed record of every revision. Safe to share between threads."""
 
     def __init__(self, pipeline: Pipeline, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
-        """`timeout` is for one answer of Kafka's, in seconds."""
+        """`timeout` is for one answer from Kafka, in seconds."""
         self._pipeline = pipeline
         self._settings = settings
         self._timeout = timeout
@@ -53,15 +53,15 @@ class LedgerReader:
         return self._topic
 
     def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
-        """All batches known now, and a value that changes when they do; for those who only show them.
+        """All batches known now, and a value that changes when they do; for callers that only show them.
 
-        1. where the ledger ends now; a topic that is not there yet is an empty ledger, and nobody's transaction is waited for;
-        2. a topic deleted and created again has another id: what was read from the old one is forgotten;
-        3. records from where the last look ended.
+        1. find the ledger's end. A topic that does not exist yet is an empty ledger. Open transactions are not awaited;
+        2. forget what was read before if the topic was deleted and created again, which gives it another id;
+        3. read the records from where the last look ended.
 
         Raises:
-            KafkaUnavailable, AccessDenied: as they are. What was known stays known.
-            LedgerUnreadable: a record is not Fencepost's, or of a newer version.
+            KafkaUnavailable, AccessDenied: from Kafka. What was read before stays.
+            LedgerUnreadable: a record is foreign, damaged, or of a newer version.
         """
         with self._lock:
             try:
@@ -96,16 +96,16 @@ class LedgerReader:
 
     def _lost(self, how: str) -> LedgerLost:
         return LedgerLost(
-            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} {how} while this step was at work. "
+            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} {how} during this step. "
             "Nothing was recorded. Restore the ledger from a copy, then run again."
         )
 
     def read(self, cluster: Cluster) -> View:
-        """All that is committed now; for those who decide. Never takes part of the ledger for all of it.
+        """Everything that is committed now; for callers that decide. Never returns part of the ledger.
 
-        1. the topic is the one that was read before;
-        2. a transaction under way is waited for;
-        3. records from where the last read ended.
+        1. check that the topic is the one that was read before;
+        2. wait for an open transaction;
+        3. read the records from where the last read ended.
 
         Raises:
             TransitionRefused: there is no ledger.
@@ -128,7 +128,7 @@ class LedgerReader:
             return self._view_of_known()
 
     def await_visible(self, cluster: Cluster) -> None:
-        """Wait until everybody can read what is committed: its markers are written a moment after a commit was answered."""
+        """Wait until every reader sees what is committed: the broker writes markers a moment after it answers a commit."""
         if self._topic is not None:
             doing = f"reading ledger {self._topic.name}"
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
@@ -160,20 +160,20 @@ class LedgerReader:
 
 
 class Records:
-    """The newest record of every revision, of records that are taken in the order of their offsets."""
+    """The newest record of every revision; takes records in the order of their offsets."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.batches: dict[bytes, Batch] = {}
 
     def take(self, records: Iterable[Record]) -> None:
-        """Add the records that follow those taken before; all of them, or on an error none.
+        """Add the records that follow those taken before: all of them, or none on an error.
 
-        Of several records under one key the newest counts, and is parsed; of those before it, their histories are compared. A
-        record under a key that no batch has is withdrawn by a later one with that key and no value; compaction removes both.
+        Of several records with one key, the newest counts and is parsed. Only the histories of the older ones are compared. A
+        foreign record, whose key is not a batch's, counts as removed once a later record has its key and no value.
 
         Raises:
-            LedgerUnreadable: a record is not this pipeline's, is damaged, or is an older one copied behind newer ones.
+            LedgerUnreadable: a record is damaged, is not this pipeline's, or is an older one copied behind newer ones.
         """
         by_key: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
         for offset, key, value in records:
@@ -181,7 +181,7 @@ class Records:
         taken: dict[bytes, Batch] = {}
         for key, (*older, newest) in by_key.items():
             if newest[1] is None and not BATCH_KEY.fullmatch(key or b""):
-                continue  # withdrawn
+                continue  # removed
             known = self.batches.get(key or b"")
             history = known.history if known else ()
             if known is not None or not all(is_continued(a, b) for (_, a), (_, b) in pairwise([*older, newest])):
@@ -193,10 +193,10 @@ class Records:
         self.batches |= taken
 
     def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
-        """The later history, which begins with the one before it."""
+        """The later history, after a check that it begins with the earlier one."""
         if after[: len(before)] != before:
             raise LedgerUnreadable(
-                f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record stands behind a newer one of the "
+                f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record follows a newer one of the "
                 f"same batch. {FOREIGN}"
             )
         return after
@@ -204,7 +204,7 @@ class Records:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """For a moment in which thousands of batches are made: the collector's rounds would take four times the work itself."""
+    """Pause the garbage collector while thousands of batches are made: it would take four times as long as that work."""
     was_on = gc.isenabled()
     gc.disable()
     try:
