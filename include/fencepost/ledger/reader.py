@@ -153,10 +153,10 @@ class LedgerReader:
             consumer.assign([TopicPartition(topic.name, 0, begin)])
             messages = read_until(consumer, complaints, self._settings, {0: end}, doing, self._timeout)
             with without_collector():
-                self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
+                taken = self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
         finally:
             consumer.close()
-        self._next, self._view = end, None
+        self._next, self._view = end, self._view and self._view.updated(taken)
 
 
 class Records:
@@ -166,8 +166,8 @@ class Records:
         self._pipeline = pipeline
         self.batches: dict[bytes, Batch] = {}
 
-    def take(self, records: Iterable[Record]) -> None:
-        """Add the records that follow those taken before: all of them, or none on an error.
+    def take(self, records: Iterable[Record]) -> list[Batch]:
+        """Add the records that follow those taken before, all of them, or none on an error. Return their batches.
 
         Of several records with one key, the newest counts and is parsed. Only the histories of the older ones are compared. A
         foreign record, whose key is not a batch's, counts as removed once a later record has its key and no value.
@@ -191,6 +191,7 @@ class Records:
             self._goes_on(history, batch.history, newest[0])
             taken[key or b""] = batch
         self.batches |= taken
+        return list(taken.values())
 
     def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
         """The later history, after a check that it begins with the earlier one."""

@@ -23,7 +23,7 @@ def frontier(view: View) -> dict[Place, int]:
     """
     ends: dict[Place, int] = {}
     broken: set[Place] = set()
-    for batch in _run(view):
+    for batch in view.run:
         for place, part in _parts(batch):
             if place in broken:
                 continue
@@ -73,7 +73,7 @@ def holding_back(view: View) -> Batch | None:
 
     None if no finished batch waits behind it, unless it is rejected.
     """
-    run = _run(view)
+    run = view.run
     for position, batch in enumerate(run):
         if batch.state not in PASSED and not batch.plan.is_empty:
             return (
@@ -90,7 +90,7 @@ def validated_ends(view: View) -> dict[Place, int]:
     """
     ends: dict[Place, int] = {}
     newest = max(view.all(), key=view.order, default=None)
-    for batch in _run(view):
+    for batch in view.run:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
         here = newest is not None and batch.plan.output.topic_id == newest.plan.output.topic_id
@@ -100,12 +100,3 @@ def validated_ends(view: View) -> dict[Place, int]:
                 place = batch.written.output.topic, partition
                 ends[place] = max(end, ends.get(place, 0))
     return ends
-
-
-def _run(view: View) -> list[Batch]:
-    """For every interval from the anchor on, the batch that counts."""
-    anchor = view.anchor
-    if anchor is None:
-        return []
-    effective = [view.effective(i) for i in view.standing if i.start >= anchor.start]
-    return [b for b in effective if b is not None]

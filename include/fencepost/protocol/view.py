@@ -58,9 +58,18 @@ class View:
         return View(batches)
 
     @cached_property
+    def _in_order(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
+        """All planned intervals with their revisions, in order of time. Looked up one by one, each would be hashed again."""
+        return sorted(self.batches.items(), key=lambda item: item[0].start)
+
+    @cached_property
+    def _standing(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
+        return [(interval, revisions) for interval, revisions in self._in_order if not was_withdrawn(revisions[-1])]
+
+    @cached_property
     def intervals(self) -> list[Interval]:
         """All planned intervals, in order of time, withdrawn ones too."""
-        return sorted(self.batches, key=lambda i: i.start)
+        return [interval for interval, _ in self._in_order]
 
     def is_withdrawn(self, interval: Interval) -> bool:
         """Whether an operator took the interval out of the order: its newest revision is superseded by none."""
@@ -74,7 +83,7 @@ class View:
     @cached_property
     def standing(self) -> list[Interval]:
         """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""
-        return [i for i in self.intervals if not self.is_withdrawn(i)]
+        return [interval for interval, _ in self._standing]
 
     def before(self, interval: Interval) -> Batch | None:
         """The planned interval that precedes this one."""
@@ -100,7 +109,11 @@ class View:
 
     def planned_first(self, interval: Interval) -> Order:
         """When the interval's ranges were frozen: by its first revision, or by the first one after a withdrawal."""
-        revisions = self.batches[interval]
+        return self._planned_first(self.batches[interval])
+
+    def _planned_first(self, revisions: Sequence[Batch]) -> Order:
+        if len(revisions) == 1:
+            return self.order(revisions[0])
         since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
         return self.order(revisions[min(since + 1, len(revisions) - 1)])
 
@@ -133,12 +146,21 @@ class View:
 
     @cached_property
     def _all(self) -> tuple[Batch, ...]:
-        return tuple(b for i in self.intervals for b in self.batches[i])
+        return tuple(batch for _, revisions in self._in_order for batch in revisions)
 
     @cached_property
     def anchor(self) -> Interval | None:
         """The standing interval that was planned first; the frontier starts there."""
-        return min(self.standing, key=self.planned_first, default=None)
+        first = min(self._standing, key=lambda item: self._planned_first(item[1]), default=None)
+        return first[0] if first else None
+
+    @cached_property
+    def run(self) -> list[Batch]:
+        """For every interval from the anchor on, the batch that counts."""
+        anchor = self.anchor
+        if anchor is None:
+            return []
+        return [revision_in_force(revisions) for i, revisions in self._standing if i.start >= anchor.start]
 
 
 def was_withdrawn(batch: Batch) -> bool:

@@ -105,6 +105,11 @@ class Suite(Frozen):
         text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
         return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a check compares the batch with earlier ones."""
+        return any(declared.type in HISTORY for declared in self.expectations)
+
 
 def load_suite(file: Path) -> Suite:
     """Read and check `expectations.yaml`.
