@@ -15,7 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fencepost.config.loading import load_pipeline, load_pipelines
+from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.quality.suite import load_suite
@@ -132,24 +132,24 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "invalid UTF-8": (b"source: \xff\xfe", "cannot be read"),
     "a control character": ("source: \x07", "control character"),
     "nested deeply": ("[" * 5000, "nested too deeply"),
-    "an alias of itself": ("a: &a [*a]", "line 1: not valid YAML: an alias inside of what it names"),
+    "an alias of itself": ("a: &a [*a]", "line 1: not valid YAML: an alias inside the node that it names"),
     "aliases that multiply": (
         "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)),
-        "its aliases stand for more than",
+        "its aliases expand to more than",
     ),
     "merges that multiply": (
         "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40)),
-        "its aliases stand for more than",
+        "its aliases expand to more than",
     ),
-    "a password that is an alias": (f"kafka: {{sasl.password: *{SECRET}}}", "begins with * has to be quoted"),
+    "a password that is an alias": (f"kafka: {{sasl.password: *{SECRET}}}", "quote a text that begins with *"),
     "a password that is a tag": (f"kafka:\n  sasl.password: !{SECRET}", "line 2"),
-    "a password that is a tag with a handle": (f"kafka: {{sasl.password: !{SECRET}!x 1}}", "begins with ! has to be quoted"),
+    "a password that is a tag with a handle": (f"kafka: {{sasl.password: !{SECRET}!x 1}}", "quote a text that begins with !"),
     "an anchor twice": (f"a: &{SECRET} 1\nb: &{SECRET} 2\nc: *{SECRET}", ""),
-    "a day that is none": (GOOD.replace("2026-01-01", "2026-02-30"), "line 4: not valid YAML: a value reads as timestamp"),
+    "a day that is none": (GOOD.replace("2026-01-01", "2026-02-30"), "line 4: not valid YAML: a value looks like timestamp"),
     "a moment before all time": (GOOD.replace("2026-01-01", "'0001-01-01T00:00:00+14:00'"), "schedule.start: not within"),
-    "a number of 5000 digits": (GOOD + "lanes: " + "1" * 5000, "a value reads as int"),
-    "int of text": (GOOD + "lanes: !!int x", "a value reads as int"),
-    "bool of text": (GOOD + "lanes: !!bool x", "a value reads as bool"),
+    "a number of 5000 digits": (GOOD + "lanes: " + "1" * 5000, "a value looks like int"),
+    "int of text": (GOOD + "lanes: !!int x", "a value looks like int"),
+    "bool of text": (GOOD + "lanes: !!bool x", "a value looks like bool"),
     "Python's own tag": (GOOD + "lanes: !!python/object/apply:os.getcwd []", "begins with !"),
     "a doubled key": (GOOD + "lanes: 1\nlanes: 2", "line 7: not valid YAML: duplicate key 'lanes'"),
     "a key that is a number": (GOOD + "1: x", "1: unknown field; allowed here are description, source"),
@@ -161,9 +161,9 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a secret for the kafka section": (GOOD[: GOOD.index("kafka")] + f"kafka: {SECRET}", "kafka: Input should be a valid"),
     "a kafka value that is a list": (GOOD.replace("kafka: {", "kafka: {sasl.password: [\"${PASSWORD}\"], "), "sasl.password"),
     "an environment that is not there": (GOOD.replace("topic: in", "topic: '${NOT_SET}'"), "source.topic: ${NOT_SET} is not set"),
-    "half a reference": (GOOD.replace("topic: in", "topic: 'x${NOT_SET'"), "source.topic: found ${ without a name"),
-    "a reference to what is no name": (GOOD.replace("topic: in", "topic: '${NOT-SET}'"), "found ${ without a name"),
-    "a reference in a default": (GOOD.replace("topic: in", "topic: '${A:-${B}}'"), "found ${ without a name"),
+    "half a reference": (GOOD.replace("topic: in", "topic: 'x${NOT_SET'"), "source.topic: found ${ without the name"),
+    "a reference to what is no name": (GOOD.replace("topic: in", "topic: '${NOT-SET}'"), "found ${ without the name"),
+    "a reference in a default": (GOOD.replace("topic: in", "topic: '${A:-${B}}'"), "found ${ without the name"),
     "columns that differ in case": (GOOD.replace("{n: int}", "{n: int, N: int}"), "columns 'n' and 'N'"),
     "a type of two words": (GOOD.replace("n: int", "n: int int"), "not a Spark SQL type"),
     "a struct that is not closed": (GOOD.replace("n: int", "n: 'struct<a: int'"), "not a Spark SQL type"),
@@ -172,10 +172,15 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a type nested deeply": (GOOD.replace("n: int", f"n: '{'array<' * 5000}int{'>' * 5000}'"), "not a Spark SQL type"),
     "a topic of two words": (GOOD.replace("topic: in", "topic: a b"), "source.topic: a topic name has 1 to 249"),
     "a cron of words": (GOOD.replace("{start", "{cron: at noon, start"), "schedule.cron: not a cron expression"),
+    "a cron that never comes": (GOOD.replace("{start", "{cron: '0 0 31 2 *', start"), "schedule.cron: there is no such moment"),
+    "a cron of chance": (GOOD.replace("{start", "{cron: '0 R(1-5) * * *', start"), "schedule.cron: R is another moment"),
+    "a time-out of an age": (GOOD.replace("{start", f"{{timeout_minutes: {10**30}, start"), "schedule.timeout_minutes: Input"),
+    "a delay of an age": (GOOD.replace("{start", f"{{retry_delay_seconds: {10**9}, start"), "schedule.retry_delay_seconds: "),
+    "a question for ever": (GOOD + "quality: {ask_operator_minutes: .inf}", "quality.ask_operator_minutes: Input should be less"),
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
-    "no header": (GOOD.replace("topic: out", "topic: out, batch_header: false"), "batch_header is not a setting any more"),
-    "a header": (GOOD.replace("topic: out", "topic: out, batch_header: true"), "every record carries its batch's header"),
+    "no header": (GOOD.replace("topic: out", "topic: out, batch_header: false"), "batch_header is no longer a setting"),
+    "a header": (GOOD.replace("topic: out", "topic: out, batch_header: true"), "every record has its batch's header"),
     "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
     "a chain of both": (
         GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
@@ -187,6 +192,11 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
     "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),
     "its own output": (GOOD.replace("topic: out", "topic: in"), "would read its own output"),
+    "a quarantine in the source": (GOOD + "quality: {quarantine_topic: in}", "quality.quarantine_topic is source.topic (in)"),
+    "a quarantine in the output": (GOOD + "quality: {quarantine_topic: out}", "quality.quarantine_topic is output.topic (out)"),
+    "a limit of nothing": (GOOD + "quality: {quarantine_limit: {}}", "give rows, share, or both"),
+    "a limit in percent": (GOOD + "quality: {quarantine_limit: {share: 5}}", "quality.quarantine_limit.share"),
+    "a limit in words": (GOOD + "quality: {quarantine_limit: all}", "quality.quarantine_limit"),
 }  # fmt: skip
 
 
@@ -198,7 +208,7 @@ def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
     assert words in str(result)
 
 
-@pytest.mark.parametrize("path", [f for f in fields() if f[0] not in {"kafka", "spark"} and f[-1:] != ("topic",)])
+@pytest.mark.parametrize("path", [f for f in fields() if f[0] not in {"kafka", "spark"} and f not in PUBLIC])
 def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[str, ...]) -> None:
     """Most are shown: in Airflow's UI, on pages, in the ledger."""
     place = (*path, "x") if path == ("source", "schema") else path
@@ -227,6 +237,7 @@ def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[s
     [
         "source.topic",
         "output.topic",
+        "quality.quarantine_topic",
         "kafka/bootstrap.servers",
         "kafka/security.protocol",
         "kafka/retries",
@@ -243,7 +254,9 @@ def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
     )
 
 
-@pytest.mark.parametrize("path", ["source.topic", "output.topic", "kafka/bootstrap.servers", "spark/spark.x"])
+@pytest.mark.parametrize(
+    "path", ["source.topic", "output.topic", "quality.quarantine_topic", "kafka/bootstrap.servers", "spark/spark.x"]
+)
 def test_a_url_with_a_password_is_taken_for_nothing_that_is_shown_whatever_its_variable_is_called(
     folder: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,24 +26,24 @@ TITLES = {"kafka": "Kafka", "postgres": "PostgreSQL", "airflow": "Airflow"}
 
 
 class Service(StrEnum):
-    """What `--only` takes."""
+    """The values of `--only`."""
 
     KAFKA = "kafka"
     POSTGRES = "postgres"
     AIRFLOW = "airflow"
 
 
-Only = Annotated[Service | None, typer.Option(help="This service alone, and what it needs.")]
+Only = Annotated[Service | None, typer.Option(help="Only this service and what it needs.")]
 
 
 class Progress:
-    """A line per service, with the seconds it took; a spinner while one starts, on a terminal."""
+    """Prints a line for each service, with its seconds; on a terminal a spinner while one starts."""
 
     def __init__(self) -> None:
         self._status = out.status("")
 
     def __call__(self, service: str, event: str, seconds: float) -> None:
-        """What Stack reports to."""
+        """Receive a report from Stack."""
         title = TITLES[service]
         if event == "starting":
             self._status.update(f"starting {title} ...")
@@ -57,12 +59,12 @@ class Progress:
         out.print(f"  [green]✓[/] {title:<11} {said[event]}")
 
     def end(self) -> None:
-        """Take the spinner away."""
+        """Remove the spinner."""
         self._status.stop()
 
 
 def start_stack(only: str | None = None) -> dict[str, Any]:
-    """`Stack.up` with progress on the terminal; what `fencepost services --json` prints."""
+    """`Stack.up` with progress on the terminal; returns what `fencepost services --json` prints."""
     progress = Progress()
     try:
         return _stack().up(only, progress)
@@ -71,16 +73,14 @@ def start_stack(only: str | None = None) -> dict[str, Any]:
 
 
 def up(only: Only = None) -> None:
-    """Start Kafka, PostgreSQL and Airflow on this machine. What runs already is left alone."""
-    try:
+    """Start Kafka, PostgreSQL and Airflow on this machine. Running services stay as they are."""
+    with _errors_shown():
         services = start_stack(only)
-    except LocalStackError as error:
-        raise _failed(error) from error
     _print_services(services)
 
 
 def down(only: Only = None) -> None:
-    """Stop what `up` started, and only that. Data stays."""
+    """Stop what `up` started, and only that. The data stay."""
     stopped: list[str] = []
     progress = Progress()
 
@@ -88,40 +88,33 @@ def down(only: Only = None) -> None:
         stopped.append(service)
         progress(service, event, seconds)
 
-    try:
+    with _errors_shown():
         _stack().down(only, report)
-    except LocalStackError as error:
-        raise _failed(error) from error
     if not stopped:
-        out.print("Nothing runs that we started.")
+        out.print("No service that `up` started is running.")
 
 
 def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: nothing runs."""
-    try:
+    """Show where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: none is running."""
+    with _errors_shown():
         found = _stack().services()
-    except LocalStackError as error:
-        raise _failed(error) from error
     running = any(service["running"] for service in found.values())
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif running:
         _print_services(found)
     if not running:
-        err.print("Nothing runs. Start it: `make up`, or `make demo` for the whole tour.")
+        err.print("No service is running. `make up` starts them; `make demo` runs the whole demo.")
         raise typer.Exit(1)
 
 
 def jars() -> None:
-    """Download the jars of Spark's Kafka connector, with the SHA-256 that they must have."""
+    """Download the jars of Spark's Kafka connector, and check their SHA-256."""
     folder = connector_folder()
-    try:
-        with out.status(f"downloading to {folder}"):
-            downloaded = jar_files.ensure_connector(folder)
-    except LocalStackError as error:
-        raise _failed(error) from error
+    with _errors_shown(), out.status(f"downloading to {folder}"):
+        downloaded = jar_files.ensure_connector(folder)
     out.print(
         f"  [green]✓[/] {len(list(folder.glob('*.jar')))} jars in {folder}{'' if downloaded else ', there already'}"
     )
@@ -134,7 +127,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _stack() -> Stack:
-    """The stack of this machine. Raises LocalStackError where the packages are missing that only it needs."""
+    """The stack of this machine. Raises LocalStackError if packages are missing that only the stack needs."""
     try:
         from fencepost.local.stack import Stack
     except ModuleNotFoundError as error:
@@ -144,10 +137,15 @@ def _stack() -> Stack:
     return Stack()
 
 
-def _failed(error: LocalStackError) -> typer.Exit:
-    # Logs hold square brackets, which are no markup of ours.
-    err.print(Text.assemble(("✗ ", "red"), str(error)))
-    return typer.Exit(error.exit_code)
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """Print a LocalStackError and exit with its code."""
+    try:
+        yield
+    except LocalStackError as error:
+        # Logs hold square brackets, which are no markup of ours.
+        err.print(Text.assemble(("✗ ", "red"), str(error)))
+        raise typer.Exit(error.exit_code) from error
 
 
 def _print_services(found: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Step four, advance: the only step that moves offsets, in one transaction with the ledger.
 
-Doing it twice is a no-op. Group offsets are for standard lag tools and expire; the ledger is the truth, and every
-advance restores them from it.
+Running it twice is a no-op. The ledger is the truth. Group offsets are for standard lag tools; they expire, and every advance
+restores them from the ledger.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def advance_batch(
 ) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
 
-    With a `decision`, an operator publishes a rejected batch.
+    A `decision` publishes a rejected batch too.
 
     Raises:
-        TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
-        TopicRecreated: source or output were deleted and created again since the batch was planned.
+        TransitionRefused: receipts do not cover the plan, or the batch has not passed.
+        TopicRecreated: the source or the output was deleted and created again since the batch was planned.
     """
     ledger = ledger or Ledger(pipeline)
 
@@ -42,14 +42,14 @@ def advance_batch(
         batches = decide_publish(view, interval, utc_now(), decision)
         for batch in batches:
             if batch.state is State.PUBLISHED:
-                same_topics(ledger, batch)  # offsets that are about to be published are those of the topics of now
+                same_topics(ledger, batch)  # the offsets about to be published have to be of the present topics
         return batches
 
     return _commit(ledger, interval, publish, "published")
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, by an operator's word."""
+    """Let the frontier pass an interval without its output, on an operator's decision."""
     return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")
 
 
@@ -62,9 +62,9 @@ def _commit(
         nonlocal changed
         if view.latest(interval) is None:
             raise TransitionRefused(
-                f"pipeline {name}: the interval {interval} was never planned, so it holds nothing back and there is "
+                f"pipeline {name}: interval {interval} was never planned, so it holds nothing back and there is "
                 f"nothing to decide. {interval.command('run', name)} processes it; `fencepost status {name}` "
-                "lists the intervals there are."
+                "lists the planned intervals."
             )
         batches = transition(view)
         changed = bool(batches)
@@ -90,16 +90,16 @@ def _commit(
 
 
 def _output(batch: Batch) -> dict[str, JsonValue]:
-    """Validated output by partition: first offset, and end. Partitions without any are left out."""
+    """Validated output by partition: first offset and end. Partitions without output are left out."""
     ranges = batch.output_ranges(batch.written) if batch.written else ()
     return {str(r.partition): [r.start, r.end] for r in ranges if r.length}
 
 
 def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:
-    """Both groups' offsets where they are not yet what the ledger says, once it is changed.
+    """The offsets of both groups that differ from what the changed ledger says.
 
     Raises:
-        LedgerLost: those of the source are ahead, so the ledger lacks what moved them. Moving them back would hide that.
+        LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving them back would hide that.
     """
     pipeline = ledger.pipeline
     moves: dict[str, list[TopicPartition]] = {}

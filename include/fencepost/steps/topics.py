@@ -1,4 +1,4 @@
-"""A batch's topics are still those it was planned on, with all the records it needs."""
+"""Checks that a batch's topics are still those it was planned on, with all the records it needs."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.ranges import without_expired
 
 NEW_NAME = (
-    "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
-    "one ended. What is published stays as it is, and this one's ledger keeps its history."
+    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
+    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
 )
 
 
 def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
-    """The error for records of the interval that are gone from the source."""
+    """The error for records of the interval that the source no longer has."""
     return SourceDataExpired(
         f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {describe_ranges(expired)}; "
-        "retention deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
+        "retention deleted them before the batch was written. Nothing was changed. Restore them, or accept the loss: set "
+        "source.on_expired: skip in pipeline.yaml and run again. The run processes what is left and records the loss."
     )
 
 
 def check_same_topic(batch: Batch, source: Topic) -> None:
-    """The source topic is the one the batch's offsets were frozen in.
+    """Check that the batch's offsets were frozen in this very source topic.
 
     Raises:
-        TopicRecreated: it was deleted and created again, so its offsets mean other records.
+        TopicRecreated: they were not, so they mean other records here.
     """
     planned = batch.plan.source
     if planned.topic == source.name and planned.topic_id != source.id:
@@ -51,13 +51,13 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         )
     if planned.topic != source.name:
         raise TopicRecreated(
-            f"batch {batch.id} was planned on source topic {planned.topic}, and the pipeline now reads "
+            f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
             f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
 
 
 def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
-    """The batch's source topic and its output, which are still those it was planned on; so is its quarantine.
+    """The batch's source topic and its output, checked, like its quarantine topic, to be those it was planned on.
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
@@ -71,7 +71,7 @@ def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
 
 
 def check_topics(ledger: Ledger, batch: Batch) -> Output:
-    """The batch's topics are those it was planned on, and its range is still whole. Returns the output."""
+    """Check that the batch's topics are those it was planned on and that its ranges are complete; return the output."""
     source, output = same_topics(ledger, batch)
     _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:
