@@ -23,7 +23,7 @@ UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (
 NO_MEMBER = "no consumer of ours joins its group"
 OWN_KAFKA = {
     "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
-    "group.id": "groups are <pipeline>, <pipeline>.validated and <pipeline>.lane-<n>, fixed by the protocol",
+    "group.id": "groups are <pipeline>, and <pipeline>. with validated, lane-<n> or publish-<n>, fixed by the protocol",
     "group.instance.id": NO_MEMBER,
     "heartbeat.interval.ms": NO_MEMBER,
     "max.poll.interval.ms": NO_MEMBER,

@@ -17,6 +17,8 @@ def next_task(batch: Batch) -> str:
             return "advance"
         case State.WRITTEN | State.REJECTED:
             return "validate"
+        case State.PUBLISHING:
+            return "advance"
         case _:
             return "plan"
 
@@ -61,6 +63,11 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
                 f"See its report. If the suite is wrong, mend it; then {run} judges it again. If "
                 "the transform is wrong, mend it; then the same command (in Airflow: clear write) writes a new revision. As it "
                 f"is, {publish} {instead}, and {skip}."
+            )
+        case State.PUBLISHING:
+            return (
+                f"{run} finishes its publication. Where its staged records are gone, {batch.command('run')} (in Airflow: clear "
+                "write) writes a new revision."
             )
         case _:
             return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."

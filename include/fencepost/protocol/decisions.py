@@ -6,6 +6,9 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
+A staged batch is `publishing` on its way from written, or rejected, to published: `protocol/publication.py`. It goes on to
+published and nowhere else, unless it cannot: then it is given up, for a new revision.
+
 An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
 published. An operator may also withdraw an interval that has no offsets, or is not published: it is superseded, by nothing.
 
@@ -14,12 +17,13 @@ Every function answers with the records to write (none: the work is done already
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, State, Verdict, Written
+from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, Publication, State, Verdict, Written
 from fencepost.protocol.advice import go_on, what_next, why_not_passed
-from fencepost.protocol.view import PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
+from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
@@ -67,9 +71,18 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
 
 
 def record_planned(
-    view: View, interval: Interval, pipeline: str, plan: Plan, note: str, decision: Decision | None = None
+    view: View,
+    interval: Interval,
+    pipeline: str,
+    plan: Plan,
+    note: str,
+    decision: Decision | None = None,
+    given_up: str = "",
 ) -> tuple[Batch, ...]:
-    """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays)."""
+    """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays).
+
+    One that is being published is pushed aside only once its publication was `given_up`, which says what readers saw of it.
+    """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
@@ -77,9 +90,10 @@ def record_planned(
         pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
     )
     fresh = in_state(fresh, State.PLANNED, plan.planned_at, note)
-    if latest is None or latest.state not in REPLACEABLE:
+    if latest is None or latest.state not in (REPLACEABLE | {State.PUBLISHING} if given_up else REPLACEABLE):
         return (fresh,)
-    return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, f"by revision {revision}"))
+    by = f"by revision {revision}{given_up and f'; {given_up}'}"
+    return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, by))
 
 
 def record_written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:
@@ -88,7 +102,7 @@ def record_written(view: View, interval: Interval, revision: int, result: Writte
     Raises:
         Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
     """
-    batch = _own(view, interval, revision)
+    batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
         return ()  # another attempt was faster; its receipts are the same marks as ours
     check_receipts(batch, result)
@@ -110,7 +124,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """The batch a validate step is about: a written one, or one that was published or skipped and is left as it is."""
+    """The batch a validate step is about: a written one, or one whose publication or skip is decided, which is left as it is."""
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
@@ -125,8 +139,8 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     Raises:
         Overtaken: another validation was recorded since this one began; it may know a newer suite.
     """
-    batch = _own(view, interval, revision)
-    if batch.verdict == verdict or batch.state in PASSED:
+    batch = own_revision(view, interval, revision)
+    if batch.verdict == verdict or batch.state in DECIDED:
         return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -176,18 +190,23 @@ def asked_about(batch: Batch) -> Asked | None:
 
 
 def decide_publish(
-    view: View, interval: Interval, now: datetime, decision: Decision | None = None
+    view: View,
+    interval: Interval,
+    now: datetime,
+    decision: Decision | None = None,
+    begin: Callable[[View, Batch], Publication] | None = None,
 ) -> tuple[Batch, ...]:
-    """Publish the newest revision and supersede the one published, or skipped, before.
+    """Publish the newest revision and supersede the one published, or skipped, before. A staged batch begins to be published.
 
     A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
-    an operator asks for it: a run that an operator's skip overtook has nothing to do.
+    an operator asks for it: a run that an operator's skip overtook has nothing to do. `begin` says how a staged batch will be
+    copied (`begin_publication`).
     """
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
-    if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
-        return ()  # a run of a skipped interval has nothing to do either
+    if batch.state in {State.PUBLISHED, State.PUBLISHING} or (batch.state is State.SKIPPED and decision is None):
+        return ()  # a run of a skipped interval has nothing to do either; what is decided is not decided again
     if batch.state is State.SKIPPED:
         raise TransitionRefused(
             f"batch {batch.id} is skipped: its output, if any, counts for nothing. {batch.command('run', '--reprocess')} writes "
@@ -201,8 +220,19 @@ def decide_publish(
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
-    records = [in_state(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
-    for older in view.batches[interval]:
+    decided = batch.model_copy(update={"decision": decision or batch.decision})
+    if not batch.is_staged:
+        return published(view, decided, now, note)
+    assert begin is not None, "whoever publishes knows how"
+    publication = begin(view, batch)
+    begun = in_state(decided, State.PUBLISHING, now, note or publication.way)
+    return (begun.model_copy(update={"publication": publication}),)
+
+
+def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
+    """The records of a batch's publication: itself, and the older revision that counted until now."""
+    records = [in_state(batch, State.PUBLISHED, now, note)]
+    for older in view.batches[batch.interval]:
         if older.revision < batch.revision and older.state in PASSED:
             records.append(in_state(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
     return tuple(records)
@@ -215,6 +245,11 @@ def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Bat
     batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()
+    if batch.state is State.PUBLISHING:
+        raise TransitionRefused(
+            f"batch {batch.id} is being published: readers may see its records already, so it cannot be skipped any more. "
+            f"{go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
+        )
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, and what is published stays; only an unpublished batch can be skipped. "
@@ -250,7 +285,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     latest, after = _known(view, interval), view.after(interval)
     if not has_had_offsets(latest):
         return None
-    passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
+    passed = next((b for b in view.batches[interval] if b.state in DECIDED), None)
     if passed is not None:
         return (
             f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source.topic}: withdrawn, they would "
@@ -294,7 +329,12 @@ def _standing(view: View, interval: Interval) -> Batch:
     return batch
 
 
-def _own(view: View, interval: Interval, revision: int) -> Batch:
+def own_revision(view: View, interval: Interval, revision: int) -> Batch:
+    """The interval's newest revision, if it is this one.
+
+    Raises:
+        Superseded: it is not, or was withdrawn.
+    """
     batch = _known(view, interval)
     if batch.revision != revision:
         raise Superseded(f"revision {revision} of {interval} was superseded by revision {batch.revision} meanwhile.")

@@ -88,7 +88,7 @@ class Report(Frozen):
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            cure = self.receipt_check.cure(self.batch.plan.output.topic)
+            cure = self.receipt_check.cure(self.batch.plan.written_to.topic)
             return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
             return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."

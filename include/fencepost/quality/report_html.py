@@ -29,7 +29,8 @@ def render_html(report: Report) -> str:
     """The whole page. Raises nothing for any data: what cannot be shown is shown by its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
-    ends = written.output.ends if written else plan.output.ends
+    begins = plan.written_to.ends
+    ends = written.output.ends if written else begins
     return _template().render(
         report=report,
         batch=report.batch,
@@ -41,7 +42,7 @@ def render_html(report: Report) -> str:
         checks=checks,
         failed=[check for check in checks if check.status is not Status.PASSED],
         counts=[(name, sum(rank(c) == i for c in checks)) for i, name in enumerate(RANKS)],
-        output_ranges=[(p, start, end) for p, (start, end) in enumerate(zip(plan.output.ends, ends, strict=False))],
+        output_ranges=[(p, start, end) for p, (start, end) in enumerate(zip(begins, ends, strict=False))],
         few=FEW,
         shown=SHOWN,
     )

@@ -18,7 +18,7 @@ from fencepost.model import (
     State,
     describe_ranges,
 )
-from fencepost.outputs.output import Output, output_of
+from fencepost.outputs.output import Output, output_of, written_to
 from fencepost.protocol.ranges import without_expired
 
 NEW_NAME = (
@@ -55,8 +55,10 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         )
 
 
-def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
-    """The batch's source topic and its output, which are still those it was planned on.
+def same_topics(ledger: Ledger, batch: Batch, *, staged: bool = True) -> tuple[Topic, Output]:
+    """The batch's source topic, and what it is written to: with its output they are still those it was planned on.
+
+    What is published already has no need of its staging topic (`staged` is False).
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
@@ -64,11 +66,15 @@ def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
     source, output = ledger.cluster.describe(batch.plan.source.topic), output_of(ledger, batch)
     check_same_topic(batch, source)
     output.check_same(batch)
-    return source, output
+    if not staged or batch.plan.staging is None:
+        return source, output
+    staging = written_to(ledger, batch)
+    staging.check_same(batch)
+    return source, staging
 
 
 def check_topics(ledger: Ledger, batch: Batch) -> Output:
-    """The batch's topics are those it was planned on, and its range is still whole. Returns the output."""
+    """The batch's topics are those it was planned on, and its range is still whole. Returns what it is written to."""
     source, output = same_topics(ledger, batch)
     _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:

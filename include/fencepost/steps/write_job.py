@@ -21,7 +21,7 @@ from fencepost.errors import (
     WriteFailed,
 )
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Layout, Plan, Receipt
+from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.spark.diagnosis import (
     HOW_TO_SEE,
     describe,
@@ -126,19 +126,20 @@ def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     if plan.layout is Layout.SOURCE:
         marks = tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges)
     else:
-        marks = tuple((plan.output.topic, t, 0) for t in range(plan.writers))
+        marks = tuple((plan.written_to.topic, t, 0) for t in range(plan.writers))
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
         lease=batch.known_lease,
-        topic=plan.output.topic,
+        topic=plan.written_to.topic,
         group=pipeline.lane_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
         commit_every=pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
+        stamp=TIMESTAMP_HEADER if plan.staging is not None else None,
     )
 
 
