@@ -86,10 +86,9 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
 
 
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
-    atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
-
     def begin(view: View, batch: Batch) -> Publication:
         check_staged(ledger, batch)
+        atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
         return begin_publication(view, batch, output_of(ledger, batch).now(), ledger.topic_id, atomic)
 
     def publish(view: View) -> tuple[Batch, ...]:
