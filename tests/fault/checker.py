@@ -157,7 +157,8 @@ class Attacked:
         newest = {r.key: json.loads(r.value or b"") for r in raw}
         states = Counter(b["state"] for b in newest.values())
         found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
-        rows = sum(receipt["rows"] for b in newest.values() for receipt in b["written"]["receipts"])
+        receipts = [receipt for b in newest.values() for receipt in b["written"]["receipts"]]
+        rows = sum(tally["rows"] for receipt in receipts for tally in receipt["topics"].values())
         if rows != len(self.source()):
             found.append(f"receipts promise {rows} rows")
         assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"
@@ -169,6 +170,8 @@ class Attacked:
             self.pipeline.output.topic: self.pipeline.output.partitions,
             f"fencepost.{self.pipeline.name}.ledger": 1,
         }
+        if self.pipeline.output.publish == "staged":
+            topics[self.pipeline.staging_topic] = self.pipeline.output.partitions
         found = []
         for topic, partitions in topics.items():
             for p in range(partitions):
