@@ -379,12 +379,15 @@ class Batch(Frozen):
 
     @property
     def published_ranges(self) -> tuple[OffsetRange, ...]:
-        """Where in the output topic the batch lies, by partition; nothing where `published` is None."""
-        ended = self.published
-        if ended is None:
-            return ()
+        """Where in the output topic the batch lies, by partition: ranges without offsets where it is written without a record.
+
+        Nothing while it is not there.
+        """
         begun = self.publication.begun if self.publication else self.plan.output
-        return _between(begun, ended)
+        ended = self.published
+        if ended is None and self.written is not None and not self.is_staged:
+            ended = begun
+        return _between(begun, ended) if ended is not None else ()
 
     @property
     def is_staged(self) -> bool:

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import TopicPartition
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.ledger import Change, Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.outputs.reading import read_validated
@@ -272,3 +272,30 @@ def test_the_staging_topic_has_as_many_partitions_as_the_output(broker: Broker, 
         NeedsOperator, match=r"has 4 partitions and output topic .* has 2: .* Add partitions to the output"
     ):
         plan_batch(other, day(1))
+
+
+def test_a_copy_that_would_not_be_the_batch_is_not_committed_and_the_batch_is_written_anew(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Somebody writes into the batch's range under its header, behind validate's back."""
+    pipeline = make_pipeline(output=STAGED)
+    fill(broker, pipeline)
+    judged(spark, pipeline)
+    ledger = Ledger(pipeline)
+    ledger.read()
+    batch = latest(pipeline, day(1))
+    assert batch.written is not None
+    tally = batch.written.receipts[0].tally(pipeline.staging_topic)
+    fewer = batch.written.receipts[0].model_copy(
+        update={"topics": {pipeline.staging_topic: tally.model_copy(update={"rows": tally.rows - 1})}}
+    )
+    receipts = (fewer, *batch.written.receipts[1:])
+    other = batch.model_copy(update={"written": batch.written.model_copy(update={"receipts": receipts})})
+    ledger.transact(lambda view: Change((other,)))
+    with pytest.raises(NeedsOperator, match=r"40 records .* promise 39 .*writes and judges a new revision"):
+        published(spark, pipeline)
+    assert read_all(broker.bootstrap, pipeline.output.topic) == []
+    judged(spark, pipeline)
+    assert latest(pipeline, day(1)).history[0].note == "its copy does not hold the records that were written"
+    assert published(spark, pipeline).revision == 2
+    assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 40

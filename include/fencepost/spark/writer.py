@@ -167,17 +167,21 @@ def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: I
                 tally = _with(tally, piece)
                 reached(f"{job.failpoint}.rows", task)
                 piece = next(pieces, None)
-            if job.promised is not None and (tally.rows, tally.fingerprint) != (
-                job.promised.rows,
-                job.promised.fingerprint,
-            ):
-                raise ReceiptsDisagree(
-                    f"{_of(job, task)}: {tally.rows} records were read where the receipts promise {job.promised.rows}, or others "
-                    "than these. Nothing of them is committed."
-                )
+            if piece is None and job.promised is not None:
+                _check_promised(job, task, tally)
             receipt = receipt.model_copy(update={"topics": {job.topic: tally}, "complete": piece is None})
             transaction.add_offsets([_place(job, receipt)], job.group)
     return receipt
+
+
+def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
+    """The records are those that the task-partition has to commit, or ReceiptsDisagree, before they are."""
+    assert job.promised is not None
+    if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
+        raise ReceiptsDisagree(
+            f"{_of(job, task)}: {tally.rows} records with fingerprint {tally.fingerprint:016x} were read, and the receipts "
+            f"promise {job.promised.rows} with {job.promised.fingerprint:016x}. The transaction is aborted."
+        )
 
 
 class _Link:

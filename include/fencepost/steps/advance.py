@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import TransitionRefused
+from fencepost.errors import NeedsOperator, ReceiptsDisagree, TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
@@ -28,7 +28,7 @@ from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import jvm_watched
-from fencepost.steps.publish import check_staged, copied_receipts, copy_here, copy_on_spark
+from fencepost.steps.publish import check_staged, copied_receipts, copy_here, copy_on_spark, give_up
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.advance")
@@ -114,7 +114,7 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
             return None
         check_staged(ledger, batch)
         log.info("batch %s is copied %s", batch.id, publication.way)
-        receipts = copy_here(ledger, batch) if publication.atomic else _on_spark(ledger, batch, spark)
+        receipts = _copied(ledger, batch, spark)
     reached("advance.copied")
     ended = output_of(ledger, batch).now()  # behind every commit, so all of the batch lies below
     seconds = round(time.monotonic() - began, 3)
@@ -127,10 +127,25 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
     return _commit(ledger, interval, record, f"published, {publication.way},")[0]
 
 
-def _on_spark(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> list[Receipt]:
-    assert spark is not None
-    with jvm_watched(f"batch {batch.id}, advance"):
-        return copy_on_spark(spark(), ledger, batch)
+def _copied(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> list[Receipt]:
+    """The receipts of the copy.
+
+    Raises:
+        NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
+    """
+    assert batch.publication is not None
+    try:
+        if batch.publication.atomic:
+            return copy_here(ledger, batch)
+        assert spark is not None
+        with jvm_watched(f"batch {batch.id}, advance"):
+            return copy_on_spark(spark(), ledger, batch)
+    except ReceiptsDisagree as error:
+        give_up(ledger, batch)
+        raise NeedsOperator(
+            f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
+            f"batch's header. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
+        ) from error
 
 
 def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
