@@ -87,7 +87,15 @@ def a_written(*receipts: Receipt, **changes: Any) -> Written:
 
 def a_publication(lease: int | None = 7, **changes: Any) -> Publication:
     """A publication in one transaction that has begun and has no receipt yet."""
-    values = {"lane": 0, "ledger": "", "lease": lease, "tasks": 1, "atomic": True, "begun": an_output(0)}
+    values = {
+        "lane": 0,
+        "ledger": "",
+        "lease": lease,
+        "tasks": 1,
+        "atomic": True,
+        "begun": an_output(0),
+        "begun_at": NOW,
+    }
     return Publication(**{**values, **changes})
 
 

@@ -272,6 +272,7 @@ class Publication(Frozen):
     tasks: int = Field(ge=1)
     atomic: bool
     begun: TopicOutput
+    begun_at: AwareDatetime
     receipts: tuple[Receipt, ...] = ()
     ended: TopicOutput | None = None
     seconds: float = Field(default=0, ge=0)

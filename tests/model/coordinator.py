@@ -287,7 +287,7 @@ class Coordinator:
             raise NeedsOperator("its staged records are gone")
         _, output = self._fake(point)
         limit = 0 if self.parts == 1 else -1  # nothing has a size here: in one transaction, or by partition
-        return self.rules.begin(view, batch, output.now()[0], "ledger-0", limit)
+        return self.rules.begin(view, batch, output.now()[0], "ledger-0", limit, makers.NOW)
 
     def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
         """The reason to revise, asked about what the ledger says now; the mutation goes by what was read before."""

@@ -62,7 +62,7 @@ def of(
 
 
 def begin(view: View, batch: Batch) -> Publication:
-    return begin_publication(view, batch, HELD, "ledger-1", MEGABYTE)
+    return begin_publication(view, batch, HELD, "ledger-1", MEGABYTE, NOW)
 
 
 def copied(view: View, *receipts: Receipt, lease: int = 7, revision: int = 1) -> tuple[Batch, ...]:
@@ -76,7 +76,7 @@ def test_a_passed_staged_batch_begins_to_be_published_and_moves_nothing() -> Non
     view = View.of([of(State.WRITTEN)])
     (after,) = decide_publish(view, a_day(0), NOW, None, begin)
     assert after.state is State.PUBLISHING
-    assert after.publication == Publication(lane=0, ledger="ledger-1", tasks=1, atomic=True, begun=HELD)
+    assert after.publication == Publication(lane=0, ledger="ledger-1", tasks=1, atomic=True, begun=HELD, begun_at=NOW)
     assert after.history[-1].note == "in one transaction"
     begun = View.of([after])
     assert (frontier(begun), validated_ends(begun)) == ({("in", 0): 0}, {})

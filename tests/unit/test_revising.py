@@ -145,9 +145,9 @@ def test_a_staged_batch_without_records_has_none_that_could_be_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"digests": {"transform": "e"}}, {"software": "2"}, {"now": NOW + timedelta(days=99)}]
+    "change", [{"digests": {"transform": "e"}}, {"software": "2"}, {"now": NOW + timedelta(days=6.2)}]
 )
-def test_what_is_being_published_is_not_written_anew_for_settings_software_or_age(change: dict[str, Any]) -> None:
+def test_what_is_being_published_is_not_written_anew_for_settings_or_software(change: dict[str, Any]) -> None:
     assert reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change)) is None
 
 
@@ -159,6 +159,8 @@ def test_what_is_being_published_is_not_written_anew_for_settings_software_or_ag
         ({"copied": WHOLE, "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
         ({"copied": EMPTY, "staged_gone": GONE}, "no longer has"),
         ({"copied": EMPTY}, "its copy does not hold the records"),
+        ({"now": NOW + timedelta(days=6.5)}, "so its marks may have expired"),
+        ({"copied": WHOLE, "now": NOW + timedelta(days=6.5)}, None),
     ],
 )
 def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(

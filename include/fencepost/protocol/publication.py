@@ -4,16 +4,17 @@
     copy     the writers' own protocol, under ids and marks of a publishing lane, with the beginning's lease
     record   publishing ──▶ published              the copy holds what was written; offsets move with it
 
-A publication that cannot go on (its staged records are gone, a topic was made anew) is given up: every task-partition gets a
-complete mark, an empty one where it has none, so that no attempt that comes late copies anything. Then a new revision takes the
-batch's place. A lane is free again when all of its task-partitions have complete marks, so its ids never need to be fenced.
+A publication that cannot go on (its staged records are gone, a topic was made anew, its marks may have expired) is given up:
+every task-partition gets a complete mark, an empty one where it has none, so that no attempt that comes late copies anything. Then a
+new revision takes the batch's place. A lane is free again when all of its task-partitions have complete marks, so its ids never
+need to be fenced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Publication, Receipt, State, TopicOutput
@@ -41,7 +42,7 @@ def publishing_lane(view: View) -> int:
 
 
 def begin_publication(
-    view: View, batch: Batch, output: TopicOutput, ledger_topic_id: str, atomic_bytes: float
+    view: View, batch: Batch, output: TopicOutput, ledger_topic_id: str, atomic_bytes: float, now: datetime
 ) -> Publication:
     """How a staged batch will be copied to the output, which is as it is now."""
     assert batch.written is not None
@@ -52,7 +53,13 @@ def begin_publication(
         tasks=1 if atomic else len(batch.written.output.ends),
         atomic=atomic,
         begun=output,
+        begun_at=now,
     )
+
+
+def marks_may_be_gone(publication: Publication, now: datetime, kept_for: timedelta) -> bool:
+    """Whether marks of it may have expired, so that none says nothing. Brokers expire by their own clocks, a little earlier."""
+    return now - publication.begun_at > kept_for * 0.9
 
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fencepost.model import Batch, OffsetRange, Receipt, State, describe_ranges
-from fencepost.protocol.publication import is_whole
+from fencepost.protocol.publication import is_whole, marks_may_be_gone
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def _reason_to_give_up(batch: Batch, found: Circumstances) -> str | None:
         return None
     if gone := _staged_gone(batch, found):
         return gone
+    if marks_may_be_gone(publication, found.now, found.marks_kept_for):
+        return f"its publication began more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     return "its copy does not hold the records that were written" if found.copied is not None else None
 
 

@@ -28,7 +28,7 @@ from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import jvm_watched
-from fencepost.steps.publish import check_staged, copied_receipts, copy_here, copy_on_spark, give_up
+from fencepost.steps.publish import check_may_go_on, check_staged, copied_receipts, copy_here, copy_on_spark, give_up
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.advance")
@@ -89,7 +89,7 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
     def begin(view: View, batch: Batch) -> Publication:
         check_staged(ledger, batch)
         atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
-        return begin_publication(view, batch, output_of(ledger, batch).now(), ledger.topic_id, atomic)
+        return begin_publication(view, batch, output_of(ledger, batch).now(), ledger.topic_id, atomic, utc_now())
 
     def publish(view: View) -> tuple[Batch, ...]:
         batches = decide_publish(view, interval, utc_now(), decision, begin)
@@ -112,7 +112,7 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
     if receipts is None:
         if spark is None and not publication.atomic:
             return None
-        check_staged(ledger, batch)
+        check_may_go_on(ledger, batch)
         log.info("batch %s is copied %s", batch.id, publication.way)
         receipts = _copied(ledger, batch, spark)
     reached("advance.copied")

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from fencepost.errors import FencepostError, NeedsOperator, WriteFailed
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Publication, Receipt, Tally, describe_ranges
+from fencepost.model import TIMESTAMP_HEADER, Batch, Publication, Receipt, Tally, describe_ranges, utc_now
 from fencepost.outputs.topic import is_of
-from fencepost.protocol.publication import GivenUp, is_whole
+from fencepost.protocol.publication import GivenUp, is_whole, marks_may_be_gone
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.source import read_ranges, task_ranges
@@ -33,6 +33,7 @@ from fencepost.spark.writer import (
     write_partition,
     writer_of,
 )
+from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.publish")
@@ -71,6 +72,21 @@ def copied_receipts(ledger: Ledger, batch: Batch) -> list[Receipt] | None:
     return committed_receipts(publication_task(ledger, batch))
 
 
+def check_may_go_on(ledger: Ledger, batch: Batch) -> None:
+    """A copy that is not whole may be gone on with: its marks are sure to be there, and so are its staged records.
+
+    Raises:
+        TopicRecreated, NeedsOperator: it may not.
+    """
+    kept_for = marks_kept_for(ledger.cluster)
+    if marks_may_be_gone(_publication(batch), utc_now(), kept_for):
+        raise NeedsOperator(
+            f"batch {batch.id}: its publication began more than {kept_for * 0.9} ago and did not end, so Kafka may have "
+            f"forgotten the marks of what is copied. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
+        )
+    check_staged(ledger, batch)
+
+
 def check_staged(ledger: Ledger, batch: Batch) -> None:
     """The batch's topics are those it was planned on, and its staged records are all there.
 
@@ -107,8 +123,8 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Rec
     job, ranges = publication_task(ledger, batch), batch.output_ranges(written)
     raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(batch))
     # The writer has put a record's own timestamp, if there is one, before the batch's header, and both behind all others.
-    stamp = F.element_at("headers", -2)
-    is_stamped = F.when(F.size("headers") > 1, stamp["key"] == TIMESTAMP_HEADER).otherwise(F.lit(False))
+    stamp = F.try_element_at("headers", F.lit(-2))
+    is_stamped = F.coalesce(stamp["key"] == TIMESTAMP_HEADER, F.lit(False))
     ours = F.when(is_stamped, 2).otherwise(1)
     records = raw.select(
         "key",
@@ -157,11 +173,13 @@ def give_up(ledger: Ledger, batch: Batch) -> GivenUp | None:
     publication, job, written = _publication(batch), publication_task(ledger, batch), batch.written
     assert written is not None
     receipts = [close_partition(job, task) for task in range(publication.tasks)]  # 1
-    lost = publication.ledger != ledger.topic_id or publication.begun.topic_id != output_id(ledger, batch)
-    if not lost and is_whole(batch, receipts):
+    remade = publication.ledger != ledger.topic_id or publication.begun.topic_id != output_id(ledger, batch)
+    if not remade and is_whole(batch, receipts):
         return None
     rows = sum(r.tally(job.topic).rows for r in receipts)  # 2
-    seen = written.rows if lost else rows
+    # Where marks are gone with their topic, mean nothing in this ledger or may have expired, they do not tell.
+    known = not remade and not marks_may_be_gone(publication, utc_now(), marks_kept_for(ledger.cluster))
+    seen = rows if known else written.rows
     log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
     return GivenUp(lease=publication.known_lease, seen=seen)
 
