@@ -5,9 +5,9 @@
     record   publishing ──▶ published              the copy holds what was written; offsets move with it
 
 A publication that cannot go on (its staged records are gone, a topic was made anew, its marks may have expired) is given up:
-every task-partition gets a complete mark, an empty one where it has none, so that no attempt that comes late copies anything. Then a
-new revision takes the batch's place. A lane is free again when all of its task-partitions have complete marks, so its ids never
-need to be fenced.
+every task-partition gets a complete mark, an empty one where it has none, so that no attempt that comes late copies anything.
+Then a new revision takes the batch's place. A lane is free again when all of its task-partitions have complete marks, so its
+ids never need to be fenced.
 """
 
 from __future__ import annotations

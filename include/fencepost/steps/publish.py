@@ -82,7 +82,8 @@ def check_may_go_on(ledger: Ledger, batch: Batch) -> None:
     if marks_may_be_gone(_publication(batch), utc_now(), kept_for):
         raise NeedsOperator(
             f"batch {batch.id}: its publication began more than {kept_for * 0.9} ago and did not end, so Kafka may have "
-            f"forgotten the marks of what is copied. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
+            "forgotten the marks of what is copied. "
+            f"{batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
         )
     check_staged(ledger, batch)
 
