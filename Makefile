@@ -15,7 +15,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: packages ## virtual environment, pinned packages, jars, archive of Java classes (again: only what changed)
+setup: packages ## virtual environment, pinned packages, jars, archive of Java classes (a second run does only what changed)
 	@$(BIN)/python -m fencepost.local.class_archive
 
 .PHONY: packages
@@ -63,14 +63,14 @@ pictures: setup ## the README's pictures again, from the running demo (needs Chr
 	@$(BIN)/python docs/make_pictures.py
 
 .PHONY: lint
-lint: setup ## ruff, its formatter, mypy, and who may import whom
+lint: setup ## ruff, its formatter, mypy, and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 .PHONY: requirements
-requirements: ## compile requirements.txt anew from pyproject.toml (UPGRADE=1: newest versions)
+requirements: ## compile requirements.txt again from pyproject.toml (UPGRADE=1: newest versions)
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --all-extras \
 	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
 
@@ -79,7 +79,7 @@ wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you
 	@$(BIN)/uv build --quiet --wheel --out-dir dist .
 
 .PHONY: pins
-pins: ## resolve the jars anew and write down their digests, as after a change of version in local/jars.py
+pins: ## resolve the jars again and record their digests, after a change of version in local/jars.py
 	@$(BIN)/python -m fencepost.local.jars --renew-pins
 
 .PHONY: clean

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`fencepost.read_validated`, without Spark being imported by all who import the package."""
+    """`fencepost.read_validated`, imported on first use: importing the package does not import Spark."""
     if name == "read_validated":
         from fencepost.outputs.reading import read_validated
 

@@ -2,41 +2,41 @@
 
     FencepostError
     ├── Retriable                  the same command, run again, may succeed       exit code 3
-    │   ├── KafkaUnavailable       no broker answered, or it answered "not now"
-    │   ├── CommitStateUnknown     a commit was sent and its outcome not heard
-    │   ├── CoordinatorFenced      another run took the pipeline's ledger over
-    │   ├── WriterFenced           a newer attempt took this writer's transactional.id over
-    │   │   └── TransactionTimedOut   or the broker ended its transaction, which was open for too long
-    │   ├── WriteFailed            a transaction was aborted; nothing of it is visible
-    │   ├── JobFailed              a Spark job failed that only reads
-    │   ├── DriverDied             the JVM that runs Spark ended in the middle of a step
+    │   ├── KafkaUnavailable       no broker answered, or a broker answered "not now"
+    │   ├── CommitStateUnknown     a commit was sent and no answer came
+    │   ├── CoordinatorFenced      another run took over the pipeline's ledger
+    │   ├── WriterFenced           a newer attempt took over this writer's transactional.id
+    │   │   └── TransactionTimedOut   the broker ended a transaction that was open for too long
+    │   ├── WriteFailed            a transaction was aborted; none of it is visible
+    │   ├── JobFailed              a read-only Spark job failed
+    │   ├── DriverDied             Spark's JVM ended in the middle of a step
     │   ├── Overtaken              another attempt at the step, or something newer, was recorded first
-    │   ├── NoFreeLane             as many batches are being written as there are lanes
+    │   ├── NoFreeLane             a batch holds every lane
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
-        ├── AccessDenied           Kafka refused the credentials or the right     exit code 2
+        ├── AccessDenied           Kafka refused the login or a permission        exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
-        └── NeedsOperator          anything else a retry cannot mend              exit code 4
+        └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
             ├── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
             ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing
-            └── Unexpected         a defect of Fencepost's own
+            └── Unexpected         a defect in Fencepost
 
-A message names the pipeline, batch, partition or transactional id it is about, and ends with what to do next.
+A message names the pipeline, batch, partition or transactional id it is about, and ends with the next step.
 """
 
 from __future__ import annotations
 
 
 class FencepostError(Exception):
-    """Root of the tree. `exit_code` is what the command line ends with."""
+    """Root of the tree. `exit_code` is the exit code of the command line."""
 
     exit_code = 4
 
 
 class Retriable(FencepostError):
-    """Nothing is lost and nothing is half done: the same step run again decides."""
+    """Nothing is lost and nothing is half done: run the same step again."""
 
     exit_code = 3
 
@@ -46,7 +46,7 @@ class KafkaUnavailable(Retriable):
 
 
 class CommitStateUnknown(Retriable):
-    """A commit was sent and not answered. The next attempt's init_transactions settles it."""
+    """A commit was sent and no answer came. The next attempt's init_transactions settles it."""
 
 
 class CoordinatorFenced(Retriable):
@@ -54,7 +54,7 @@ class CoordinatorFenced(Retriable):
 
 
 class WriterFenced(Retriable):
-    """A newer producer with the same transactional.id exists; this one's transaction was refused."""
+    """A newer producer has this writer's transactional.id, so this writer's transaction was refused."""
 
 
 class TransactionTimedOut(WriterFenced):
@@ -66,23 +66,23 @@ class WriteFailed(Retriable):
 
 
 class JobFailed(Retriable):
-    """A Spark job that only reads failed; nothing was changed."""
+    """A read-only Spark job failed; nothing was changed."""
 
 
 class DriverDied(Retriable):
-    """Spark's JVM ended, most often for want of memory, while a step was at work."""
+    """Spark's JVM ended during a step, most often because memory ran out."""
 
 
 class Overtaken(Retriable):
-    """Another attempt at the same step, or something newer than an answer is about, was recorded first and takes precedence."""
+    """Another attempt at the step, or something newer than the answer, was recorded first and takes precedence."""
 
 
 class NoFreeLane(Retriable):
-    """Every lane of the pipeline is held by a batch that is planned and not yet written."""
+    """Every lane of the pipeline is held by a batch that is planned but not written yet."""
 
 
 class OpenTransaction(Retriable):
-    """The last stable offset stayed behind the end of the data: another producer has an open transaction."""
+    """Another producer's open transaction keeps the last stable offset behind the end of the data."""
 
 
 class Terminal(FencepostError):
@@ -90,13 +90,13 @@ class Terminal(FencepostError):
 
 
 class SettingsError(Terminal):
-    """A setting is wrong. Names file, field, what was found and what is allowed."""
+    """A setting is wrong. The message names the file, the field, what was found and what is allowed."""
 
     exit_code = 2
 
 
 class AccessDenied(Terminal):
-    """Kafka refused the credentials, or the right to a topic, group or transactional id."""
+    """Kafka refused the credentials, or access to a topic, group or transactional id."""
 
     exit_code = 2
 
@@ -116,15 +116,15 @@ class SourceDataExpired(NeedsOperator):
 
 
 class TopicRecreated(NeedsOperator):
-    """A topic has another id than when the batch was planned: its offsets mean other records."""
+    """A topic was deleted and created again after the batch was planned: its offsets mean other records."""
 
 
 class LedgerUnreadable(NeedsOperator):
-    """A record in the ledger is not Fencepost's, is damaged, or was written by a newer version."""
+    """A record in the ledger is damaged, was not written by Fencepost, or was written by a newer version."""
 
 
 class LedgerLost(NeedsOperator):
-    """The ledger is empty or an old copy: the pipeline's group or its output's records know of batches that it lacks."""
+    """The ledger is empty or an old copy: the pipeline's group, or records in its output, show batches that it lacks."""
 
 
 class MalformedRecords(NeedsOperator):
@@ -132,23 +132,23 @@ class MalformedRecords(NeedsOperator):
 
 
 class TransitionRefused(NeedsOperator):
-    """The batch's state does not allow the transition that was asked for."""
+    """The batch's state does not allow the requested transition."""
 
 
 class Superseded(NeedsOperator):
-    """A newer revision or a later lease took the batch's place while this attempt was at work."""
+    """A newer revision or a later lease took the batch's place during this attempt."""
 
 
 class VerdictUndetermined(NeedsOperator):
-    """The suite could not be evaluated in full, so there is no verdict and nothing advances."""
+    """The suite could not be evaluated in full, so nothing advances."""
 
 
 class ReceiptsDisagree(NeedsOperator):
-    """What read_committed shows is not what the writers' receipts say was committed."""
+    """What a read_committed reader sees differs from the writers' receipts."""
 
 
 class TransformNotDeterministic(NeedsOperator):
-    """A retry's rows are not those that the chain before it has committed."""
+    """A retry's first rows differ from those that an earlier attempt committed."""
 
 
 class RecordRefused(NeedsOperator):
@@ -160,12 +160,12 @@ class TransformFailed(NeedsOperator):
 
 
 class KafkaRefused(NeedsOperator):
-    """Kafka answered that it will not do what was asked, and would answer so again."""
+    """Kafka refused a request, and would refuse it again."""
 
 
 class TopicMissing(NeedsOperator):
-    """A topic that is needed does not exist."""
+    """A required topic does not exist."""
 
 
 class Unexpected(NeedsOperator):
-    """An error that only a defect of Fencepost's explains."""
+    """An error that only a defect in Fencepost explains."""

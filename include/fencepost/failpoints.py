@@ -1,11 +1,10 @@
 """Named places where a test can make a process die, stall or fail. Off unless `FENCEPOST_FAILPOINTS` is set.
 
-`FENCEPOST_FAILPOINTS` is a list, separated by commas, of `name[#task][@nth]=action`, for example
-`write.committed#1=kill`, or `write.rows#0@3=stop` for the third time a process comes by. Each entry strikes once in
-all processes together: the first to create its file in `FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions:
-`kill` (SIGKILL this process), `kill-parent` (SIGKILL the parent as well: of a Python worker's daemon, the executor JVM),
-`stop` (SIGSTOP this process, which a test resumes), `raise` (RuntimeError). The file holds the pid of the process that
-was struck.
+`FENCEPOST_FAILPOINTS` is a comma-separated list of `name[#task][@nth]=action`, for example `write.committed#1=kill`, or
+`write.rows#0@3=stop` for the third time that a process comes by. Each entry strikes once in all processes together: the first
+to create its file in `FENCEPOST_FAILPOINT_DIR` strikes, so a retry passes. Actions: `kill` (SIGKILL this process),
+`kill-parent` (SIGKILL also the nearest Java parent, the executor's JVM), `stop` (SIGSTOP this process, which a test resumes),
+`raise` (RuntimeError). The file has the pid of the struck process.
 """
 
 from __future__ import annotations

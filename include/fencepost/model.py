@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, mod
 
 Offset = Annotated[int, Field(ge=0)]
 
-# 3: ranges and receipts by topic, the output as one value, staged batches. Versions 1 and 2 are read too: `ledger/codec.py`.
+# 3: ranges and receipts by topic, the output as one value, staged batches. `ledger/codec.py` reads versions 1 and 2 too.
 LEDGER_VERSION = 3
 BATCH_HEADER = "fencepost-batch"
 TIMESTAMP_HEADER = (
@@ -23,13 +23,13 @@ TIMESTAMP_HEADER = (
 
 
 class Frozen(BaseModel):
-    """Base of all values here: immutable, and strict about fields nobody declared."""
+    """Base of all values here: immutable; refuses fields that are not declared."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class State(StrEnum):
-    """Where a batch stands. The transitions between them are decided in `protocol/decisions.py`."""
+    """Where a batch stands. `protocol/decisions.py` decides the transitions."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -48,7 +48,7 @@ class Layout(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What the gate says of a batch. Only `passed` lets it advance."""
+    """The gate's verdict on a batch. Only `passed` lets it advance."""
 
     PASSED = "passed"
     REJECTED = "rejected"
@@ -56,7 +56,7 @@ class Outcome(StrEnum):
 
 
 class Interval(Frozen):
-    """The half-open stretch of time `[start, end)` that one run is for."""
+    """The half-open stretch of time `[start, end)` that one run processes."""
 
     start: AwareDatetime
     end: AwareDatetime
@@ -111,20 +111,20 @@ class OffsetRange(Frozen):
 
     @property
     def length(self) -> int:
-        """Offsets in the range; at least as many as records (markers and aborted records take offsets too)."""
+        """Number of offsets. There may be fewer records: markers and aborted records take offsets too."""
         return self.end - self.start
 
 
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
-    """`partition 1: offsets 0 to 2`, the last one included, for a person."""
+    """Text for a person: `partition 1: offsets 0 to 2`. The last offset is included."""
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
 
 
 class SourceTopic(Frozen):
-    """What a batch reads of one topic, an offset range for each partition.
+    """What a batch reads of one topic: an offset range for each partition.
 
-    `lost` lists ranges that were deleted from the topic before they could be planned, which only a pipeline with
-    `on_expired: skip` accepts.
+    `lost` lists ranges that were deleted from the topic before they could be planned. Only a pipeline with
+    `on_expired: skip` accepts that.
     """
 
     topic: str
@@ -134,10 +134,10 @@ class SourceTopic(Frozen):
 
 
 class TopicOutput(Frozen):
-    """A topic that is written to, and where it ended: `ends[p]` is the high watermark of partition `p`.
+    """An output topic and where it ends: `ends[p]` is the high watermark of partition `p`.
 
-    `topic_id` is its identity: that of a topic which was deleted and created again is another. A second kind of output makes
-    `Plan.output` and `Written.output` a union, told apart by `kind`.
+    `topic_id` is its identity: a topic that was deleted and created again has a new one. With a second kind of output,
+    `Plan.output` and `Written.output` become a union, and `kind` tells its members apart.
     """
 
     kind: Literal["topic"] = "topic"
@@ -148,13 +148,13 @@ class TopicOutput(Frozen):
 
 
 class Plan(Frozen):
-    """A frozen batch: what is read, and under which ids it is written. Never computed again.
+    """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
     `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
-    published. Their ends are those of the moment the batch was planned. `writers` is the number of task-partitions; ids
-    `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches and are fenced before this one writes.
-    `digests` are those of what decides the output, by part (none in a plan of an early Fencepost), and `software` what it
-    is written with. `ledger_topic_id` says which ledger the batch's lease is an offset of.
+    published. Their `ends` say where the topics ended when the batch was planned. `writers` is the number of task-partitions. Ids
+    `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches; they are fenced before this batch writes.
+    `digests` has a digest for each part that decides the output (a plan of an early Fencepost has none). `software` names
+    the versions that write it. `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
     """
 
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
@@ -182,17 +182,17 @@ class Plan(Frozen):
 
     @property
     def offsets(self) -> int:
-        """How many offsets are to be read."""
+        """How many offsets the batch reads."""
         return sum(r.length for source in self.sources for r in source.ranges)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none to be read: such a batch is written without starting Spark."""
+        """Whether it reads no offsets. Such a batch is written without Spark."""
         return self.offsets == 0
 
 
 class Tally(Frozen):
-    """Records committed to one topic: how many, their fingerprint, and the bytes of their keys and values.
+    """The records committed to one topic: their number, their fingerprint, and the bytes of their keys and values.
 
     The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. It does not depend on order.
     """
@@ -205,8 +205,8 @@ class Tally(Frozen):
 class Receipt(Frozen):
     """What a mark says: what task-partition `task` committed under `lease`, by topic.
 
-    A lease is an offset of one ledger topic, and says nothing in another: `ledger` is that topic's id. A receipt that is not
-    `complete` is one of the first rows, in a chain of transactions that has not ended.
+    A lease is an offset of one ledger topic and means nothing in another; `ledger` is that topic's id. A receipt that is not
+    `complete` covers the first rows of a chain of transactions that has not ended.
     """
 
     task: int = Field(ge=0)
@@ -216,7 +216,7 @@ class Receipt(Frozen):
     complete: bool = True
 
     def tally(self, topic: str) -> Tally:
-        """What was committed to that topic; nothing where the receipt does not name it."""
+        """What was committed to that topic; `NOTHING` if the receipt does not name it."""
         return self.topics.get(topic, NOTHING)
 
 
@@ -224,9 +224,9 @@ NOTHING = Tally()
 
 
 class Written(Frozen):
-    """All receipts of a batch, and where the output ended when the last of them was in: every record of it lies below.
+    """All receipts of a batch, and where the output ended once all were in. Every record of the batch lies below those ends.
 
-    `rows_in` is None, and `newest` with it, where a retry found work committed, and did not read its source again to count it.
+    `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again to count.
     """
 
     receipts: tuple[Receipt, ...]
@@ -246,12 +246,12 @@ class Written(Frozen):
 
     @property
     def fingerprint(self) -> int:
-        """Of these records."""
+        """The fingerprint of these records."""
         return sum(t.fingerprint for t in self._tallies()) % 2**64
 
     @property
     def bytes(self) -> int:
-        """Of their keys and values."""
+        """Bytes of their keys and values."""
         return sum(t.bytes for t in self._tallies())
 
     def _tallies(self) -> Iterator[Tally]:
@@ -291,7 +291,7 @@ class Publication(Frozen):
 
 
 class Verdict(Frozen):
-    """What the gate said of one revision, and where the report lies. `number` counts the revision's validations."""
+    """The gate's verdict on one revision, and the path of its report. `number` counts the revision's validations."""
 
     outcome: Outcome
     reason: str
@@ -307,7 +307,7 @@ class Verdict(Frozen):
 
 
 class Asked(Frozen):
-    """The rejected batch that a question was about: its name, its lease, and which validation rejected it."""
+    """The rejected batch that a question was about: its name, its lease, and the validation that rejected it."""
 
     batch: str
     lease: Offset
@@ -315,9 +315,9 @@ class Asked(Frozen):
 
 
 class Decision(Frozen):
-    """An operator's word on a batch: who, when and why.
+    """An operator's decision about a batch: who, when and why.
 
-    One that answers a question holds for what was `asked` about, and for nothing else; that is not recorded.
+    A decision that answers a question holds only for what was `asked` about. `asked` itself is not recorded.
     """
 
     action: str
@@ -336,9 +336,9 @@ class Event(Frozen):
 
 
 class Batch(Frozen):
-    """A ledger record: everything known of one revision of one interval.
+    """A ledger record: everything known about one revision of one interval.
 
-    `lease` is the ledger offset of the record that planned it. That record cannot contain its own offset, so the
+    `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
     ledger's reader fills it in.
     """
 
@@ -361,7 +361,7 @@ class Batch(Frozen):
         return BatchId(pipeline=self.pipeline, interval=self.interval, revision=self.revision)
 
     def command(self, verb: str, *options: str) -> str:
-        """The command line about this batch's interval, for messages: it can be pasted."""
+        """A command line about this batch's interval, for messages: a person can paste it."""
         return self.interval.command(verb, self.pipeline, *options)
 
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
@@ -397,7 +397,7 @@ class Batch(Frozen):
 
     @property
     def changed_at(self) -> datetime:
-        """When something last happened to it. An early record may have no history."""
+        """When the batch last changed. An early record may have no history."""
         return self.history[-1].at if self.history else self.plan.planned_at
 
     @property
@@ -417,9 +417,9 @@ def _between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
 
 
 class StepResult(Frozen):
-    """What a step tells its caller: ids and small numbers only, fit for XCom and for `--json`.
+    """What a step returns: ids and small numbers only, fit for XCom and for `--json`.
 
-    `changed` is False when the step found its work done already. `message` is one sentence for a person.
+    `changed` is False if the step found its work done already. `message` is one sentence for a person.
     """
 
     step: str
@@ -432,7 +432,7 @@ class StepResult(Frozen):
 
     @classmethod
     def of(cls, step: str, batch: Batch, message: str, *, changed: bool, **details: JsonValue) -> Self:
-        """What the step did to the batch, which is as it stands now."""
+        """The result of a step; `batch` is the batch as it stands after it."""
         return cls(
             step=step,
             batch=str(batch.id),
@@ -450,7 +450,7 @@ def utc_now() -> datetime:
 
 
 def to_utc(moment: datetime) -> datetime:
-    """The moment in UTC; one without a zone is taken as UTC."""
+    """The moment in UTC; a time without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

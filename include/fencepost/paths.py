@@ -1,8 +1,8 @@
-"""Where files lie: DAGs, pipelines, reports, jars, state.
+"""The folders of DAGs, pipelines, reports, jars and state.
 
-In a checkout of the repository they lie in the checkout. Where the package is installed, a user's files lie in Airflow's
-home and the state in the user's state folder. An environment variable overrides each. Imports nothing, so that set-up can
-use it.
+In a checkout of the repository they are in the checkout. If the package is installed, the user's files are in Airflow's home,
+and the state is in the user's state folder. An environment variable overrides each. This module imports nothing of the package,
+so set-up can use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def checkout_of(package: Path) -> Path | None:
-    """The repository in which this package lies as `include/fencepost`; None where it is installed."""
+    """The repository that has this package as `include/fencepost`; None if the package is installed."""
     root = package.parent.parent
     return root if package == root / "include" / "fencepost" and (root / "pyproject.toml").is_file() else None
 
@@ -25,7 +25,7 @@ CHECKOUT = checkout_of(PACKAGE)
 def state_folder() -> Path:
     """`FENCEPOST_STATE`, or `.fencepost` in the checkout, or `fencepost` in the user's state folder; absolute.
 
-    That is `XDG_STATE_HOME`, or `~/.local/state`.
+    The user's state folder is `XDG_STATE_HOME`, or `~/.local/state`.
     """
     if named := named_folder("FENCEPOST_STATE"):
         return named
@@ -40,7 +40,7 @@ def jars_folder() -> Path:
 
 
 def connector_folder() -> Path:
-    """`FENCEPOST_SPARK_JARS`, or the folder that set-up puts the Kafka connector's jars in."""
+    """`FENCEPOST_SPARK_JARS`, or the folder where set-up puts the Kafka connector's jars."""
     return named_folder("FENCEPOST_SPARK_JARS") or jars_folder() / "spark"
 
 
@@ -55,12 +55,12 @@ def pipelines_folder() -> Path:
 
 
 def dags_folder() -> Path:
-    """What the local stack's Airflow runs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
+    """The local stack's DAGs: `FENCEPOST_DAGS`, or `dags` in the checkout or in Airflow's home."""
     return named_folder("FENCEPOST_DAGS") or _folder_of_user("dags")
 
 
 def plugins_folder() -> Path:
-    """The local stack's plugins beside Fencepost's: `FENCEPOST_PLUGINS`, or `plugins` in the checkout or in Airflow's home."""
+    """Your plugins for the local stack: `FENCEPOST_PLUGINS`, or `plugins` in the checkout or in Airflow's home."""
     return named_folder("FENCEPOST_PLUGINS") or _folder_of_user("plugins")
 
 
@@ -71,6 +71,6 @@ def _folder_of_user(in_checkout: str) -> Path:
 
 
 def named_folder(variable: str) -> Path | None:
-    """The folder that an environment variable names, absolute; None where it is not set."""
+    """The folder that an environment variable names, absolute; None if it is not set."""
     value = os.environ.get(variable)
     return Path(value).expanduser().absolute() if value else None

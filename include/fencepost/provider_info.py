@@ -1,4 +1,4 @@
-"""What Airflow lists of this package among its providers. Airflow loads it early, so it imports nothing of Fencepost."""
+"""The entry for this package in Airflow's list of providers. Airflow loads it early, so it imports nothing of Fencepost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """For the entry point `apache_airflow_provider`; the schema is Airflow's `provider_info.schema.json`."""
+    """The metadata for the entry point `apache_airflow_provider`, by Airflow's schema `provider_info.schema.json`."""
     return {
         "package-name": "fencepost",
         "name": "Fencepost",

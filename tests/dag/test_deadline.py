@@ -59,7 +59,7 @@ def test_what_makes_no_sense_is_refused(make_pipeline: MakePipeline, more: str, 
 
 @pytest.mark.parametrize(
     ("failure", "stands"),
-    [(None, "not planned"), (NeedsOperator("no topic fencepost.counted.ledger."), "not known (no topic fencepost.")],
+    [(None, "not planned"), (NeedsOperator("no topic fencepost.counted.ledger."), "unknown (no topic fencepost.")],
 )
 def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is_known(
     make_pipeline: MakePipeline,
@@ -96,4 +96,4 @@ def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is
     assert asked == ([] if failure else [interval])
     (entry,) = caplog.messages
     assert f"not published by 2013-03-02T06:30:00Z. Its batch is {stands}" in entry
-    assert entry.endswith("; run scheduled__2 says more.")
+    assert entry.endswith("; see run scheduled__2.")

@@ -237,7 +237,7 @@ def test_an_answer_about_what_is_no_longer_there_decides_nothing_and_is_asked_fo
     done = carry_out(asking, context_of, monkeypatch, ledger, answered(choice), waiting.kwargs)
     assert isinstance(done, AirflowException)
     assert not isinstance(done, AirflowFailException), "the next attempt asks again"
-    assert f"ann answered {choice!r} about batch {REJECTED.id}, rejected by validation 1, and now " in str(done)
+    assert f"ann answered {choice!r} about batch {REJECTED.id}, rejected by validation 1, but now " in str(done)
     assert told in str(done)
     assert ledger.recorded == []
 

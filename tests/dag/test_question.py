@@ -143,7 +143,7 @@ def test_without_sample_rows_no_value_of_a_record_is_in_it(reports: Path) -> Non
 def test_without_the_report_it_names_the_checks_and_says_that_there_is_none(reports: Path) -> None:
     body = ask(rejected(REPORTS["rejected"], None))
     assert "**critical** `expect_column_values_to_be_in_set(carrier)`" in body
-    assert "Its report is not where this worker looks for it" in body
+    assert "Its report is not in this worker's reports folder" in body
 
 
 @pytest.mark.parametrize("changes", [{"number": 2}, {"lease": 7}])
@@ -164,7 +164,7 @@ def test_beside_a_published_revision_it_says_what_each_answer_does_to_that_one(r
     assert body.startswith(
         "Revision 2 was rejected; revision 1 stays published until revision 2 is published. 2 critical and 1 warning"
     )
-    assert "in the place of revision 1" in body
+    assert "instead of revision 1" in body
     assert "revision 2 is left out, and revision 1 stays published" in body
     assert "frontier" not in body
     assert "the frontier passes the interval" in ask(second)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.airflow import build_dag, run_note
-from fencepost.airflow.run_note import begun, told
+from fencepost.airflow.run_note import final_note, running_note
 from fencepost.config.pipeline import Pipeline
 
 
@@ -26,14 +26,14 @@ WELL = dict.fromkeys(("plan", "write", "validate", "advance"), "success")
 )
 def test_the_last_steps_message_and_the_params(conf: dict[str, Any], seen: str) -> None:
     results = {"plan": result("plan", "planned"), "advance": result("advance", "already published, revision 1")}
-    assert told(results, WELL, conf) == f"advance: already published, revision 1. Params the run saw: {seen}."
-    assert begun(conf) == f"running. Params the run saw: {seen}."
+    assert final_note(results, WELL, conf) == f"advance: already published, revision 1. Params the run saw: {seen}."
+    assert running_note(conf) == f"running. Params the run saw: {seen}."
 
 
 def test_a_run_that_stopped_tells_what_failed_and_the_last_step_that_ended_well() -> None:
     states = {"plan": "success", "write": "failed", "validate": "upstream_failed"}
-    assert told({"plan": result("plan", "planned")}, states, {}) == f"write failed. Before, plan: planned. {SEEN}"
-    assert told({}, {"plan": "failed"}, {}) == f"plan failed. {SEEN}"
+    assert final_note({"plan": result("plan", "planned")}, states, {}) == f"write failed. Before, plan: planned. {SEEN}"
+    assert final_note({}, {"plan": "failed"}, {}) == f"plan failed. {SEEN}"
 
 
 def test_what_a_step_said_the_time_before_is_not_told_again() -> None:
@@ -44,18 +44,18 @@ def test_what_a_step_said_the_time_before_is_not_told_again() -> None:
         "advance": result("advance", "published revision 1"),
     }
     states = {"plan": "success", "write": "success", "validate": "failed", "advance": "upstream_failed"}
-    assert told(results, states, {}) == f"validate failed. Before, write: 3 rows. {SEEN}"
+    assert final_note(results, states, {}) == f"validate failed. Before, write: 3 rows. {SEEN}"
 
 
 def test_a_rejection_that_a_person_decided_about_is_behind_the_run() -> None:
     results = {"plan": result("plan", "p"), "advance": result("advance", "published revision 2")}
     states = {"plan": "success", "validate": "failed", "decide": "success", "advance": "success"}
-    assert told(results, states, {}) == f"advance: published revision 2. {SEEN}"
+    assert final_note(results, states, {}) == f"advance: published revision 2. {SEEN}"
 
 
 def test_what_is_no_steps_result_is_passed_over() -> None:
     results = {"plan": result("plan", "planned"), "decide": {"choice": None}}
-    assert told(results, {"plan": "success", "decide": "success"}, {}).startswith("plan: planned")
+    assert final_note(results, {"plan": "success", "decide": "success"}, {}).startswith("plan: planned")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_job_that_says_nothing_has_not_succeeded(
     fake: FakeSparkSubmit, write: FencepostSparkOperator, context_of: ContextOf
 ) -> None:
     fake.does("exit 0")
-    with pytest.raises(AirflowException, match="exit code 0 and left no outcome"):
+    with pytest.raises(AirflowException, match="exit code 0 but left no outcome"):
         write.execute(context_of())
 
 

@@ -37,7 +37,9 @@ def test_a_run_waits_for_an_earlier_backfill_that_is_queued(context_of: ContextO
 
 
 def test_a_failed_plan_stops_later_ones_with_a_way_out(context_of: ContextOf) -> None:
-    with pytest.raises(AirflowFailException, match=r"earlier run before failed.*Clear it with the option Future"):
+    with pytest.raises(
+        AirflowFailException, match=r"earlier run before failed.*Clear that plan with the option Future"
+    ):
         waits_for(context_of(("before", "failed", "failed", "scheduled")))
 
 

@@ -157,8 +157,8 @@ class Attacked:
         newest = {r.key: json.loads(r.value or b"") for r in raw}
         states = Counter(b["state"] for b in newest.values())
         found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
-        receipts = [receipt for b in newest.values() for receipt in b["written"]["receipts"]]
-        rows = sum(tally["rows"] for receipt in receipts for tally in receipt["topics"].values())
+        tallies = [t for b in newest.values() for r in b["written"]["receipts"] for t in r["topics"].values()]
+        rows = sum(tally["rows"] for tally in tallies)
         if rows != len(self.source()):
             found.append(f"receipts promise {rows} rows")
         assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"

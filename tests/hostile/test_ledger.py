@@ -68,15 +68,15 @@ def skip(pipeline: Pipeline) -> None:
 
 # From the one record there is (key, value) to the record that is added, and words of the refusal.
 CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
-    "text": (lambda k, v: (b"x", MARKER.encode()), "not a record of Fencepost's"),
-    "no JSON object": (lambda k, v: (b"x", b"[1]"), "not a record of Fencepost's"),
-    "a truncated record": (lambda k, v: (k, (v or b"")[: len(v or b"") // 2]), "not a record of Fencepost's"),
-    "invalid UTF-8": (lambda k, v: (k, b'{"version": 1, "pipeline": "\xff\xfe"}'), "not a record of Fencepost's"),
-    "deep nesting": (lambda k, v: (k, b'{"a":' * 50_000), "not a record of Fencepost's"),
-    "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a record of Fencepost's"),
-    "no value under a batch's key": (lambda k, v: (k, None), "not a record of Fencepost's"),
-    "an empty value": (lambda k, v: (k, b""), "not a record of Fencepost's"),
-    "a newer version": (lambda k, v: (k, changed(v, version=NEWER, what=MARKER)), "written by a newer Fencepost.*Upgrade"),
+    "text": (lambda k, v: (b"x", MARKER.encode()), "not a Fencepost record"),
+    "no JSON object": (lambda k, v: (b"x", b"[1]"), "not a Fencepost record"),
+    "a truncated record": (lambda k, v: (k, (v or b"")[: len(v or b"") // 2]), "not a Fencepost record"),
+    "invalid UTF-8": (lambda k, v: (k, b'{"version": 1, "pipeline": "\xff\xfe"}'), "not a Fencepost record"),
+    "deep nesting": (lambda k, v: (k, b'{"a":' * 50_000), "not a Fencepost record"),
+    "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a Fencepost record"),
+    "no value under a batch's key": (lambda k, v: (k, None), "not a Fencepost record"),
+    "an empty value": (lambda k, v: (k, b""), "not a Fencepost record"),
+    "a newer version": (lambda k, v: (k, changed(v, version=NEWER, what=MARKER)), "a newer Fencepost wrote it.*Upgrade"),
     "a version below the first": (lambda k, v: (k, changed(v, version=0)), "damaged in version"),
     "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),
     "a state there is not": (lambda k, v: (k, changed(v, state=MARKER)), "damaged in state"),
@@ -85,8 +85,8 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
         "damaged in interval",
     ),
     "a plan of another kind": (lambda k, v: (k, changed(v, plan=MARKER)), "damaged in plan"),
-    "another pipeline's batch": (lambda k, v: (k, changed(v, pipeline=MARKER)), "not a record of this pipeline's"),
-    "a batch under another's key": (lambda k, v: (k + b"0", v), "not a record of this pipeline's"),
+    "another pipeline's batch": (lambda k, v: (k, changed(v, pipeline=MARKER)), "not a record of this pipeline"),
+    "a batch under another's key": (lambda k, v: (k + b"0", v), "not a record of this pipeline"),
     "a written batch without a lease": (lambda k, v: (k, changed(v, state="written")), "damaged in lease"),
 }  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_no_step_writes_behind_a_record_that_is_not_ours(broker: Broker, planned
     produce(broker.bootstrap, planned.ledger_topic, [(*damaged, 0, at(1))])
     offset = read_all(broker.bootstrap, planned.ledger_topic)[-1].offset
     for step in (lambda: plan_batch(planned, day(2)), lambda: advance_batch(planned, day(1)), lambda: skip(planned)):
-        with pytest.raises(LedgerUnreadable, match=rf"offset {offset}: not a record"):
+        with pytest.raises(LedgerUnreadable, match=rf"offset {offset}: not a Fencepost record"):
             step()
     assert stored(broker, planned) == [*before, damaged]
     assert group_offsets(broker.bootstrap, planned.group, planned.source.topic, [0]) == {}
@@ -121,14 +121,14 @@ def test_an_older_record_copied_behind_a_newer_one_does_not_turn_a_batch_back(
     skip(planned)
     first = stored(broker, planned)[0]
     produce(broker.bootstrap, planned.ledger_topic, [(*first, 0, at(1))])
-    with pytest.raises(LedgerUnreadable, match=r"offset \d+: an older record stands behind a newer one"):
+    with pytest.raises(LedgerUnreadable, match=r"offset \d+: an older record follows a newer one"):
         plan_batch(planned, day(2))
 
 
 def test_a_foreign_record_is_withdrawn_by_one_without_a_value(broker: Broker, planned: Pipeline) -> None:
     """The way out that the error names."""
     produce(broker.bootstrap, planned.ledger_topic, [(b"x", b"foreign", 0, at(1))])
-    with pytest.raises(LedgerUnreadable, match="a record with that key and no value withdraws it"):
+    with pytest.raises(LedgerUnreadable, match="remove it with a record of that key and no value"):
         plan_batch(planned, day(2))
     produce(broker.bootstrap, planned.ledger_topic, [(b"x", None, 0, at(1))])
     assert run(None, planned, day(1)).state is State.PUBLISHED
@@ -150,7 +150,7 @@ def test_an_older_record_is_seen_behind_a_newer_one_in_whichever_read_it_comes(
         [[newer], [copied]],
         [[older], [newer, copied]],
     ):
-        with pytest.raises(LedgerUnreadable, match="offset 2: an older record stands behind a newer one"):
+        with pytest.raises(LedgerUnreadable, match="offset 2: an older record follows a newer one"):
             taken(planned, *reads)
     again = (3, key, second)
     with pytest.raises(LedgerUnreadable, match="offset 2: an older record"):
@@ -191,7 +191,7 @@ def test_a_ledger_that_was_deleted_does_not_begin_anew_and_what_the_error_says_w
     run(spark, pipeline, day(1))
     published = str(latest(pipeline, day(1)).id)
     delete(broker, pipeline.ledger_topic)
-    with pytest.raises(LedgerLost, match=rf"group {pipeline.group} has offsets.*would write again what is published"):
+    with pytest.raises(LedgerLost, match=rf"group {pipeline.group} has offsets.*would write published records again"):
         plan_batch(pipeline, day(1))
     delete(broker, group=pipeline.group)
     with pytest.raises(LedgerLost, match=rf"records of its batch {published}\..*give the pipeline a new name"):

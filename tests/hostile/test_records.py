@@ -23,7 +23,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.local.broker import Broker
 from fencepost.model import State
-from fencepost.spark.records import read_source, to_records
+from fencepost.spark.records import parse_output, read_source, to_records
+from fencepost.spark.transform import value_schema
 from fencepost.steps.advance import advance_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, read_all
 from oracle.json_reader import NotSo, read_record
@@ -102,6 +103,7 @@ GOOD: dict[bytes, dict[str, Any]] = {
     },
     b'{"list": [], "map": {}}': {"list": [], "map": {}},
     b'{"list": [1, null], "map": {"a": null, "": 1}}': {"list": [1, None], "map": {"a": None, "": 1}},
+    b'{"map": {"' + b"k" * 50_000 + b'": 1}}': {"map": {"k" * 50_000: 1}},
     b'{"st": null}': {},
     b'{"st": {"a": null}}': {"st": {"a": None}},
     b'{"st": {"a": {"b": null}}}': {"st": {"a": {"b": None}}},
@@ -128,6 +130,7 @@ BAD = [
     *(b'{"t": "2026-01-01T00:00:00CET"}', b'{"t": "2026-01-01T00:00:00+19:00"}', b'{"t": "9999-12-31T23:59:59-01:00"}'),
     *(b'{"ntz": "2026-01-01T00:00:00Z"}', b'{"times": {"a": [{"t": "12:00"}]}}', b'{"t": "12:00", "t": "2026-01-01"}'),
     *(b'{"t": "\\u0001 12:00"}', b'{"b": "AP8"}', b'{"b": "QR=="}', b'{"\\ud800": 1}', b'{"unknown": ["\\udc00"]}'),
+    *(b'{"map": {"' + b"k" * 50_001 + b'": 1}}', b'{"map": {"' + "\u20ac".encode() * 16_667 + b'": 1}}'),
     *(b"[" * 100_000, b'{"a":' * 3000, b'{"unknown": ' + b"[" * 3000 + b"]" * 3000 + b"}"),
 ]  # fmt: skip
 KEYS = [None, b"", b"k", b"\xff\xfe", b"k" * 10_000]
@@ -189,7 +192,9 @@ SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED, p
 
 
 def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, make_pipeline: Make) -> None:
-    """Each that is not malformed, written as JSON and read by a parser that keeps number texts, says the same again."""
+    """Each that is not malformed, written as JSON and read by a parser that keeps number texts, says the same again; so it
+    does where the gate reads it.
+    """
     pipeline = make_pipeline("def transform(frame):\n    return frame\n", source={"schema": SQL})
     random = Random(7)
     values = [generate(random) for _ in range(400)]
@@ -200,8 +205,12 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
     frame, malformed = read_source(raw.coalesce(1), pipeline.source)
     counts = frame.groupBy(malformed).count().collect()
     assert min(c["count"] for c in counts) > 100
-    written = to_records(frame.where(~malformed), pipeline).collect()
+    good = frame.where(~malformed)
+    written = to_records(good, pipeline).collect()
     out = {row["_offset"]: bytes(row["value"]) for row in written}
+    values_again = spark.createDataFrame([(row["value"],) for row in written], "value binary").coalesce(1)
+    read = parse_output(values_again, pipeline, value_schema(pipeline, good))
+    assert repr(read.collect()) == repr(good.select(read.columns).collect())
     for offset, value in enumerate(values):
         try:
             said = read_record(GENERATED, [], value)
@@ -214,7 +223,32 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
 @pytest.mark.parametrize(
     "column",
     [
+        "repeat('x', 20000001)",
+        "map('', map(repeat('k', 50000), 1))",
+        "named_struct('a', 1, 'A', 2, 'a.b', 3, '', 4)",
+        "array(float('NaN'), float('-Infinity'), float('-0.0'), float('1.4E-45'))",
+        "map('k', NULL)",
+        "cast('1e-38' AS decimal(38,38))",
+    ],
+)
+def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark: Any, make_pipeline: Make) -> None:
+    frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
+    pipeline = make_pipeline()
+    spark.conf.set("spark.sql.columnNameOfCorruptRecord", "odd")  # whatever a pipeline's Spark settings say
+    try:
+        read = parse_output(to_records(frame, pipeline), pipeline, value_schema(pipeline, frame))
+        assert repr(read.select("odd").collect()) == repr(frame.select("odd").collect())
+    finally:
+        spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
         "map(X'00', 1)",
+        "map(1, 1)",
+        "map(1.10BD, X'00FF')",
+        "map(true, 1)",
         "map(date'2026-01-01', 1)",
         "array(map(timestamp'2026-01-01 00:00:00', 1))",
         "named_struct('a', map('k', map(array(1), 1)))",
@@ -223,7 +257,7 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
 )
 def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
-    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot say"):
+    with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
         to_records(frame, make_pipeline())
 
 
@@ -232,7 +266,7 @@ def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_
         "double('NaN')": '"NaN"',
         "-float('Infinity')": '"-Infinity"',
         "double('-0.0')": "-0.0",
-        "map(1.10BD, X'00FF')": '{"1.10":"AP8="}',
+        "map('1.10', X'00FF')": '{"1.10":"AP8="}',
         "array(timestamp'2026-01-01 00:00:00.000001')": '["2026-01-01T00:00:00.000001Z"]',
         "cast('1e37' AS decimal(38,0))": "1" + "0" * 37,
         "named_struct('a', CAST(NULL AS int))": '{"a":null}',
@@ -262,7 +296,7 @@ def test_a_record_beyond_the_topics_limit_is_refused_until_transform_or_limit_is
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     producer.produce(pipeline.source.topic, b'{"n": 1}', b"k", timestamp=at(1))
     assert producer.flush(30) == 0
-    with pytest.raises(RecordRefused, match=r"have the transform write less") as raised:
+    with pytest.raises(RecordRefused, match=r"make the transform write less") as raised:
         plan_and_write(spark, pipeline, day(1))
     assert str(latest(pipeline, day(1)).id) in str(raised.value)
     assert read_all(broker.bootstrap, pipeline.output.topic) == []

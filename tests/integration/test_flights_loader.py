@@ -139,7 +139,7 @@ def test_a_day_that_something_else_has_written_is_refused(broker: Broker) -> Non
 @pytest.mark.parametrize(
     ("partitions", "config", "message"),
     [
-        (3, {}, "3 partitions, wanted 4"),
+        (3, {}, "3 partitions instead of 4"),
         (4, {"retention.ms": "604800000"}, "retention.ms is 604800000"),
         (4, {"cleanup.policy": "compact"}, "cleanup.policy is compact"),
     ],

@@ -36,7 +36,7 @@ def write(settings: ClientSettings, topic: str, timestamp: int | None = None) ->
     ("name", "config", "raised", "words"),
     [
         ("no topic's name!", {}, SettingsError, "TOPIC_EXCEPTION.*at most 249"),
-        ("odd-settings", {"no.such.setting": "1"}, KafkaRefused, "INVALID_CONFIG.*Create it yourself"),
+        ("odd-settings", {"no.such.setting": "1"}, KafkaRefused, "INVALID_CONFIG.*Create the topic yourself"),
     ],
 )
 def test_a_topic_that_is_not_created_says_why(

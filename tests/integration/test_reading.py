@@ -55,7 +55,7 @@ def test_events_are_read_as_the_batches_that_count(
     def read(*events: dict[str, Any]) -> list[int]:
         return sorted(row["n"] for row in read_validated(spark, events).collect())
 
-    with pytest.raises(Superseded, match=r"is superseded.*read that one's event"):
+    with pytest.raises(Superseded, match=r"is superseded.*add its event"):
         read(first)
     with pytest.raises(Superseded, match="is rejected"):
         read(third, {**third, "batch": str(latest(pipeline, day(2)).id)})

@@ -187,7 +187,7 @@ def test_output_that_was_deleted_before_it_was_judged_is_named_by_its_offsets(
     verdict = latest(pipeline, day(1)).verdict
     assert verdict is not None
     assert verdict.outcome is Outcome.UNDETERMINED
-    assert "Find who else writes" not in Path(verdict.report).read_text()
+    assert "Find out who else writes" not in Path(verdict.report).read_text()
     with pytest.raises(TransitionRefused, match=r"could not be judged \(verdict undetermined\)"):
         advance_batch(pipeline, day(1))
 
@@ -298,7 +298,7 @@ def test_a_foreign_record_in_the_ledger_is_named_by_its_offset(broker: Broker, m
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
     produce(broker.bootstrap, pipeline.ledger_topic, [(b"x", b"SECRET", 0, at(1))])
-    with pytest.raises(LedgerUnreadable, match=r"offset \d+: not a record of Fencepost's") as raised:
+    with pytest.raises(LedgerUnreadable, match=r"offset \d+: not a Fencepost record") as raised:
         plan_batch(pipeline, day(2))
     assert "SECRET" not in str(raised.value)
 

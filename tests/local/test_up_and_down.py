@@ -107,7 +107,9 @@ def test_a_kafka_of_the_users_own_that_is_away_is_an_error_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:9")
-    with pytest.raises(LocalStackError, match=r"KAFKA_BOOTSTRAP=127\.0\.0\.1:9: nobody.*unset KAFKA_BOOTSTRAP"):
+    with pytest.raises(
+        LocalStackError, match=r"KAFKA_BOOTSTRAP=127\.0\.0\.1:9: nothing accepts.*unset KAFKA_BOOTSTRAP"
+    ):
         new_stack(tmp_path).up()
 
 

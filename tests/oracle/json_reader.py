@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 DEEPEST = 1000
+LONGEST_NAME = 50_000  # bytes of a map's key
 
 
 class NotSo(Exception):
@@ -198,7 +199,10 @@ def _value(kind: pa.DataType, node: Node | None) -> Any:
         fields = dict(_holds(node, "object"))
         return {f.name: _value(f.type, fields.get(f.name)) for f in kind}
     if pa.types.is_map(kind):
-        return [(name, _value(kind.item_type, item)) for name, item in _holds(node, "object")]
+        pairs = _holds(node, "object")
+        if any(len(name.encode()) > LONGEST_NAME for name, _ in pairs):
+            raise NotSo("long name")
+        return [(name, _value(kind.item_type, item)) for name, item in pairs]
     if pa.types.is_list(kind):
         return [_value(kind.value_type, item) for item in _holds(node, "array")]
     text = _holds(node, "string")

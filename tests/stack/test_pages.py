@@ -130,4 +130,4 @@ def test_while_one_pipelines_kafka_is_away_its_page_says_so_and_the_others_go_on
     page.goto(f"{site.url}/fencepost/")
     expect(page.locator("#absent")).to_contain_text("Is the broker up?")
     expect(page.locator("#judged svg.chart")).to_have_count(6)
-    expect(page.locator("#private")).to_contain_text("Nothing was planned yet")
+    expect(page.locator("#private")).to_contain_text("Nothing has been planned yet")

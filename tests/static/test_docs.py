@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import enum
+import functools
+import importlib
+import importlib.util
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,12 +17,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import typer
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fencepost import errors, quality
+from fencepost import __version__, errors, quality
 from fencepost.cli.app import app
-from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA
+from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.sql_types import is_sql_type
@@ -26,7 +32,7 @@ from fencepost.ledger import lost
 from fencepost.outputs import topic as output_topic
 from fencepost.quality.catalogue import PROVEN
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
-from fencepost.quality.suite import HISTORY
+from fencepost.quality.suite import HISTORY, load_suite
 from fencepost.steps import write_job
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +48,7 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 NAMES = [document.relative_to(ROOT).as_posix() for document in DOCUMENTS]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
@@ -123,10 +130,37 @@ def test_every_command_is_told_of() -> None:
 
 
 def test_every_make_target_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for line in code(document.read_text()):
         if found := re.match(r"^make ([a-z-]+)\b", line.strip()):
-            assert found.group(1) in targets, f"{line}: no such target"
+            assert found.group(1) in TARGETS, f"{line}: no such target"
+
+
+def test_every_command_in_a_message_is_one() -> None:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    known = {option for one in commands.values() for parameter in one.params for option in parameter.opts}
+    found = 0
+    for file in (ROOT / "include" / "fencepost").rglob("*.py"):
+        for program, name, rest in re.findall(r"`(fencepost|make) ([a-z][\w-]*)([^`\n]*)`", file.read_text()):
+            found += 1
+            assert name in (commands if program == "fencepost" else TARGETS), f"{file.name}: {program} {name}"
+            assert set(re.findall(r"--[a-z][\w-]*", rest)) <= known, f"{file.name}: {program} {name}{rest}"
+    assert found > 20
+
+
+def test_every_script_and_version_in_a_block_of_commands_exists(document: Path) -> None:
+    """Of modules and scripts that Python is given, packages that pip is given, and files that are copied."""
+    pinned = (ROOT / "requirements.txt").read_text()
+    for line in code(document.read_text()):
+        for script in re.findall(r"\bpython ([\w./-]+\.py)\b", line):
+            assert (ROOT / script).exists(), f"{line}: no such script"
+        for module in re.findall(r"\bpython -m ([\w.]+)", line):
+            assert importlib.util.find_spec(module), f"{line}: no such module"
+        for version in re.findall(r"fencepost-([\d.]+)-py3", line):
+            assert version == __version__, line
+        for package in re.findall(r"[\w-]+==[\d.]+", line):
+            assert package in pinned, f"{line}: not the version that is tested"
+        for file in re.findall(r"^cp (\S+)", line):
+            assert (ROOT / file).exists(), f"{line}: no such file"
 
 
 def test_every_test_and_file_that_is_named_exists(document: Path) -> None:
@@ -134,6 +168,80 @@ def test_every_test_and_file_that_is_named_exists(document: Path) -> None:
         if re.fullmatch(r"[\w.-]+/[\w./-]+\.(py|yaml|md|json|svg)", text) and "orders_hourly" not in text:
             places = [ROOT, ROOT / "tests", ROOT / "include" / "fencepost", document.parent]
             assert any((place / text).exists() for place in places), f"{text}: no such file"
+        elif re.fullmatch(r"(?!kafka-)[\w-]+\.(py|sh|properties)", text):
+            assert text in files(), f"{text}: no file has this name"
+        elif re.fullmatch(r"(tests|docs|include|benchmarks|dags)/[\w./-]+", text) and "orders_hourly" not in text:
+            assert (ROOT / text).exists(), f"{text}: no such folder"
+
+
+@functools.cache
+def files() -> frozenset[str]:
+    """The names of the repository's own files."""
+    places = (ROOT / name for name in ("include", "tests", "benchmarks", "docs", "dags"))
+    return frozenset(file.name for place in places for file in place.rglob("*.*"))
+
+
+@functools.cache
+def sources() -> str:
+    """Everything that says what a name means: the package, its tests, and the files beside them."""
+    kinds = {".py", ".yaml", ".toml", ".txt", ".sh", ".properties", ".json"}
+    places = (ROOT / name for name in ("include", "tests", "benchmarks", "dags"))
+    found = [file for place in places for file in sorted(place.rglob("*")) if file.suffix in kinds]
+    beside = (
+        ROOT / name for name in ("Makefile", "Dockerfile", "docker-compose.yaml", ".env.example", "pyproject.toml")
+    )
+    return "\n".join(file.read_text() for file in [*found, *beside] if file != Path(__file__))
+
+
+# Names of other programs, and names that stand for any.
+ELSEWHERE = {
+    "spark-defaults.conf",
+    "spark.ssl.*",
+    "spark.authenticate.secret",
+    "executor_callbacks/",
+    "rd_kafka_produce_batch",
+}
+
+
+def test_every_name_in_code_is_in_the_sources(document: Path) -> None:
+    """Functions, columns, settings, topics: the whole name, or the last part of a dotted one. Files and variables: see above."""
+    for text in CODE.findall(prose(document.read_text())):
+        if text in ELSEWHERE or not re.fullmatch(r"_?[A-Za-z][A-Za-z0-9-]*([._][A-Za-z0-9-]+)+", text):
+            continue
+        if text.startswith("FENCEPOST_") or text in files():
+            continue
+        last = text.rpartition(".")[2]
+        names = {text, last} if "_" in last else {text}
+        assert any(re.search(rf"{re.escape(name)}(?!\w)", sources()) for name in names), f"{text}: nowhere"
+
+
+def test_every_setting_that_is_named_exists(document: Path) -> None:
+    if document.name == "CHANGELOG.md":  # it names what is no longer there
+        return
+    known = {name for name, _ in settings(Pipeline)} | {f"source.{field}" for field in ("schema",)}
+    for text in CODE.findall(prose(document.read_text())):
+        if found := re.match(r"((?:source|output|schedule|quality)\.[a-z_]+)(?![\w.*])", text):
+            assert found[1] in known, f"{text}: no such setting"
+        if found := re.match(r"kafka\.([a-z.]+)\b", text):
+            assert found[1] in ALLOWED_KAFKA | OWN_KAFKA.keys(), f"{text}: no such setting"
+
+
+def test_every_example_in_python_imports_what_exists(document: Path) -> None:
+    for language, block in FENCE.findall(document.read_text()):
+        for node in ast.walk(ast.parse(block)) if language == "python" else ():
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fencepost"):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), f"{ast.unparse(node)}: no such name"
+
+
+def test_every_example_in_yaml_is_taken(document: Path, tmp_path: Path) -> None:
+    for language, block in FENCE.findall(document.read_text()):
+        content = yaml.safe_load(block) if language == "yaml" else {}
+        if "kafka" in content:
+            check_kafka({name: re.sub(r"\$\{.*\}", "kafka:9092", str(v)) for name, v in content["kafka"].items()})
+        if "expectations" in content:
+            (tmp_path / "expectations.yaml").write_text(block)
+            assert {one.type for one in load_suite(tmp_path / "expectations.yaml").expectations} <= {*PROVEN, *HISTORY}
 
 
 def test_no_section_is_empty(document: Path) -> None:
@@ -287,6 +395,13 @@ def test_every_room_and_module_is_on_the_page_of_architecture() -> None:
         assert named == {file.stem for file in (package / room).glob("*.py")} - {"__init__"}, room
 
 
+def test_the_layers_are_those_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rows = re.findall(r"^\| \d+ \| (.*) \|$", ARCHITECTURE, re.MULTILINE)
+    assert [set(re.findall(r"\w+", row)) for row in rows] == [set(re.findall(r"\w+", layer)) for layer in layers]
+
+
 @pytest.mark.parametrize(
     ("page", "told"),
     [
@@ -309,7 +424,8 @@ def test_every_variable_is_one_that_the_product_reads() -> None:
         if document.name == "CHANGELOG.md":
             continue
         for name in set(re.findall(r"`(FENCEPOST_[A-Z_]+|KAFKA_BOOTSTRAP)[`=]", document.read_text())):
-            assert name in read or (ports and name.endswith("_PORT")), f"{document.name}: {name} is read nowhere"
+            found = re.search(rf"\b{name}\b", read) or (ports and name.endswith("_PORT"))
+            assert found, f"{document.name}: {name} is read nowhere"
 
 
 def test_the_pipeline_of_the_front_door_loads(tmp_path: Path) -> None:

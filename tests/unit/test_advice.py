@@ -38,9 +38,9 @@ def batch(state: State, outcome: Outcome | None = None) -> Batch:
         (State.PLANNED, None, "writes, judges and publishes it"),
         (State.WRITTEN, None, "clear validate) judges and publishes it"),
         (State.WRITTEN, Outcome.PASSED, "clear advance) publishes it"),
-        (State.WRITTEN, Outcome.UNDETERMINED, "See its report and mend what it names, most often the suite"),
-        (State.REJECTED, Outcome.REJECTED, "If the suite is wrong, mend it"),
-        (State.REJECTED, Outcome.UNDETERMINED, "If the suite is wrong, mend it"),
+        (State.WRITTEN, Outcome.UNDETERMINED, "Read its report and fix what it names, most often the suite"),
+        (State.REJECTED, Outcome.REJECTED, "If the suite is wrong, fix it"),
+        (State.REJECTED, Outcome.UNDETERMINED, "If the suite is wrong, fix it"),
     ],
 )
 def test_the_advice_fits_the_batch(state: State, outcome: Outcome | None, words: str) -> None:

@@ -87,7 +87,7 @@ def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
         (
             batch(1, State.SUPERSEDED),
             batch(1, State.PLANNED, revision=2),
-            "revision 2 is stuck: planned, and nothing since 2026-01-01 02:01 UTC",
+            "revision 2 is stuck: planned, and unchanged since 2026-01-01 02:01 UTC",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_it_says_what_happened_and_what_stays(older: Batch, newest: Batch, says:
 def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_published_revision() -> None:
     first, second = batch(1), batch(1, State.REJECTED, revision=2)
     said = what_next(second, first)
-    assert "puts it in the place of revision 1" in said
+    assert "replaces revision 1 by it" in said
     assert "leaves revision 1 published" in said
     decision = batch(0, State.SKIPPED).decision
     assert decision is not None

@@ -46,9 +46,9 @@ class FakeLedger:
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        ("2026-01-02", "2026-01-01", "--end 2026-01-01 does not lie after --start 2026-01-02"),
-        ("2026-01-01", "2026-01-01", "does not lie after"),
-        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "does not lie after"),
+        ("2026-01-02", "2026-01-01", "--end 2026-01-01 is not after --start 2026-01-02"),
+        ("2026-01-01", "2026-01-01", "is not after"),
+        ("2026-01-01T00:00-05:00", "2026-01-01T05:00Z", "is not after"),
         ("yesterday", "2026-01-01", "--start yesterday: not a time in ISO 8601"),
         ("2026-01-01", "2026-13-01", "--end 2026-13-01: not a time"),
         ("0001-01-01T00:00+05:00", "2026-01-01", "years 1 to 9999"),
@@ -141,7 +141,7 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
     [
         (EOFError("secret"), 3, "unexpected error in pipelines: EOFError in test_cli.py"),
         (KeyboardInterrupt(), 130, "interrupted; run the same command again"),
-        (KeyError("secret"), 4, "defect of Fencepost's: KeyError in test_cli.py"),
+        (KeyError("secret"), 4, "defect in Fencepost: KeyError in test_cli.py"),
     ],
 )
 def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(

@@ -49,17 +49,17 @@ def load(tmp_path: Path) -> Load:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"acks": 1}, "acks is '1', allowed is 'all': a committed record"),
+        ({"acks": 1}, "acks is '1', allowed is 'all': otherwise a committed record"),
         ({"request.required.acks": 0}, "allowed is 'all'"),
-        ({"enable.idempotence": False}, "enable.idempotence is 'false', allowed is 'true': a retried send"),
+        ({"enable.idempotence": False}, "enable.idempotence is 'false', allowed is 'true': otherwise a retried send"),
         ({"max.in.flight": 6}, "max.in.flight is '6', allowed is 1 to 5: more could reorder"),
         ({"max.in.flight.requests.per.connection": 100}, "allowed is 1 to 5"),
         ({"max.in.flight": "\u00b2"}, "allowed is 1 to 5"),
         ({"retries": 0}, "retries is '0', allowed is 1 to"),
-        ({"transactional.id": "mine"}, "transactional.id cannot be set: it is <pipeline>"),
+        ({"transactional.id": "mine"}, "transactional.id cannot be set: the protocol fixes it: <pipeline>"),
         ({"group.id": "mine"}, "group.id cannot be set"),
         ({"group.instance.id": "mine"}, "group.instance.id cannot be set"),
-        ({"isolation.level": "read_uncommitted"}, "allowed is 'read_committed': aborted records"),
+        ({"isolation.level": "read_uncommitted"}, "allowed is 'read_committed': otherwise aborted records"),
         ({"enable.auto.commit": True}, "enable.auto.commit is 'true', allowed is 'false': only the advance step"),
         ({"enable.auto.offset.store": True}, "only the advance step"),
         ({"enable.gapless.guarantee": True}, "enable.gapless.guarantee is 'true', allowed is 'false'"),
@@ -71,8 +71,8 @@ def load(tmp_path: Path) -> Load:
         ({"default.topic.config": "x"}, "beside the others"),
         ({"metadata.broker.list": "127.0.0.1:9092"}, "write bootstrap.servers"),
         ({"session.timeout.ms": 6000}, "no consumer of ours joins its group"),
-        ({"test.mock.num.brokers": 3}, "puts a cluster in memory in the place of bootstrap.servers"),
-        ({"linger.ms": 5, "queue.buffering.max.ms": 5}, "say the same thing twice"),
+        ({"test.mock.num.brokers": 3}, "it replaces bootstrap.servers by a cluster in memory"),
+        ({"linger.ms": 5, "queue.buffering.max.ms": 5}, "set the same thing"),
         ({"transaction.timeout.ms": "ten minutes"}, "transaction.timeout.ms is 'ten minutes', allowed is 1000 to"),
     ],
 )
@@ -92,21 +92,21 @@ def test_a_setting_that_contradicts_the_protocol_is_refused(load: Load, setting:
         ({"security.protocol": "SASL_SSL", **LOGIN}, "needs sasl.mechanism; allowed are PLAIN"),
         ({**SASL, "sasl.password": ""}, "needs sasl.password, which is missing or empty"),
         ({"security.protocol": "TLS"}, "security.protocol is 'tls', allowed are plaintext, ssl"),
-        ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN"}, "say the same thing twice"),
+        ({"sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN"}, "set the same thing"),
         ({"sasl.oauthbearer.method": "oidc"}, "sasl.oauthbearer.method cannot be set"),
         ({"sasl.oauthbearer.client.secret": "hunter2"}, "sasl.oauthbearer.client.secret cannot be set"),
         ({"sasl.kerberos.keytab": "a"}, "sasl.kerberos.keytab cannot be set"),
-        ({"ssl.key.password": "hunter2"}, "cannot open a PEM key that is locked; give the key without"),
+        ({"ssl.key.password": "hunter2"}, "cannot open a PEM key with a password; give the key without"),
         ({"ssl.crl.location": "a"}, "ssl.crl.location cannot be set"),
         ({"ssl.cipher.suites": "a"}, "ssl.cipher.suites cannot be set"),
         ({"enable.ssl.certificate.verification": False}, "enable.ssl.certificate.verification cannot be set"),
         ({"ssl.certificate.location": "a"}, "needs both ssl.certificate.* and ssl.key.*"),
         ({"ssl.key.pem": "hunter2"}, "needs both ssl.certificate.* and ssl.key.*"),
         ({"ssl.ca.location": "probe"}, "allowed is a file"),
-        ({"ssl.ca.location": "a", "ssl.ca.pem": "b"}, "say the same thing twice"),
+        ({"ssl.ca.location": "a", "ssl.ca.pem": "b"}, "set the same thing"),
         (
             {"ssl.keystore.location": "a", "ssl.key.location": "b", "ssl.certificate.location": "c"},
-            "say the same thing twice",
+            "set the same thing",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_security_that_only_one_client_would_heed_is_refused(load: Load, setting
     [
         (
             "plugin.library.paths",
-            "it loads native code into every process that opens the pipeline, Airflow's API server",
+            "it loads native code into every process that opens the pipeline, even Airflow's API server",
         ),
         ("ssl.engine.location", "it loads native code"),
         ("ssl.engine.id", "it loads native code"),
@@ -203,19 +203,19 @@ def test_both_clients_understand_the_brokers(load: Load, value: str) -> None:
     ],
 )
 def test_brokers_that_one_client_would_take_for_others_are_refused(load: Load, value: str) -> None:
-    with pytest.raises(SettingsError, match=r"kafka: bootstrap\.servers holds .*, allowed are host:port"):
+    with pytest.raises(SettingsError, match=r"kafka: bootstrap\.servers contains .*, allowed is host:port"):
         load(kafka={"bootstrap.servers": value})
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"spark.master": "local[1]"}, "spark.master cannot be set: it is not the pipeline's: Airflow takes"),
+        ({"spark.master": "local[1]"}, "spark.master cannot be set: it does not belong to a pipeline: Airflow takes"),
         ({"spark.sql.adaptive.enabled": True}, "spark.sql.adaptive.enabled is 'true', allowed is 'false'"),
         ({"spark.sql.session.timeZone": "Europe/Vienna"}, "allowed is 'UTC'"),
         ({"spark.submit.deployMode": "cluster"}, "allowed is 'client'"),
         ({"spark.redaction.regex": "x"}, "keeps passwords out"),
-        ({"executor.memory": "1g"}, "executor.memory: a name of Spark's begins with 'spark.'"),
+        ({"executor.memory": "1g"}, "executor.memory: Spark's settings begin with 'spark.'"),
         (
             {"spark.executor.cores": ["two"]},
             "spark.spark.executor.cores: Input should be a valid string (found ['two'])",
@@ -268,7 +268,7 @@ def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
         submit_conf(load(), "local[2]")
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    with pytest.raises(NeedsOperator, match="not a folder of this user's alone"):
+    with pytest.raises(NeedsOperator, match="not private to this user"):
         submit_conf(load(), "local[2]")
     assert submit_conf(load(spark={"spark.local.dir": "/mine"}), "local[2]")["spark.local.dir"] == "/mine"
 

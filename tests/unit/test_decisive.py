@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from fencepost.config.loading import load_pipeline
+from fencepost.errors import SettingsError
 
 SETTINGS: dict[str, Any] = {
     "source": {"topic": "in", "schema": {"n": "int"}},
@@ -78,6 +79,12 @@ def test_a_jar_counts_by_its_content(changed: Callable[..., list[str]], tmp_path
     jar.write_bytes(b"1")
     spark = {"spark.jars": f"file:{jar}"}
     assert changed(lambda folder: jar.write_bytes(b"2"), {"spark": spark}, spark=spark) == ["spark"]
+
+
+@pytest.mark.parametrize("jar", ["x" * 300, "a\nb/" + "y" * 5000])
+def test_a_jar_whose_path_nobody_can_ask_for_is_told_by_its_name(changed: Callable[..., list[str]], jar: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        changed(spark={"spark.jars": jar})
 
 
 def _link(folder: Path) -> None:

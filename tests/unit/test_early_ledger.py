@@ -72,7 +72,7 @@ def test_records_that_do_not_name_their_batch_are_known_by_its_plan(version: int
     view = read([(offset, key, json.dumps(record).encode())])
     (batch,) = view.all()
     nothing: Any = None
-    with pytest.raises(NeedsOperator, match=r"carry no header.*--reprocess"):
+    with pytest.raises(NeedsOperator, match=r"have no header.*--reprocess"):
         _frame(nothing, nothing, batch, StructType())
 
 

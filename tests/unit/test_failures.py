@@ -15,7 +15,9 @@ FOLDER = Path("/pipelines/orders")
 OWN = '  File "/pipelines/orders/transform.py", line 6, in parse\n    int(text)\n    ~~~^^^^^^\n'
 LIBRARY = '  File "/usr/lib/python3/json/decoder.py", line 9, in decode\n    fail()\n'
 WORKER = '  File "/x/pyspark/worker.py", line 1830, in main\n    process()\n'
-WRITER = '  File "/x/fencepost/writer.py", line 20, in _answer\n    write()\n'
+WRITER = '  File "/x/fencepost/spark/writer.py", line 20, in _answer\n    write()\n'
+DECODER = '  File "/tmp/x/fencepost.zip/fencepost/formats/json_decoder.py", line 9, in decode\n    scan()\n'
+NEAR = '  File "/home/ann/fencepost/.venv/lib/spark/writer.py", line 9, in apply\n    fail()\n'  # somebody's, below such a folder
 HEAD = "An exception was thrown from the Python worker. Please see the stack trace below.\nTraceback (most recent call last):\n"
 
 
@@ -38,6 +40,8 @@ LOST_TASK = (
         (f"{HEAD}{WORKER}EOFError\n", "EOFError in worker.py, line 1830", False),
         (f"{HEAD}{WORKER}MemoryError: secret", "MemoryError in worker.py, line 1830", False),
         (f"{HEAD}{WORKER}{WRITER}RuntimeError: secret", "RuntimeError in writer.py, line 20", False),
+        (f"{HEAD}{WORKER}{DECODER}{LIBRARY}ValueError: secret", "ValueError in decoder.py, line 9", False),
+        (f"{HEAD}{WORKER}{NEAR}ValueError: secret", "ValueError in writer.py, line 9", True),
         ("[CAST_INVALID_INPUT] The value 'secret' cannot be cast. SQLSTATE: 22018", "CAST_INVALID_INPUT", True),
         ("[USER_RAISED_EXCEPTION] secret SQLSTATE: P0001", "USER_RAISED_EXCEPTION", True),
         ("[KAFKA_DATA_LOSS.X] Some data may have been lost. SQLSTATE: 22000", "KAFKA_DATA_LOSS.X", False),
@@ -55,6 +59,13 @@ def test_an_error_is_told_by_kind_and_place_and_the_transforms_own_are_known(tex
     assert words in said
     assert "secret" not in said
     assert is_the_transforms(RuntimeError(text), FOLDER) is own
+
+
+@pytest.mark.parametrize("name", ["spark", "json", "pyspark"])
+def test_a_pipeline_may_have_the_name_of_a_librarys_folder(name: str) -> None:
+    error = RuntimeError(f"{HEAD}{WORKER}{WRITER}{LIBRARY}ValueError: secret")
+    assert describe(error, Path("/pipelines") / name) == "ValueError in decoder.py, line 9"
+    assert not is_the_transforms(error, Path("/pipelines") / name)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +135,7 @@ def test_an_error_raised_on_purpose_travels_whole_through_sparks_text(raised: Fe
 def test_a_defect_is_no_reason_to_run_again(mistake: Exception) -> None:
     found = unexpected(mistake, "write")
     assert type(found) is Unexpected
-    assert str(found).startswith("defect of Fencepost's in write: ")
+    assert str(found).startswith("defect in Fencepost in write: ")
     assert "report it" in str(found)
     assert "secret" not in str(found)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fencepost.formats.json_decoder import DEEPEST, Decoder, Malformed, decoding
+from fencepost.formats.json_decoder import DEEPEST, Decoder, Malformed, make_decoder
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
 
@@ -114,6 +114,21 @@ def test_each_declared_type_takes_the_usual_texts() -> None:
     assert [v for v, row in zip(values, decoded(SCHEMA, values), strict=True) if row is None] == []
 
 
+@pytest.mark.parametrize("letter", ["k", "\u00e9", "\u20ac", "\U0001f600"])
+def test_a_maps_key_is_as_long_as_the_gate_can_read_it(letter: str) -> None:
+    """In any other object a name may be longer: it is not written again."""
+    longest = letter * (50_000 // len(letter.encode()))
+
+    def record(name: str, field: str) -> bytes:
+        return f'{{"{field}":{{"{name}":1}}}}'.encode()
+
+    names = [longest, longest + letter]
+    for field, fits in (("map_i32", [True, False]), ("s", [True, True]), ("st", [True, True])):
+        values = [record(name, field) for name in names]
+        assert [row is not None for row in decoded(SCHEMA, values)] == fits
+        assert disagreements(SCHEMA, values) == []
+
+
 @pytest.mark.parametrize("deep", ["[", '{"a":'])
 def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) -> None:
     close, inner = {"[": ("]", ""), '{"a":': ("}", "1")}[deep]
@@ -152,7 +167,7 @@ def test_a_reason_names_the_place_and_no_value() -> None:
         b'{"id": 4711000000}': "id: not an integer of 32 bits",
         b'{"id": null}': "id: null or missing, and declared not null",
         b'{"id": 1, "at": [{"x": "secret"}]}': "at[*].x: not a day such as 2026-01-31",
-        b'{"id": 1, "id": 1}': "a name is there twice in one object",
+        b'{"id": 1, "id": 1}': "a duplicate name in one object",
         b'{"id": 1} {}': "something follows the JSON object at character 9",
         b"\xff": "not UTF-8",
         b"": "not a JSON object",
@@ -172,7 +187,7 @@ def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_rec
         {"value": pa.array(values, pa.binary()), "offset": pa.array(range(2500)), "headers": headers[:2500]}
     )
     schema = pa.schema([("n", pa.int32())])
-    found = pa.Table.from_batches(list(decoding(schema, ["n"])([batch])))
+    found = pa.Table.from_batches(list(make_decoder(schema, ["n"])([batch])))
     assert found.column_names == ["n", "_offset", "_headers", "_tombstone", "_malformed"]
     assert found["n"].to_pylist() == [n if n % 5 > 1 else None for n in range(2500)]
     assert found["_offset"].to_pylist() == list(range(2500))
@@ -186,7 +201,7 @@ def test_large_records_are_decoded_a_few_at_a_time() -> None:
     sizes = [1, 9_000_000, 1, 3_000_000, 3_000_000, 3_000_000, None, 1]
     values = [None if size is None else b'{"s":"%s"}' % (b"x" * size) for size in sizes]
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
-    pieces = list(decoding(pa.schema([("s", pa.string())]), [])([batch]))
+    pieces = list(make_decoder(pa.schema([("s", pa.string())]), [])([batch]))
     assert [len(piece) for piece in pieces] == [1, 1, 3, 3]
     lengths = [length for piece in pieces for length in pc.binary_length(piece.column("s")).to_pylist()]
     assert lengths == sizes

@@ -173,7 +173,7 @@ def test_what_is_worth_running_again_is_what_kafkas_own_clients_repeat(retriable
     ("code", "kind", "words"),
     [
         (KafkaError.INVALID_REPLICATION_FACTOR, KafkaRefused, "default.replication.factor"),
-        (KafkaError.POLICY_VIOLATION, KafkaRefused, "Create it yourself, as the cluster's rules want it"),
+        (KafkaError.POLICY_VIOLATION, KafkaRefused, "Create the topic yourself, as the rules require"),
         (KafkaError.TOPIC_EXCEPTION, SettingsError, "at most 249"),
         (KafkaError.UNSUPPORTED_VERSION, KafkaRefused, "too old"),
         (KafkaError.INVALID_TIMESTAMP, RecordRefused, "message.timestamp.before.max.ms"),
@@ -182,8 +182,8 @@ def test_what_is_worth_running_again_is_what_kafkas_own_clients_repeat(retriable
         (KafkaError.NOT_ENOUGH_REPLICAS, KafkaUnavailable, "min.insync.replicas"),
         (KafkaError.THROTTLING_QUOTA_EXCEEDED, KafkaUnavailable, "quota"),
         (KafkaError.DELEGATION_TOKEN_EXPIRED, AccessDenied, "sasl"),
-        (KafkaError._RESOLVE, KafkaUnavailable, "the host name is not known here"),
-        (KafkaError.UNKNOWN_MEMBER_ID, KafkaRefused, "a member of a consumer group of the pipeline's name"),
+        (KafkaError._RESOLVE, KafkaUnavailable, "the host name is unknown here"),
+        (KafkaError.UNKNOWN_MEMBER_ID, KafkaRefused, "joined one of the pipeline's consumer groups"),
     ],
 )
 def test_the_advice_is_about_what_happened(code: int, kind: type[FencepostError], words: str) -> None:
@@ -223,7 +223,7 @@ def test_a_broker_that_is_not_there_is_waited_for_with_one_line(
 
 def test_a_host_name_that_nobody_knows_is_named_without_waiting(caplog: pytest.LogCaptureFixture) -> None:
     nowhere = ClientSettings({"bootstrap.servers": "kafka.invalid:9092"})
-    with pytest.raises(KafkaUnavailable, match=r"the host name is not known here.*Mend\s+bootstrap.servers"):
+    with pytest.raises(KafkaUnavailable, match=r"the host name is unknown here.*Correct\s+bootstrap.servers"):
         Cluster(nowhere).describe("orders")
     assert caplog.records == [], "not even a line to say that it waits"
 
@@ -243,7 +243,7 @@ def test_a_brokers_answer_is_told_from_the_clients_own_word(code: int, who: str)
 def test_a_brokers_setting_is_asked_for_like_anything_else() -> None:
     """Metadata asked for by a call of its own would wait for half a minute, whatever is known by then."""
     nowhere = Cluster(ClientSettings({"bootstrap.servers": "kafka.invalid:9092"}))
-    with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*the host name is not known here"):
+    with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*the host name is unknown here"):
         nowhere.broker_config("node.id", "")
 
 
@@ -274,7 +274,9 @@ class WithoutTheRight(Cluster):
 
 def test_who_may_not_create_a_topic_that_is_missing_is_refused_at_once() -> None:
     cluster = WithoutTheRight("made")
-    with pytest.raises(AccessDenied, match=r"creating topic missing: .*refused us.*Topic missing is not there.*Create"):
+    with pytest.raises(
+        AccessDenied, match=r"creating topic missing: .*refused access.*Topic missing does not exist.*Create"
+    ):
         cluster.ensure_topic("missing", 1)
     assert cluster.asked == 1, "nobody is about to create it"
     assert cluster.ensure_topic("made", 1).name == "made"

@@ -17,7 +17,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer, make_producer
 
 SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
-CURE = "install that, of the version in requirements.txt"
+CURE = "install the wheel of the version in requirements.txt"
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_one_missing_function_is_found_when_a_producer_is_made_and_not_when_it_i
             return super().__getattr__(name)
 
     monkeypatch.setattr(ctypes, "PyDLL", Older)
-    with pytest.raises(NeedsOperator, match=r"of its functions: rd_kafka_produceva\. "):
+    with pytest.raises(NeedsOperator, match=r"does not have these functions: rd_kafka_produceva\. "):
         make_producer(SETTINGS, "an-id")
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_is_no_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_another_librdkafka_than_confluent_kafkas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(librdkafka, "libversion", lambda: ("1.2.3", 0x010203FF))
-    with pytest.raises(NeedsOperator, match=r"leads to another librdkafka, 0x\w+ in place of 0x10203ff"):
+    with pytest.raises(NeedsOperator, match=r"has another librdkafka, 0x\w+ instead of 0x10203ff"):
         make_producer(SETTINGS, "an-id")
 
 

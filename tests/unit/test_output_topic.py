@@ -24,7 +24,7 @@ LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
     ("settings", "stamped", "names"),
     [
         (WEEK, False, None),
-        (WEEK, True, "retention.ms=604800000 by their timestamps, and output.timestamp stamps them from 2026-01-01 00:00"),
+        (WEEK, True, "retention.ms=604800000 by their timestamps, and output.timestamp dates them from 2026-01-01 00:00"),
         ({**WEEK, **LOG_TIME}, True, None),
         ({**WEEK, "retention.ms": "-1"}, True, None),
         ({**WEEK, "retention.ms": str(174 * HOUR)}, True, None),

@@ -86,8 +86,8 @@ def test_a_transform_that_cannot_be_loaded_is_named(tmp_path: Path, name: str, t
         ("{type: expect_column_values_to_be_betwixt}", "unknown.*did you mean"),
         ("{type: expect_column_values_to_match_like_pattern}", "SQL only"),
         ("{type: expect_column_to_exist, kwargs: {column: n, row_condition: n > 1}}", "takes no row_condition"),
-        ("{type: expect_column_to_exist, kwargs: {column: 5}}", "a column is named by a text"),
-        ("{type: expect_column_values_to_match_regex, kwargs: {column: n, regex: 5}}", "a regex is a text"),
+        ("{type: expect_column_to_exist, kwargs: {column: 5}}", "expected a column's name"),
+        ("{type: expect_column_values_to_match_regex, kwargs: {column: n, regex: 5}}", "expected a regex as text"),
         ("{type: expect_batch_volume_like_history, kwargs: {at_least: 1}}", "at_least"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_type_beyond_the_proven_ones_has_to_exist(tmp_path: Path) -> None:
     made = folder(tmp_path, {"transform.py": GOOD, "expectations.yaml": suite}, engine="pandas")
     check_pipeline(load_pipeline(made))
     (made / "expectations.yaml").write_text(suite.replace("z_scores", "y_scores"))
-    with pytest.raises(SettingsError, match="knows no such type"):
+    with pytest.raises(SettingsError, match="has no such type"):
         check_pipeline(load_pipeline(made))
 
 

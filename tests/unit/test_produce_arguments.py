@@ -109,9 +109,9 @@ def names_of(*names: bytes | None) -> pa.Array:
     ("name", "words"),
     [
         (None, "a header has no name"),
-        (b"se\0cret", "holds a NUL character, at which librdkafka would cut it"),
-        (b"fencepost-batch\0", "holds a NUL character"),
-        (b"\0", "holds a NUL character"),
+        (b"se\0cret", "contains a NUL character, where librdkafka would cut it"),
+        (b"fencepost-batch\0", "contains a NUL character"),
+        (b"\0", "contains a NUL character"),
         (b"secret\xff", "is not UTF-8"),
         (b"\xed\xa0\x80secret", "is not UTF-8"),
     ],

@@ -82,7 +82,7 @@ def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() 
     made = of(1, 1, PUBLISHED)
     bare = planned(made, output=made.plan.output.model_copy(update={"batch_header": False}))
     nothing: Any = None
-    with pytest.raises(NeedsOperator, match=r"carry no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
+    with pytest.raises(NeedsOperator, match=r"have no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
         _frame(nothing, nothing, bare, fields())
 
 

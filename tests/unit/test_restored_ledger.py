@@ -101,7 +101,7 @@ def test_offsets_that_expired_or_were_set_back_prove_nothing(offsets: dict[int, 
 
 
 def test_offsets_set_forward_by_hand_are_named_with_where_they_belong() -> None:
-    with pytest.raises(LedgerLost, match=r"only then, set them back: orders-in:2 to 400 \(kafka-consumer-groups"):
+    with pytest.raises(LedgerLost, match=r"by hand, set them back: orders-in:2 to 400 \(kafka-consumer-groups"):
         check(View.of(HISTORY), {**COMMITTED, 2: 401})
 
 

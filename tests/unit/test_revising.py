@@ -69,7 +69,7 @@ def test_the_reason_names_the_parts_that_changed() -> None:
 
 def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     found = replace(SAME, software="2")
-    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned under 1, and this is 2"
+    assert reason_to_revise(batch(State.PLANNED), found) == "it was planned with 1, and this is 2"
     assert reason_to_revise(batch(State.WRITTEN), found) is None
     assert reason_to_revise(batch(State.REJECTED), found) is None
 

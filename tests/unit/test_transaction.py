@@ -8,7 +8,7 @@ from typing import Any, Never
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fencepost.errors import CommitStateUnknown, FencepostError, RecordRefused, WriteFailed, WriterFenced
+from fencepost.errors import AccessDenied, CommitStateUnknown, FencepostError, RecordRefused, WriteFailed, WriterFenced
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import Complaints
 from fencepost.kafka.transaction import Transaction
@@ -45,6 +45,15 @@ def test_a_client_that_is_to_abort_is_asked_whether_it_was_fenced(
     )
     with pytest.raises(raised, match="an-id"), transaction:
         pass
+
+
+def test_an_init_that_nobody_answers_hears_that_the_login_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the error callback is told, which a call of ours has to serve."""
+    silent = raises(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
+    refused = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
+    transaction = a_transaction(monkeypatch, init_transactions=silent, poll=lambda _: transaction._complaints(refused))
+    with pytest.raises(AccessDenied, match=r"an-id: init_transactions: .* refused us: wrong password"):
+        transaction.init()
 
 
 def test_a_chain_goes_on_with_a_producer_as_long_as_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:

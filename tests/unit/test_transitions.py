@@ -229,9 +229,7 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
 def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
     batch = batch_of(0, 1, state, 1, None, plan_of())
     view = View.of([record_withdrawn(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
-    said = (
-        r"was withdrawn meanwhile \(withdraw by operator: looked at it\): its output counts for nothing. `fencepost run"
-    )
+    said = r"has been withdrawn \(withdraw by operator: looked at it\): its output does not count. `fencepost run"
     with pytest.raises(Superseded, match=said):
         record_written(view, day(0), 1, result_of(1, 1))
     with pytest.raises(Superseded, match=said):
@@ -275,7 +273,7 @@ def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
     view = View.of([decide_skip(View.of([skipped_early]), day(0), DECISION)[0]])
     assert batch_to_judge(view, day(0)).state is State.SKIPPED
     assert decide_publish(view, day(0), NOW) == ()
-    with pytest.raises(TransitionRefused, match="is skipped: its output, if any, counts for nothing"):
+    with pytest.raises(TransitionRefused, match="is skipped, so its output does not count"):
         decide_publish(view, day(0), NOW, DECISION)
 
 

@@ -1,7 +1,7 @@
-"""What publishing tells Airflow: an asset event of the output topic, once for each batch that was published.
+"""Emits an asset event of the output topic to Airflow, once for each published batch.
 
-The event goes through an alias, because an asset named as an outlet would get an event from every green run, also from
-one that found its interval published long ago.
+The event goes through an alias: an asset named as an outlet would get an event from every green run, even from one that found
+its interval published long ago.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def output_asset(pipeline: str, topic: str) -> Asset:
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
-    """The alias under which a pipeline's events are emitted, and looked for."""
+    """The alias of a pipeline's events, to emit and to find them."""
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
 def announce(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult) -> bool:
-    """Emit the event of a batch that was just published; whether there was news.
+    """Emit the event of a batch that was just published; return whether there was one to emit.
 
-    `extra` holds pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end) and
-    rows: what `fencepost.read_validated` takes.
+    `extra` has pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end) and
+    rows. `fencepost.read_validated` takes it.
     """
     if not _is_news(context, pipeline, result):
         return False
@@ -52,10 +52,10 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
 
 
 def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
-    """Whether the batch was published on behalf of this run and nobody was told yet.
+    """Whether this run published the batch and its event is still missing.
 
-    A batch found published may have been published by an attempt of this task that died before Airflow heard of it: then
-    its event is still missing. In a run that began with its interval published there is nothing to tell.
+    If the task finds the batch published, an earlier attempt may have published it and died before Airflow got the event. A
+    run that began with its interval published has no event to emit.
     """
     if result.state is not State.PUBLISHED:
         return False

@@ -1,9 +1,8 @@
-"""From pipelines to DAGs: one each, with the four steps as its tasks.
+"""Builds a DAG for each pipeline, with the four steps as its tasks.
 
 An import error belongs to a file: Airflow marks every DAG of that file, and schedules none of them
 (`_update_import_errors` in airflow/dag_processing/collection.py, `dags_needing_dagruns` in
-airflow/models/dag.py). So DAGs of good pipelines come from one file, and what is wrong with the others is
-raised by another.
+airflow/models/dag.py). So one file gives the DAGs of the good pipelines, and another raises the errors of the others.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from fencepost.errors import SettingsError
 
 STEPS: tuple[Literal["write", "validate"], ...] = ("write", "validate")
 REPROCESS_HELP = (
-    "Write and judge intervals again that are published already: the same frozen input, a new revision of "
-    "the output, which takes the old one's place when it is published. Off: a published interval is left "
-    "alone. In the backfill form, tick 'Override parameters on existing runs' too, or existing runs do not "
-    "get it."
+    "Write and judge published intervals again: the same frozen input, a new revision of the output. The new "
+    "revision replaces the old one when it is published. Off: published intervals stay as they are. In the "
+    "backfill form, tick 'Override parameters on existing runs' too; otherwise existing runs do not get this "
+    "parameter."
 )
 
 
 def build_dags() -> dict[str, DAG]:
     """The DAGs of all pipelines that can be read, by name.
 
-    Where Airflow runs a task, which it parses the file for again, only that task's DAG is built.
+    Airflow parses the file again to run a task; then only that task's DAG is built.
     """
     return _build_all()[0]
 
 
 def refuse_broken_pipelines() -> None:
-    """Raise one error that says what is wrong with each pipeline that has no DAG, if there is any.
+    """Raise one error with the reasons of all pipelines that have no DAG, if there are any.
 
     Raises:
-        SettingsError: for every broken pipeline: file, field, what was found and what is allowed.
+        SettingsError: has for every broken pipeline the file, the field, what was found and what is allowed.
     """
     broken = _build_all()[1]
     if broken:
@@ -74,9 +73,9 @@ def _build_all() -> tuple[dict[str, DAG], dict[str, Exception]]:
 def build_dag(pipeline: Pipeline) -> DAG:
     """The DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in `decision.py`.
 
-    Runs are scheduled ones and backfills only; the timetable refuses manual ones. As many
-    runs go on at once as there are lanes to write in; the pool bounds Spark jobs, those of backfills too.
-    `schedule.end` is exclusive like every end here, and Airflow's `end_date` is not.
+    Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are
+    lanes. The pool bounds Spark jobs, those of backfills too. `schedule.end` is exclusive, like every end here;
+    Airflow's `end_date` is not.
     """
     schedule = pipeline.schedule
     dag = DAG(
@@ -92,7 +91,7 @@ def build_dag(pipeline: Pipeline) -> DAG:
         deadline=alert_of(schedule),
         params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},
         tags=["fencepost"],
-        auto_register=False,  # or the file that only reports broken pipelines would have these DAGs as well
+        auto_register=False,  # otherwise the file that only reports broken pipelines would also have these DAGs
         default_args={
             "owner": "fencepost",
             "retries": schedule.retries,
@@ -122,17 +121,17 @@ def build_dag(pipeline: Pipeline) -> DAG:
 
 
 def describe(pipeline: Pipeline) -> str:
-    """What Airflow shows as the DAG's documentation."""
+    """The DAG's documentation in Airflow."""
     folder = f"pipelines/{pipeline.folder.name}"
     asks = ""
     if pipeline.quality.ask_operator_minutes:
-        asks = "| `decide` | asks what is to become of a rejected batch, on its tab *Required actions* | too late: clear it |\n"
+        asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
     staged = pipeline.output.publish == "staged"
     copies = f", which it copies from `{pipeline.staging_topic}`," if staged else ""
     readers = (
         "Readers of the output see published batches only."
         if staged
-        else f"Consumers who want\njudged data only read up to the offsets of group `{pipeline.validated_group}`."
+        else f"To read judged data\nonly, read up to the offsets of group `{pipeline.validated_group}`."
     )
     return f"""\
 ### {pipeline.name}
@@ -142,16 +141,16 @@ def describe(pipeline: Pipeline) -> str:
 From topic `{pipeline.source.topic}` to topic `{pipeline.output.topic}`. Settings: `{folder}/pipeline.yaml`.
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
-A run is for its data interval, and may be repeated at will: a published interval is a green no-op. Only a
-backfill with *reprocess* writes it again.
+A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a
+backfill with *reprocess* writes a published interval again.
 
 | task | does | when it is red |
 |---|---|---|
-| `plan` | freezes the source offsets, after earlier runs have | do what the message says, clear it |
-| `write` | transforms; writes in Kafka transactions | clear it: what is committed stays as it is |
-| `validate` | judges what was committed, in a report | rejected: mend `expectations.yaml` and clear \
-it, or mend the transform and clear `write` |
-{asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: done twice is done once |
+| `plan` | freezes the source offsets, once earlier runs have | do what the message says, then clear it |
+| `write` | transforms, and writes in Kafka transactions | clear it: what is committed stays as it is |
+| `validate` | judges what was committed, and writes a report | rejected: fix `expectations.yaml` and clear \
+it, or fix the transform and clear `write` |
+{asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: a second run changes nothing |
 
 Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. {readers}
 """

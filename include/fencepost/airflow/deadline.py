@@ -1,7 +1,7 @@
 """Airflow's deadline alert for a scheduled interval that is not published in time: `schedule.deadline_minutes`.
 
-The scheduler reckons the deadline when it makes the run, which is why `IntervalEnd` is registered by the plugin. A run that
-ends well before it takes the deadline along; one that fails, waits or is rejected misses it.
+The scheduler computes the deadline when it creates the run, so the plugin registers `IntervalEnd`. A run that succeeds in time
+removes its deadline. A run that fails, waits or is rejected misses it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class IntervalEnd(BaseDeadlineReference):
 
 
 def alert_of(schedule: Schedule) -> DeadlineAlert | None:
-    """The alert a pipeline asks for, if it does."""
+    """The pipeline's alert; None if it has no deadline."""
     if schedule.deadline_minutes is None:
         return None
     name = f"published {schedule.deadline_minutes:g} minutes after the interval's end"
@@ -49,16 +49,16 @@ def alert_of(schedule: Schedule) -> DeadlineAlert | None:
 
 
 def say_so(context: dict[str, Any]) -> None:
-    """Log that a deadline was missed, and where the batch stands. `context` is what Airflow gives to callbacks.
+    """Log that a deadline was missed, and the state of the batch. `context` is Airflow's, for callbacks.
 
-    A ledger that is not there yet, or cannot be read, keeps nobody from hearing of it.
+    A ledger that does not exist yet, or cannot be read, does not stop this message.
     """
     from fencepost.model import Interval
 
     run = context["dag_run"]
     start, end = (datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end"))
     log.error(
-        "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; run %s says more.",
+        "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; see run %s.",
         run["dag_id"],
         start.isoformat(),
         end.isoformat(),
@@ -74,5 +74,5 @@ def _standing(pipeline: str, interval: Interval) -> str:
     try:
         batch = Ledger(find_pipeline(pipeline)).read().latest(interval)
     except FencepostError as error:
-        return f"not known ({error})"
+        return f"unknown ({error})"
     return f"{batch.state}, revision {batch.revision}" if batch else "not planned"

@@ -1,12 +1,12 @@
-"""A person's decision on a rejected batch, asked for in Airflow's UI, for pipelines with `quality.ask_operator_minutes`.
+"""Asks a person in Airflow's UI what to do about a rejected batch, for pipelines with `quality.ask_operator_minutes`.
 
     plan → write → validate → decide ──────────────────────────────→ advance
                                  └→ write_again → validate_again ──↗
 
-`decide` runs whatever became of validate. It asks only about a rejected batch; with nothing to decide it is a green no-op,
-and after any other failure it fails too, so that the run does. What was decided is in the ledger before the task is green:
-who, when, why. An answer holds for the revision and the validation that were asked about: where others have taken their place,
-the attempt fails, and the next one asks anew (Airflow keeps one question for each attempt).
+`decide` runs whatever the result of validate. It asks only about a rejected batch. If there is nothing to decide, it is a green
+no-op; after any other failure it fails too, and so does the run. The decision is in the ledger before the task is green: who,
+when, why. An answer holds for the revision and the validation that the question was about. If there are newer ones, the attempt
+fails, and the next one asks again (Airflow keeps one question for each attempt).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LONGEST = 1000  # characters of a reason
 
 
 class DecideOperator(HITLOperator):
-    """Ask what is to become of a rejected batch, and do it."""
+    """Ask what to do about a rejected batch, and do it."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        # Airflow validates a task's params before it runs, the default too: that one has to be allowed to be empty.
+        # Airflow validates a task's params before it runs, and the default too, so an empty reason has to be allowed here.
         reason = Param("", type="string", maxLength=LONGEST, title="Reason", description="Stored in the ledger.")
-        kwargs.pop("params", None)  # the DAG's, which Airflow passes on; the form asks for a reason and nothing else
+        kwargs.pop("params", None)  # Airflow passes the DAG's on; the form asks only for a reason
         super().__init__(
             subject=f"A batch of {pipeline.name} was rejected",
             options=OPTIONS,
@@ -56,13 +56,13 @@ class DecideOperator(HITLOperator):
 
     @property
     def serialized_params(self) -> dict[str, dict[str, Any]]:
-        """The form's fields: there a reason is asked for."""
+        """The form's fields, where the reason is required."""
         form: dict[str, dict[str, Any]] = super().serialized_params
         form["reason"]["schema"]["minLength"] = 1
         return form
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
-        """Ask, where there is something to decide; the answer comes to `execute_complete`."""
+        """Ask if there is something to decide; `execute_complete` gets the answer."""
         from fencepost.ledger.ledger import Ledger
 
         interval = interval_of(context)
@@ -75,7 +75,7 @@ class DecideOperator(HITLOperator):
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
-                f"{state}, so there is nothing to decide. Mend the task that failed and clear it."
+                f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."
             )
         asked = asked_about(batch)
         assert asked is not None
@@ -91,12 +91,12 @@ class DecideOperator(HITLOperator):
     def execute_complete(
         self, context: Context, event: dict[str, Any], asked: dict[str, Any] | None = None
     ) -> dict[str, JsonValue]:
-        """Do what was chosen, with the reason, in the name of who answered, if what was `asked` about still stands."""
+        """Carry out the choice, with the reason and the name of the person, if the batch is still as it was when `asked`."""
         answer = super().execute_complete(context, event)
         (choice,) = answer["chosen_options"]
         reason = str(answer["params_input"].get("reason", "")).strip()
         if not reason:
-            raise AirflowException("a decision needs a reason, for those who read the ledger later. Nothing was done.")
+            raise AirflowException("a decision needs a reason, for later readers of the ledger. Nothing was done.")
         if asked is None:
             raise AirflowException(
                 "an earlier Fencepost asked this question. Nothing was done; the next attempt asks again."
@@ -128,7 +128,7 @@ class DecideOperator(HITLOperator):
 
 
 class AgainOperator(FencepostSparkOperator):
-    """A step once more, where that was decided; else skipped."""
+    """Run a step again if that was decided; otherwise skip."""
 
     def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(step=step, pipeline=pipeline, **kwargs)
@@ -137,5 +137,5 @@ class AgainOperator(FencepostSparkOperator):
         """Run the step for the revision that the decision planned."""
         decided: Any = context["ti"].xcom_pull(task_ids=DECIDE) or {}
         if decided.get("choice") != WRITE_AGAIN:
-            raise AirflowSkipException("nobody asked for the interval to be written again")
+            raise AirflowSkipException("the decision was not to write the interval again")
         return super().execute(context)

@@ -1,7 +1,7 @@
 """The steps that run in the Airflow worker, and what all operators share: interval, errors, report.
 
-A batch is named by pipeline and interval, never by run_id or try number, so a cleared task, a retry and a
-backfill of the same interval all mean the same batch.
+Pipeline and interval name a batch, never run_id or try number. So a cleared task, a retry and a backfill of the same interval
+all mean the same batch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-# How long a plan waits for its turn. Then it fails, so that its run does not hold a place for ever.
+# How long a plan waits for its turn. Then it fails, so that its run does not keep its place for ever.
 PATIENCE = timedelta(days=1)
-# It looks again every second or two in its own process, since most plans before it take no longer, ...
+# At first it looks again every second or two in its own process, because most earlier plans take no longer, ...
 AT_ONCE = timedelta(seconds=20)
 LOOK_AGAIN = 1.5  # seconds
-# ... and then gives its slot back and comes again. Not sooner: the scheduler may hear of the end of the last look only
-# after it has queued the next, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
+# ... then it returns its slot and comes again later. Not sooner: the scheduler may learn that the last look has ended only
+# after it has queued the next one, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
 COME_AGAIN = timedelta(seconds=30)
 
 PLANNED = {"success", "skipped"}
@@ -42,7 +42,7 @@ def interval_of(context: Context) -> Interval:
     """The data interval of the DAG run.
 
     Raises:
-        AirflowFailException: the run has none of its own: it is a manual one that went round the timetable.
+        AirflowFailException: it is a manual run that bypassed the timetable, and has no interval of its own.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None or context["dag_run"].run_type == "manual":
@@ -54,9 +54,9 @@ def interval_of(context: Context) -> Interval:
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Let Airflow retry what is worth it: Retriable becomes AirflowException, Terminal AirflowFailException.
+    """Let Airflow retry what is worth a retry: Retriable becomes AirflowException, Terminal AirflowFailException.
 
-    Anything else passes as it is, and is retried too.
+    Any other error passes unchanged; Airflow retries it too.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def airflow_errors() -> Iterator[None]:
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
-    """Log what a step did, and give it the form in which it goes to XCom."""
+    """Log what a step did, and return it in its form for XCom."""
     level = logging.WARNING if "starved_by" in result.details else logging.INFO
     log.log(level, "batch %s: %s", result.batch, result.message)
     return result.model_dump(mode="json")
@@ -76,10 +76,10 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
 class PlanOperator(BaseSensorOperator):
     """Freeze the interval's batch, once every earlier run of the DAG has frozen its own.
 
-    A plan that overtook an earlier one would take that interval's records into its own batch. `depends_on_past` would
-    keep the order too, but Airflow then refuses a backfill of "Missing Runs" (`_validate_backfill_params` in
-    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: a long wait takes neither a slot nor a
-    retry. It waits for a free lane in the same way.
+    A plan that overtakes an earlier one would take that interval's records into its own batch. `depends_on_past` would
+    keep the order too, but then Airflow refuses a backfill of "Missing Runs" (`_validate_backfill_params` in
+    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: a long wait uses neither a slot nor a
+    retry. The plan waits for a free lane in the same way.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class PlanOperator(BaseSensorOperator):
         self.pipeline = pipeline
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Plan, or say what is waited for."""
+        """Plan, or log what the plan waits for."""
         interval, params = interval_of(context), dict(context["params"])
         self.log.info("interval %s, params %s", interval, params)
         give_back = time.monotonic() + AT_ONCE.total_seconds()
@@ -112,14 +112,14 @@ class PlanOperator(BaseSensorOperator):
 
 
 def waits_for(context: Context) -> str | None:
-    """What the plan of this run has to wait for, or None when it is its turn.
+    """What the plan of this run has to wait for, or None if it is its turn.
 
-    It is when the nearest earlier run that has not been cancelled has planned. Airflow sorts by logical date,
-    which is the start of the data interval. The plan of a backfill that was cancelled before it began has no
-    state in a finished run, and is passed over.
+    It is its turn once the nearest earlier run that was not cancelled has planned. Airflow sorts by logical date, which is
+    the start of the data interval. If a backfill was cancelled before its plan began, that plan has no state in a finished
+    run, and does not count.
 
     Raises:
-        AirflowFailException: the earlier plan failed; or it cannot start before this run gives up its place.
+        AirflowFailException: the earlier plan failed, or it cannot start before this run gives up its place.
     """
     ti, run = context["ti"], context["dag_run"]
     before: datetime | None = run.logical_date
@@ -129,8 +129,8 @@ def waits_for(context: Context) -> str | None:
         if earlier.state in NOT_PLANNED:
             raise AirflowFailException(
                 f"the plan of the earlier run {earlier.run_id} failed, and its records must not fall into "
-                "this batch. Clear it with the option Future, which takes this run along; or, if its records "
-                "shall fall into this batch, mark it as success and clear this task."
+                "this batch. Clear that plan with the option Future, which includes this run. Or, if its records "
+                "should fall into this batch, mark it as success and clear this task."
             )
         state = DagRunState(ti.get_dagrun_state(ti.dag_id, earlier.run_id))
         if state in {DagRunState.QUEUED, DagRunState.RUNNING}:
@@ -142,18 +142,17 @@ def waits_for(context: Context) -> str | None:
 
 
 def _refuse_if_it_keeps_back(context: Context, earlier: str) -> None:
-    """Fail where this run and an earlier one wait for each other.
+    """Fail if this run and an earlier one wait for each other.
 
-    A backfill's runs share its `max_active_runs`, all other runs the DAG's. An earlier run of the same kind
-    that stays queued waits for a place that later ones hold: the backfill runs backwards, or the run was
-    cleared.
+    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind
+    that stays queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
     """
     queued = context["ti"].get_previous_dagrun(state="queued")
     if queued is None or queued.run_id != earlier:
         return
     if (queued.run_type == "backfill") == (context["dag_run"].run_type == "backfill"):
         raise AirflowFailException(
-            f"the earlier run {earlier} is queued while this one holds a place, so neither could go on. A "
+            f"the earlier run {earlier} is queued while this one holds its place, so neither could continue. A "
             "backfill cannot run backwards; start it without that option. Otherwise clear this task once the "
             "earlier run has planned."
         )

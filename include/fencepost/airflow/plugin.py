@@ -1,7 +1,7 @@
 """Airflow's plugin: the pages and links inside its UI, the notes on runs, the timetable and the deadlines.
 
 The package registers it by the entry point `airflow.plugins`. All of Airflow's processes import it, so it imports nothing
-heavy: the pages' application is loaded at its first request.
+heavy: the pages' application loads at its first request.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.pages import LazyApp
 
 MOUNT = "/fencepost"
-# Where the UI lives below a path of its host, its pages do too.
+# If the UI has a base path, the pages have it too.
 BASE = urlparse(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + MOUNT
 
 
 def _view(name: str, destination: str, route: str, path: str) -> dict[str, Any]:
-    """A place of the UI that shows one of the pages; the UI puts ids in for {DAG_ID} and the others."""
+    """A view in the UI that shows one of the pages. The UI replaces {DAG_ID} and the others by ids."""
     icons = {"icon": f"{BASE}/static/icon.svg", "icon_dark_mode": f"{BASE}/static/icon-dark.svg"}
     return {"name": name, "destination": destination, "url_route": route, "href": f"{BASE}{path}", **icons}
 
 
 class FencepostPlugin(AirflowPlugin):
-    """The pages as an application of the API server, the places of the UI that show them, and what the scheduler calls."""
+    """The pages as an application of the API server, the views that show them, and what the scheduler calls."""
 
     name = "fencepost"
     timetables = [IntervalTimetable]

@@ -1,8 +1,8 @@
 """The pool that bounds how many Spark jobs run at once.
 
-A DAG's `max_active_runs` does not bind its backfills, so only a pool bounds all runs of all pipelines
-together. A task whose pool does not exist is never scheduled: `ensure_pools` runs before the scheduler
-starts.
+A DAG's `max_active_runs` does not apply to its backfills, so only a pool bounds all runs of all pipelines
+together. Airflow never schedules a task whose pool does not exist, so `ensure_pools` runs before the
+scheduler starts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ SPARK_POOL_SLOTS = 2
 
 
 def ensure_pools() -> None:
-    """Make the pool where it is missing; slots that an operator has changed stay as they are.
+    """Make the pool if it is missing. Slots that an operator has changed stay as they are.
 
-    For a process that may use Airflow's database, which tasks may not: `python -m fencepost.airflow` runs it.
+    `python -m fencepost.airflow` runs this. It needs Airflow's database, which tasks may not use.
     """
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session

@@ -1,8 +1,8 @@
-"""The question about a rejected batch: what failed, with counts and a few records, as Airflow's UI shows it.
+"""The question about a rejected batch in Airflow's UI: what failed, with counts and a few records.
 
-Airflow draws the text as Markdown, and folds the lines of a block into one. So the lines are a list, and everything in it
-that came from data or from the suite is a code span: no character in it ends the line or the span, and nothing in it is
-Markdown, HTML or a link. The text is bounded, whatever the batch.
+Airflow renders the text as Markdown and folds the lines of a block into one. So the lines are a list, and all text from data or
+from the suite is a code span: no character ends the line or the span, and nothing in it is Markdown, HTML or a link. The length
+is bounded for any batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fencepost.quality.report_html import visible
 
 PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
 CHECKS = 6  # failed checks that the question lists
-ROWS = 3  # unexpected records that it shows of each
+ROWS = 3  # unexpected records shown for each
 COLUMNS = 4  # values of each record
 TITLE, VALUE = 160, 80  # characters of a check's name, and of one value
 MARKS = ("**not evaluated**", "**critical**", "warning")
@@ -31,7 +31,7 @@ def subject_of(batch: Batch) -> str:
 
 
 def body_of(found: Awaiting) -> str:
-    """What is known of a rejected batch, and what each answer does."""
+    """What is known about a rejected batch, and what each answer does."""
     batch, older = found.batch, found.in_force
     verdict = batch.verdict
     assert verdict is not None
@@ -41,13 +41,13 @@ def body_of(found: Awaiting) -> str:
         f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{_failed(batch, verdict)}\n\n"
         "The whole report is on this task's tab *Report*.\n\n"
         f"- *{PUBLISH}*: consumers of validated data get it as it is"
-        f"{f', in the place of revision {older.revision}' if older else ''}.\n"
-        f"- *{WRITE_AGAIN}*: the same input, a new revision, judged again: for a transform that was mended.\n"
+        f"{f', instead of revision {older.revision}' if older else ''}.\n"
+        f"- *{WRITE_AGAIN}*: a new revision of the same input, judged again; choose it after you fixed the transform.\n"
         f"- *{SKIP}*: "
         + (
             f"revision {batch.revision} is left out, and revision {older.revision} stays {older.state}.\n"
             if older
-            else "the frontier passes the interval, and nobody gets its output.\n"
+            else "the frontier passes the interval, and its output does not count.\n"
         )
     )
 
@@ -58,7 +58,10 @@ def _failed(batch: Batch, verdict: Verdict) -> str:
         named = [("**critical**", name) for name in verdict.failed_critical]
         named += [("warning", name) for name in verdict.failed_warning]
         lines = [f"- {mark} {_code(name, TITLE)}" for mark, name in named[:CHECKS]]
-        lines += [*_more(len(named)), "- Its report is not where this worker looks for it: no counts, no records."]
+        lines += [
+            *_more(len(named)),
+            "- Its report is not in this worker's reports folder, so there are no counts or records.",
+        ]
     else:
         bad = [check for check in report.in_order() if check.status is not Status.PASSED]
         lines = [line for check in bad[:CHECKS] for line in _check(check)] + _more(len(bad))
@@ -70,7 +73,7 @@ def _more(failed: int) -> list[str]:
 
 
 def _report(batch: Batch, verdict: Verdict) -> Report | None:
-    """The verdict's own report, or None where it is not to be had here."""
+    """The verdict's own report, or None if this worker does not have it."""
     try:
         report = Report.model_validate_json(report_file(batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):
@@ -80,7 +83,7 @@ def _report(batch: Batch, verdict: Verdict) -> Report | None:
 
 
 def _check(check: CheckResult) -> list[str]:
-    """A check's line, and one for each record shown."""
+    """A line for the check, and one for each record shown."""
     told = ""
     if check.unexpected_count is not None and check.element_count is not None:
         share = f" ({check.unexpected_percent:.2f} %)" if check.unexpected_percent is not None else ""
@@ -105,7 +108,7 @@ def _value(value: object) -> str:
 
 
 def _code(text: str, longest: int) -> str:
-    """A text as a code span: its fence is longer than any run of backticks in it, and `visible` leaves no line's end."""
+    """A text as a code span. Its fence is longer than any run of backticks in it, and `visible` removes line ends."""
     shown = visible(text, longest) or "(empty)"
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}" if "`" in shown or shown != shown.strip() else f"{fence}{shown}{fence}"

@@ -1,8 +1,8 @@
-"""What becomes of a run, as its note in Airflow's UI: that it runs, then the last step's message; and which params it saw.
+"""Writes a run's note in Airflow's UI: that it runs, later the last step's message, and the params that it saw.
 
-A listener, since a task cannot write the note: Airflow calls it where the run's state changes, in the scheduler as a rule,
-and commits what it changed. A run that is repeated keeps its run_id, and with it the note of the time before; so the note
-is renewed when a run begins. A note that somebody wrote is left alone.
+This is a listener, because a task cannot write the note. Airflow calls it when the run's state changes, usually in the
+scheduler, and commits its change. A repeated run keeps its run_id and its old note, so the note is renewed when a run begins. A
+note that a person wrote stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS = ("plan", "write", "validate", "decide", "write_again", "validate_again",
 def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Airflow's name for it."""
     if _may_write(dag_run):
-        dag_run.note = OURS + begun(dag_run.conf or {})
+        dag_run.note = OURS + running_note(dag_run.conf or {})
 
 
 @hookimpl
@@ -41,7 +41,7 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 
 
 def write_note(dag_run: DagRun) -> None:
-    """Set the note of a run of ours that has ended."""
+    """Set the note of an ended run of a pipeline."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
@@ -50,7 +50,7 @@ def write_note(dag_run: DagRun) -> None:
     session = object_session(dag_run)
     if session is None or not _may_write(dag_run):
         return
-    # A task that did not run this time has the result of the time before: only a success has one of its own.
+    # A task that did not run this time still has its earlier result: only a success has a new one.
     tasks = select(TaskInstance.task_id, TaskInstance.state).where(
         TaskInstance.dag_id == dag_run.dag_id, TaskInstance.run_id == dag_run.run_id
     )
@@ -58,20 +58,20 @@ def write_note(dag_run: DagRun) -> None:
     query = XComModel.get_many(run_id=dag_run.run_id, dag_ids=dag_run.dag_id, task_ids=STEPS, key="return_value")
     found: Iterable[Any] = session.scalars(query)
     results = {x.task_id: XComModel.deserialize_value(x) for x in found}
-    dag_run.note = OURS + told(results, states, dag_run.conf or {})
+    dag_run.note = OURS + final_note(results, states, dag_run.conf or {})
 
 
-def begun(conf: Mapping[str, Any]) -> str:
-    """The note's text while a run goes on."""
+def running_note(conf: Mapping[str, Any]) -> str:
+    """The note's text while a run is active."""
     return f"running. {_params(conf)}"
 
 
-def told(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
-    """The note's text at the end. Results hold ids and small numbers only, so no record's values come in here."""
+def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapping[str, Any]) -> str:
+    """The note's text at the end. Results have ids and small numbers only, so the note shows no record's values."""
     well = [step for step in STEPS if states.get(step) == "success" and _is_result(results.get(step))]
     failed = [step for step in STEPS if states.get(step) == "failed"]
     last = f"{well[-1]}: {results[well[-1]]['message']}." if well else ""
-    # A failed validate that a person decided about is behind a run whose last step ended well.
+    # If a person decided about a failed validate, later steps have succeeded.
     if failed and (not well or STEPS.index(failed[-1]) > STEPS.index(well[-1])):
         last = f"{', '.join(failed)} failed." + (f" Before, {last}" if last else "")
     return f"{last or 'nothing was done.'} {_params(conf)}"
@@ -82,7 +82,7 @@ def _params(conf: Mapping[str, Any]) -> str:
 
 
 def _may_write(dag_run: DagRun) -> bool:
-    """Whether it is a run of a pipeline, without a note of somebody else's."""
+    """Whether it is a run of a pipeline without a person's note."""
     dag = getattr(dag_run, "dag", None)
     ours = dag is not None and isinstance(dag.timetable, IntervalTimetable)
     return ours and (not dag_run.note or str(dag_run.note).startswith(OURS))

@@ -1,9 +1,8 @@
-"""The steps that run on Spark: submitted only when there is something for Spark to do, and never left behind.
+"""The steps that run on Spark: submitted only if Spark has something to do, and never left behind.
 
-Whatever ends the task ends its driver: `spark-submit.sh` ties the JVM to the task's process, the driver ties
-itself to the JVM (`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider
-alone kills only the JVM, and nothing when the task's process is killed. Fencing is the real guard; this one
-saves it the work.
+Whatever ends the task ends its driver: `spark-submit.sh` ties the JVM to the task's process, the driver ties itself to the JVM
+(`fencepost.steps.jobs`), and the task ties itself to its supervisor. The provider alone kills only the JVM, and nothing if the
+task's process is killed. Fencing is the real guard; this keeps zombies rare.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, Recei
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
-    """Run a step for the interval, on Spark where that is needed.
+    """Run a step for the interval, on Spark if that is needed.
 
-    The job reports through a file of its own for every attempt, so what XCom returns is the step's own
-    result, and what fails the task is the step's own error: retried or not by its kind. A job that ends
-    without a word was killed, and is retried.
+    The job reports through a file, a new one for every attempt. So XCom gets the step's own result, and the step's own
+    error fails the task; its class decides whether Airflow retries. A job that ends without an outcome was killed, and is
+    retried.
     """
 
     def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -125,24 +124,24 @@ class FencepostSparkOperator(SparkSubmitOperator):
         ]
 
     def _check_connection(self) -> str:
-        """The connection's Spark master; what the provider would take for something else is refused.
+        """The connection's Spark master. It refuses a connection that the provider would misread.
 
-        Without the connection its hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py).
-        In cluster mode the driver is out of the task's reach, and so is the file with its outcome.
+        Without the connection the provider's hook submits to YARN (`_resolve_connection` in its hooks/spark_submit.py). In
+        cluster mode the task reaches neither the driver nor the file with the outcome.
         """
         name = self._conn_id
         try:
             connection = BaseHook.get_connection(name)
-        except AirflowNotFoundException:  # said too when the API is away for a moment, so it is retried
+        except AirflowNotFoundException:  # also raised if the API is away for a moment, so it is retried
             raise AirflowException(
-                f"there is no Airflow connection {name!r}, so the Spark master is not known. Add it in the "
+                f"there is no Airflow connection {name!r}, so the Spark master is unknown. Add it in the "
                 f"UI, or set AIRFLOW_CONN_{name.upper()} for Airflow, for example to "
                 '{"conn_type": "spark", "host": "local[2]"}; host may also be spark://host:7077, yarn or '
                 "k8s://https://host."
             ) from None
         if connection.extra_dejson.get("deploy-mode") == "cluster":
             raise AirflowFailException(
-                f"connection {name!r} asks for deploy-mode cluster; only client works here: the driver has "
+                f"connection {name!r} has deploy-mode cluster, but only client works here: the driver has "
                 "to end with the task. Remove deploy-mode from the connection's extra."
             )
         return str(connection.host)
@@ -168,22 +167,22 @@ class AdvanceOperator(FencepostSparkOperator):
 
 
 def report_page(context: Context) -> str:
-    """Where Airflow's UI shows the report of the run's batch (the plugin's tab of a DAG run)."""
+    """The page in Airflow's UI with the report of the run's batch (the plugin's tab of a DAG run)."""
     base = conf.get("api", "base_url", fallback="http://localhost:8080/").rstrip("/")
     run = context["dag_run"]
     return f"{base}/dags/{run.dag_id}/runs/{quote(run.run_id)}/plugin/run-report"
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:
-    """What to say of a job that left no outcome: its exit code and last lines, never its command line."""
+    """The message about a job that left no outcome: its exit code and last lines, never its command line."""
     if failure is None:
-        return f"the {step} job ended with exit code 0 and left no outcome; see the log above"
+        return f"the {step} job ended with exit code 0 but left no outcome; see the log above"
     found = re.search(r"Error code is: (-?\d+)\.(?:\s*Last spark-submit output:)?(.*)", str(failure), re.DOTALL)
     if found is None:
         return f"the {step} job could not be run: {failure}"
     lines = "\n".join(found.group(2).strip().splitlines()[-LAST_LINES:])
     return (
-        f"the {step} job ended with exit code {found.group(1)} before it could say why: it was killed "
-        "(timeout, out of memory, a node that went away) or could not start. Nothing is half done; a retry "
+        f"the {step} job ended with exit code {found.group(1)} before it could report: it was killed "
+        "(timeout, out of memory, a lost node) or could not start. Nothing is half done, so a retry "
         f"is safe. Last lines:\n{lines}"
     )

@@ -1,8 +1,8 @@
 """Cron intervals, without manual runs.
 
-A manual run has no interval, or that before its logical date, which it then takes away from the scheduled run or backfill
-that it belongs to. `allowed_run_types` would refuse it too; but then Airflow 3.3's UI disables the button that opens the form
-for backfills.
+A manual run has no interval, or it takes the interval before its logical date away from the scheduled run or backfill to which
+that belongs. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the
+form for backfills.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_MANUAL_RUNS = (
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow calls both methods when it is asked for a manual run, and answers with the error's text."""
+    """Airflow calls both methods for a manual run, and answers with the error's text."""
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
         """Refuse.
@@ -36,10 +36,10 @@ class IntervalTimetable(CronDataIntervalTimetable):
     def generate_run_id(
         self, *, run_type: DagRunType, run_after: DateTime, data_interval: DataInterval | None, **extra: Any
     ) -> str:
-        """Airflow's own, for a scheduled run or a backfill.
+        """Airflow's own run id, for a scheduled run or a backfill.
 
         Raises:
-            ValueError: the run is a manual one.
+            ValueError: the run is manual.
         """
         if run_type == DagRunType.MANUAL:
             raise ValueError(NO_MANUAL_RUNS)

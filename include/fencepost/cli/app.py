@@ -1,7 +1,7 @@
 """The command line: the four steps without Airflow, a look at the ledger, and the local stack.
 
-Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth running again; 4 a person has to
-act. `--json` prints one JSON document on standard output; everything else goes to standard error.
+Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth another run; 4 a person has to act.
+`--json` prints one JSON document on standard output; everything else goes to standard error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fencepost.steps.jobs import start_log
 
 
 class Commands(TyperGroup):
-    """Keeps from Click what Click would name otherwise: it takes an EOFError for a closed terminal, and exits with 1."""
+    """Catches errors that Click would misread: Click takes an EOFError for a closed terminal and exits with 1."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command. Nothing here asks for input, so a stream that ended is Spark's or a worker's."""
@@ -35,7 +35,7 @@ class Commands(TyperGroup):
         except EOFError as error:
             raise unexpected(error, str(ctx.invoked_subcommand or "")) from error
         except KeyboardInterrupt:
-            err.print("interrupted; run the same command again to go on.")
+            err.print("interrupted; run the same command again to continue.")
             raise typer.Exit(130) from None
 
 
@@ -64,7 +64,7 @@ def main() -> None:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
-    except Exception as error:  # a bug, or something nobody foresaw; its words may quote records
+    except Exception as error:  # unforeseen; its message may quote records
         found = unexpected(error)
         err.print(str(found), markup=False, soft_wrap=True)
         sys.exit(found.exit_code)

@@ -16,24 +16,22 @@ from fencepost.local.state_folder import StateFolder
 from fencepost.model import Decision, Interval, to_utc, utc_now
 
 PipelineName = Annotated[str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.")]
-Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC where no zone is given.")]
+Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC if it has no zone.")]
 End = Annotated[str, typer.Option(help="End of the interval (exclusive), ISO 8601.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Reason = Annotated[str, typer.Option(help="Why; stored in the ledger with who and when.")]
 
 
 def interval_of(start: str, end: str) -> Interval:
-    """The interval of --start and --end; SettingsError where they are no times, or the wrong way round."""
+    """The interval of --start and --end; SettingsError if they are not times, or in the wrong order."""
     first, last = moment_of("--start", start), moment_of("--end", end)
     if last <= first:
-        raise SettingsError(
-            f"--end {end} does not lie after --start {start}. An interval is from its start up to its end."
-        )
+        raise SettingsError(f"--end {end} is not after --start {start}. An interval goes from its start to its end.")
     return Interval(start=first, end=last)
 
 
 def moment_of(option: str, text: str) -> datetime:
-    """A time in ISO 8601, in UTC; `option` is named in the SettingsError where it is none."""
+    """A time in ISO 8601, in UTC; otherwise a SettingsError that names `option`."""
     try:
         return to_utc(datetime.fromisoformat(text))
     except ValueError:
@@ -43,14 +41,14 @@ def moment_of(option: str, text: str) -> datetime:
 
 
 def decision_of(action: str, reason: str) -> Decision:
-    """An operator's word, with who and when; SettingsError where the reason is blank."""
+    """An operator's decision, with name and time; SettingsError if the reason is blank."""
     if not reason.strip():
-        raise SettingsError("--reason: say why, for those who read the ledger later.")
+        raise SettingsError("--reason: give a reason, for later readers of the ledger.")
     return Decision(action=action, by=user_name(), reason=reason, decided_at=utc_now())
 
 
 def user_name() -> str:
-    """Who decides, by name; in a container the user may have a number alone."""
+    """The name of the user who decides; in a container a user may have only a number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -58,13 +56,13 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of that name, on the local stack where nothing else is said."""
+    """The pipeline of that name; on the local stack unless KAFKA_BOOTSTRAP says otherwise."""
     use_local_kafka()
     return find_pipeline(name)
 
 
 def use_local_kafka() -> None:
-    """Without KAFKA_BOOTSTRAP the local stack's broker is meant, where it has been started."""
+    """Without KAFKA_BOOTSTRAP, use the local stack's broker if it runs."""
     if "KAFKA_BOOTSTRAP" not in os.environ and StateFolder.default().services_file.exists():
         from fencepost.local.stack import Stack
 

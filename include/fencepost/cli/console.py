@@ -1,4 +1,4 @@
-"""Where the commands print: answers to standard output, all else to standard error."""
+"""Consoles of the commands: answers go to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ out = Console(highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")

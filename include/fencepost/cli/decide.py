@@ -1,4 +1,4 @@
-"""`fencepost skip`, `withdraw` and `publish`: an operator's word on one interval."""
+"""`fencepost skip`, `withdraw` and `publish`: an operator's decision about one interval."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from fencepost.cli.console import out
 
 
 def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
-    """Let the frontier pass an interval without its output; stored in the ledger with who, when and why."""
+    """Let the frontier pass an interval without its output. The ledger stores who, when and why."""
     from fencepost.steps.advance import skip_batch
 
     out.print(skip_batch(pipeline_of(pipeline), interval_of(start, end), decision_of("skip", reason)).message)
 
 
 def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
-    """Take an interval that was planned by mistake out of the order, so that those before it get records again.
+    """Take an interval that was planned by mistake out of the order, so that earlier intervals get their records again.
 
-    For one without records, or not yet published. Stored in the ledger with who, when and why.
+    The interval must have no records, or must not be published. The ledger stores who, when and why.
     """
     from fencepost.steps.plan import withdraw_batch
 
@@ -24,7 +24,7 @@ def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> 
 
 
 def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
-    """Publish a rejected batch all the same; stored in the ledger with who, when and why."""
+    """Publish a rejected batch. The ledger stores who, when and why."""
     from fencepost.cli.run import spark_session
     from fencepost.steps.advance import advance_batch
 

@@ -7,10 +7,10 @@ from fencepost.paths import CHECKOUT
 
 
 def demo() -> None:
-    """Start everything, load real flights, run three days through Airflow, and show what came of it."""
+    """Start everything, load real flights, run three days through Airflow, and show the results."""
     if CHECKOUT is None:
         raise NeedsOperator(
-            "the demo's pipeline and DAGs are in the repository, not in the package. Run `make demo` in a checkout."
+            "the repository has the demo's pipeline and DAGs, the package does not. Run `make demo` in a checkout."
         )
     from fencepost.local.demo import demo as run_demo
 

@@ -1,4 +1,4 @@
-"""`fencepost pipelines`: the pipelines there are, and what is wrong with those that cannot be loaded."""
+"""`fencepost pipelines`: lists the pipelines, and the errors of those that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fencepost.paths import pipelines_folder
 
 
 def pipelines(as_json: AsJson = False) -> None:
-    """The pipelines there are, and what is wrong with those that cannot be loaded. Executes each transform.py.
+    """List the pipelines, and the errors of those that cannot be loaded. Executes each transform.py.
 
-    What a transform.sql says is not checked, nor whether the columns exist that a suite names: that takes a run.
+    It does not check a transform.sql, nor whether the columns in a suite exist: only a run can.
     """
     from fencepost.steps.preflight import check_pipeline
 

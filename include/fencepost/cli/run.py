@@ -22,16 +22,16 @@ def run(
     start: Start,
     end: End,
     reprocess: Annotated[
-        bool, typer.Option(help="Write a published interval again: same frozen input, a new revision.")
+        bool, typer.Option(help="Write a published interval again: the same frozen input, a new revision.")
     ] = False,
     allow_future: Annotated[
-        bool, typer.Option(help="Plan an interval that has not ended: those before it get no records afterwards.")
+        bool, typer.Option(help="Plan an interval that has not ended. Earlier ones planned later get no records.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, write, validate and publish one interval, here and now, without Airflow.
 
-    Run again after any failure: what is done is found done, and what is not is finished.
+    Run it again after any failure: it keeps what is done, and finishes the rest.
 
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
@@ -61,7 +61,7 @@ def run(
 
 
 def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
-    """The four steps in their order; Spark is started by the first that needs it."""
+    """The four steps in order. The first one that needs Spark starts it."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.advance import advance_batch
     from fencepost.steps.plan import plan_batch
@@ -85,7 +85,7 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
 
 @contextmanager
 def spark_session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
-    """A function that gives the session, started at its first call and stopped at the end."""
+    """A function that returns the session: its first call starts the session, and the end of the block stops it."""
     from fencepost.spark.session import build_session
 
     sessions: list[Any] = []
@@ -100,5 +100,5 @@ def spark_session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
         yield spark
     finally:
         for session in sessions:
-            with suppress(Exception):  # a JVM that was killed cannot be stopped; the step's own error says so
+            with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error says so
                 session.stop()

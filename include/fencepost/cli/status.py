@@ -1,4 +1,4 @@
-"""`fencepost status` and `fencepost ledger`: where every interval stands, and what awaits a person."""
+"""`fencepost status` and `fencepost ledger`: the state of every interval, and what awaits a person."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
 
-SHOWN_REPORTS = 10  # of batches that wait for somebody; the newest
+SHOWN_REPORTS = 10  # the newest batches that await a person
 
 STATE_STYLE = {
     State.PUBLISHED: "green",
@@ -30,7 +30,7 @@ STATE_STYLE = {
 
 
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """What awaits a person, where every interval stands, what holds the frontier back, and how far the source is ahead."""
+    """Show what awaits a person, the state of every interval, what holds the frontier back, and the frontier's lag."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.protocol.advice import what_next
     from fencepost.protocol.awaiting import awaiting_person
@@ -61,7 +61,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         return
     if not current:
         command = f"`fencepost run {pipeline} --start ... --end ...`"
-        out.print(f"{pipeline}: nothing was planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
+        out.print(f"{pipeline}: nothing has been planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
     _print_awaiting(awaiting)
     out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
@@ -72,8 +72,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     for batch in current:
         if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
             out.print(
-                f"[bold yellow]ends in the future:[/] {batch.id}. Intervals before it that are planned from now on get no "
-                "records. If it was a mistake, `fencepost withdraw` takes it out of the order.",
+                f"[bold yellow]ends in the future:[/] {batch.id}. Earlier intervals that are planned from now on get no "
+                "records. If this interval was a mistake, `fencepost withdraw` takes it out of the order.",
                 soft_wrap=True,
             )
     if hole:
@@ -83,7 +83,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 
 def _lines_of(view: View, counts: Batch) -> list[Batch]:
-    """The revision that counts, and the newest one where that is another."""
+    """The revision that counts, and the newest one if it is another."""
     newest = view.latest(counts.interval)
     return [counts] if newest is None or newest.revision == counts.revision else [counts, newest]
 
@@ -105,7 +105,7 @@ def _awaiting(one: Awaiting) -> dict[str, Any]:
 
 
 def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
-    """What awaits a person, first of all; the newest in full, the others counted."""
+    """Print what awaits a person first: the newest in full, the others as a number."""
     if not awaiting:
         return
     out.print("[bold red]awaiting a person[/]")
@@ -120,7 +120,7 @@ def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
 
 
 def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Every revision of every interval as the ledger has it, with its history."""
+    """Show every revision of every interval in the ledger, with its history."""
     from fencepost.ledger.ledger import Ledger
 
     ledger = Ledger(pipeline_of(pipeline))
@@ -169,7 +169,7 @@ def _table(title: str, batches: list[Batch]) -> Table:
 
 
 def _print_reports(batches: list[Batch]) -> None:
-    """Where the reports lie, outside the table: a path is for copying, so it is not broken."""
+    """Print the paths of the reports outside the table: a path is for copying, so it is not broken."""
     for batch in batches:
         if batch.verdict is not None:
             out.print(f"  {batch.id}  {batch.verdict.outcome}  {batch.verdict.report}", markup=False, soft_wrap=True)

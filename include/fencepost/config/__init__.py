@@ -1,1 +1,1 @@
-"""A pipeline's settings: read, checked, and digested."""
+"""Reads, checks and digests a pipeline's settings."""

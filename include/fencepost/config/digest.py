@@ -1,8 +1,7 @@
-"""What decides a batch's output, as a digest per part, and the software that writes it.
+"""A digest for each part that decides a batch's output, and the software that writes it.
 
-The rule is: everything counts, except what a list here names as known to change no record. What nobody thought of then
-costs a revision too many, and never two meanings in one revision. Imports nothing of Spark: Airflow's DAG processor loads
-this with the settings.
+Everything counts, except what a list here names as known to change no record. So a forgotten case costs one revision too many,
+never two meanings in one revision. This imports nothing of Spark: Airflow's DAG processor loads it with the settings.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from pathlib import Path
 
 from fencepost.errors import SettingsError
 
-# What computes a record, or its bytes. Libraries that only a transform imports are not known here.
+# The packages that compute a record or its bytes. Libraries that only a transform imports are unknown here.
 COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
 
-# Spark's settings that say with how much of what a job runs, who sees it and how it is logged. Names that end with a dot
-# stand for all below them. `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.
+# Spark settings for a job's resources, access and logging. A name that ends with a dot stands for all names below it.
+# `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.
 RESOURCES = frozenset(
     """
     spark.cores.max spark.driver.cores spark.driver.memory spark.driver.memoryOverhead spark.driver.memoryOverheadFactor
@@ -43,18 +42,18 @@ RESOURCES = frozenset(
 )
 SHIPPED = ("spark.jars", "spark.files", "spark.archives")  # lists of files: their content counts, not their names alone
 
-# Of a pipeline's folder: what is digested field by field or judges what is written, and what a transform does not read.
+# Files in a pipeline's folder that are digested field by field, that only judge the output, or that no transform reads.
 LEFT_OUT = frozenset({"pipeline.yaml", "expectations.yaml", "transform.py", "transform.sql", "__pycache__"})
 LEFT_OUT_ENDINGS = (".md", ".pyc", ".swp", "~")
 
 
 def digest(value: object) -> str:
-    """Sixteen hex digits over a value that JSON can hold. Order counts: that of columns is the output's."""
+    """Sixteen hex digits over a value that JSON can hold. Order counts: the order of columns decides the output's."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def digest_of_spark(settings: Mapping[str, str]) -> str:
-    """Over those of a pipeline's Spark settings that may change a record."""
+    """A digest of those Spark settings of a pipeline that may change a record."""
     counted: dict[str, object] = {name: value for name, value in settings.items() if not is_resource(name)}
     for name in SHIPPED:
         if name in counted:
@@ -70,13 +69,16 @@ def is_resource(name: str) -> bool:
 
 def _content(entry: str) -> str:
     file = Path(entry.strip().removeprefix("file://").removeprefix("file:").split("#")[0])
-    return digest_of_file(file) if file.is_file() else ""
+    try:
+        return digest_of_file(file) if file.is_file() else ""
+    except OSError as error:
+        raise _unreadable(file, error) from None
 
 
 def digest_of_files(folder: Path) -> str:
-    """Over all files of a pipeline's folder that its transform may read: helper modules, tables, whatever lies there.
+    """A digest of all files in a pipeline's folder that its transform may read: helper modules, tables and others.
 
-    Links are followed. Left out are hidden files, caches, Markdown, and what `LEFT_OUT` names.
+    It follows links. It leaves out hidden files, caches, Markdown and the names in `LEFT_OUT`.
     """
     try:
         return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
@@ -85,7 +87,7 @@ def digest_of_files(folder: Path) -> str:
 
 
 def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
-    """Regular files below a folder, in order. A link to a folder that holds it is not entered again."""
+    """Regular files below a folder, in order. A link to a folder that contains it is not followed."""
     real = folder.resolve()
     if real in within:
         return
@@ -102,10 +104,10 @@ def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def digest_of_file(file: Path) -> str:
-    """Over a file's bytes.
+    """A digest of a file's bytes.
 
     Raises:
-        SettingsError: it cannot be read.
+        SettingsError: the file cannot be read.
     """
     try:
         with file.open("rb") as content:
@@ -116,13 +118,13 @@ def digest_of_file(file: Path) -> str:
 
 def _unreadable(file: object, error: OSError) -> SettingsError:
     return SettingsError(
-        f"{file}: cannot be read ({error.strerror}). It belongs to a pipeline, so it may decide what is written: make it "
+        f"{file}: cannot be read ({error.strerror}). It belongs to a pipeline, so it may decide the output: make it "
         "readable, or move it away."
     )
 
 
 def software() -> str:
-    """What reads, computes and encodes records here, with versions: frozen in a plan, and compared before it is written."""
+    """The software that reads, computes and encodes records here, with versions: a plan freezes it, a write compares it."""
     packages = [f"{name} {_version(name)}" for name in COMPUTING]
     return ", ".join([f"fencepost {_version('fencepost')} ({_code()})", *packages, f"python {_python()}"])
 
@@ -140,14 +142,14 @@ def _python() -> str:
 
 @cache
 def _code() -> str:
-    """Of this package's modules: between two releases the version does not change."""
+    """A digest of this package's modules: between two releases the version does not change."""
     return digest(
         [[name, hashlib.sha256(text).hexdigest()] for name, text in _modules(resources.files("fencepost"), "")]
     )[:8]
 
 
 def _modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """Name and text of each. A job on a cluster may have imported the package from a zip."""
+    """The name and text of each module. A job on a cluster may have imported the package from a zip."""
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
             yield from _modules(entry, f"{path}{entry.name}/")

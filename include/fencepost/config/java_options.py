@@ -1,4 +1,4 @@
-"""librdkafka's settings in the names of Kafka's Java client, for Spark's reader."""
+"""Translates librdkafka's settings into those of Kafka's Java client, for Spark's reader."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fencepost.errors import SettingsError
 
 
 def java_settings(values: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings as Java's, for Spark's reader. Tuning of librdkafka itself has no counterpart.
+    """The Java client's settings for these librdkafka settings. Tuning of librdkafka itself has no counterpart.
 
-    Java takes certificate and key as PEM in one file or as texts; so two PEM files are read here, and travel as texts.
+    Java takes certificate and key as PEM in one file, or as texts. So this reads two PEM files and passes their texts.
 
     Raises:
-        SettingsError: a file is not there, or its key is of a kind Java cannot read.
+        SettingsError: a file does not exist, or Java cannot read its kind of key.
     """
     java = {JAVA_NAMES[k]: v for k, v in values.items() if k in JAVA_NAMES}
     if "security.protocol" in java:
@@ -35,11 +35,13 @@ def java_settings(values: Mapping[str, str]) -> dict[str, str]:
     if "ssl.keystore.key" in java:
         java["ssl.keystore.type"] = "PEM"
         if "-----BEGIN ENCRYPTED PRIVATE KEY-----" in java["ssl.keystore.key"]:
-            raise SettingsError(f"kafka.ssl.key.*: found a locked key, which Spark's reader cannot open; {UNLOCKED}.")
+            raise SettingsError(
+                f"kafka.ssl.key.*: the key has a password, and Spark's reader cannot open it; {UNLOCKED}."
+            )
         if "-----BEGIN PRIVATE KEY-----" not in java["ssl.keystore.key"]:
             raise SettingsError(
-                "kafka.ssl.key.*: found no key in PKCS#8, the only kind that Spark's Kafka reader takes ('BEGIN PRIVATE KEY'). "
-                "`openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW` makes one of another kind."
+                "kafka.ssl.key.*: found no PKCS#8 key, the only kind that Spark's Kafka reader takes ('BEGIN PRIVATE KEY'). "
+                "`openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW` converts a key."
             )
     if values.get("security.protocol", "").lower().startswith("sasl"):
         user, password = (_quoted(values.get(f"sasl.{part}", "")) for part in ("username", "password"))

@@ -1,4 +1,4 @@
-"""Which of librdkafka's settings a pipeline may name, and which the protocol keeps for itself."""
+"""The librdkafka settings that a pipeline may set, and those that the protocol keeps for itself."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-# Settings the protocol rests on, with the values allowed and what another one would break.
+# Settings that the protocol depends on, with the allowed values and what another value would break.
 FIXED_KAFKA = {
-    "enable.idempotence": (("true",), "a retried send could then be stored twice"),
-    "acks": (("all", "-1"), "a committed record could then be lost with one broker"),
-    "request.required.acks": (("all", "-1"), "a committed record could then be lost with one broker"),
+    "enable.idempotence": (("true",), "otherwise a retried send could be stored twice"),
+    "acks": (("all", "-1"), "otherwise a committed record could be lost with one broker"),
+    "request.required.acks": (("all", "-1"), "otherwise a committed record could be lost with one broker"),
     "enable.auto.commit": (("false",), "only the advance step moves offsets"),
     "enable.auto.offset.store": (("false",), "only the advance step moves offsets"),
-    "enable.partition.eof": (("true",), "reads know by it that they are at the end"),
-    "isolation.level": (("read_committed",), "aborted records would then be read"),
-    "enable.gapless.guarantee": (("false",), "it does not go together with transactions"),
-    "delivery.report.only.error": (("true",), "the writer hears of failures only"),
+    "enable.partition.eof": (("true",), "it tells a read that it is at the end"),
+    "isolation.level": (("read_committed",), "otherwise aborted records would be read"),
+    "enable.gapless.guarantee": (("false",), "it does not work with transactions"),
+    "delivery.report.only.error": (("true",), "the writer wants to hear of failures only"),
 }
-NATIVE = "it loads native code into every process that opens the pipeline, Airflow's API server among them"
+NATIVE = "it loads native code into every process that opens the pipeline, even Airflow's API server"
 UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (ssl.keystore.location and .password)"
 NO_MEMBER = "no consumer of ours joins its group"
 OWN_KAFKA = {
-    "transactional.id": "it is <pipeline>.<lane>.<task-partition>, fixed by the protocol",
-    "group.id": "groups are <pipeline>, and <pipeline>. with validated, lane-<n> or publish-<n>, fixed by the protocol",
+    "transactional.id": "the protocol fixes it: <pipeline>.<lane>.<task-partition>",
+    "group.id": "the protocol fixes the groups: <pipeline>, and <pipeline>. with validated, lane-<n> or publish-<n>",
     "group.instance.id": NO_MEMBER,
     "heartbeat.interval.ms": NO_MEMBER,
     "max.poll.interval.ms": NO_MEMBER,
@@ -32,22 +32,22 @@ OWN_KAFKA = {
     "partitioner": "records are placed by murmur2_random, as Kafka's Java client does",
     "default.topic.config": "write its settings beside the others",
     "metadata.broker.list": "write bootstrap.servers",
-    "allow.auto.create.topics": "a mistyped topic would be made",
-    "debug": "librdkafka's lines below error are not shown, and would slow every client down",
-    "test.mock.num.brokers": "it puts a cluster in memory in the place of bootstrap.servers",
+    "allow.auto.create.topics": "a mistyped topic would be created",
+    "debug": "librdkafka's debug lines are not shown, and would slow every client down",
+    "test.mock.num.brokers": "it replaces bootstrap.servers by a cluster in memory",
     "plugin.library.paths": NATIVE,
     "ssl.engine.location": NATIVE,
     "ssl.engine.id": NATIVE,
     "ssl.providers": NATIVE,
     "sasl.kerberos.kinit.cmd": "it is a shell command, which would run in Airflow's API server too",
-    # Its Kafka client asks Java for an algorithm named PBES2, which there is not *(measured: Spark 4.0, Java 17)*.
-    "ssl.key.password": f"Spark's reader cannot open a PEM key that is locked; {UNLOCKED}",
+    # Its Kafka client asks Java for an algorithm named PBES2, which does not exist *(measured: Spark 4.0, Java 17)*.
+    "ssl.key.password": f"Spark's reader cannot open a PEM key with a password; {UNLOCKED}",
 }
 WHOLE_NUMBERS = {
     "max.in.flight": (1, 5, "more could reorder a partition on a retry"),
     "max.in.flight.requests.per.connection": (1, 5, "more could reorder a partition on a retry"),
-    "retries": (1, 2**31 - 1, "idempotence rests on retries"),
-    "message.send.max.retries": (1, 2**31 - 1, "idempotence rests on retries"),
+    "retries": (1, 2**31 - 1, "idempotence needs retries"),
+    "message.send.max.retries": (1, 2**31 - 1, "idempotence needs retries"),
     "transaction.timeout.ms": (1000, 2**31 - 1, "it is a time in milliseconds"),
 }
 
@@ -67,9 +67,9 @@ JAVA_NAMES = {
     "client.rack": "client.rack",
     "client.dns.lookup": "client.dns.lookup",
 }
-# Translated by more than a name.
+# Translated, but not by renaming alone.
 ALSO_TRANSLATED = frozenset("sasl.username sasl.password ssl.certificate.location ssl.key.location".split())
-# Tuning, by who understands it: all of librdkafka's clients, its producers, its consumers. Spark's reader goes without.
+# Tuning for all of librdkafka's clients, for its producers and for its consumers. Spark's reader gets none of it.
 COMMON = frozenset(
     """api.version.request.timeout.ms broker.address.family broker.address.ttl client.id connections.max.idle.ms
     enable.metrics.push message.copy.max.bytes message.max.bytes metadata.max.age.ms
@@ -92,11 +92,11 @@ CONSUMER_ONLY = frozenset(
     max.partition.fetch.bytes queued.max.messages.kbytes queued.min.messages""".split()
 )
 ALLOWED_KAFKA = frozenset(JAVA_NAMES) | ALSO_TRANSLATED | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
-# Whose values messages show. All others may be secrets.
+# Messages show the values of these. All others may be secrets.
 SHOWN_KAFKA = frozenset(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")).union(
     FIXED_KAFKA, WHOLE_NUMBERS
 )
-# Java asks for the port, and ignores a protocol in front, which librdkafka heeds.
+# Java requires the port. It ignores a protocol prefix, which librdkafka obeys.
 BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(\d{1,5})", re.ASCII)
 SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
 PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -125,10 +125,10 @@ EXCLUSIVE = (
 
 
 def check_kafka(values: Mapping[str, str]) -> None:
-    """Refuse what is not allowed by name, contradicts the protocol, or Spark's reader would not heed. Opens no file.
+    """Refuse settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
     Raises:
-        ValueError: naming the setting, what was found and what is allowed; never a value that could be a secret.
+        ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
     """
     for name, value in values.items():
         _check_name(name)
@@ -136,7 +136,7 @@ def check_kafka(values: Mapping[str, str]) -> None:
     for names in EXCLUSIVE:
         given = [n for n in names if n in values]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} say the same thing twice: give one of them")
+            raise ValueError(f"{' and '.join(given)} set the same thing: give one of them")
     if values.get("ssl.ca.location", "").lower() == "probe":
         raise ValueError("ssl.ca.location is 'probe', allowed is a file: Spark's reader cannot probe")
     certificate = bool({"ssl.certificate.location", "ssl.certificate.pem"} & values.keys())
@@ -154,8 +154,8 @@ def _check_name(name: str) -> None:
     hint = f" (did you mean {close[0]}?)" if close else ""
     if name.startswith(SECURITY):
         raise ValueError(
-            f"{name} cannot be set{hint}: it has no translation for Spark's Kafka reader, a Java client, which would go on "
-            f"without it. Allowed of its kind are {', '.join(_security_names())}"
+            f"{name} cannot be set{hint}: it has no translation for Spark's Kafka reader, a Java client, which would run "
+            f"without it. Allowed settings of this kind are {', '.join(_security_names())}"
         )
     raise ValueError(f"{name} is not allowed{hint}. Allowed are {', '.join(sorted(ALLOWED_KAFKA))}")
 
@@ -164,7 +164,7 @@ def _check_protocol(name: str, value: str) -> None:
     if name == "bootstrap.servers":
         _check_brokers(value)
     if name.endswith(".location") and ("\n" in value or "-----BEGIN" in value):  # a message would show it as a path
-        hint = f"; a text is given as {pem}" if (pem := name.replace(".location", ".pem")) in ALLOWED_KAFKA else ""
+        hint = f"; give a text as {pem}" if (pem := name.replace(".location", ".pem")) in ALLOWED_KAFKA else ""
         raise ValueError(f"{name} holds the text of a certificate or key, allowed is the path of a file{hint}")
     if name in FIXED_KAFKA:
         allowed, reason = FIXED_KAFKA[name]
@@ -181,13 +181,13 @@ def _check_brokers(value: str) -> None:
         found = BROKER.fullmatch(broker.strip(" "))
         if found is None or not 0 < int(found[3]) < 65_536:
             raise ValueError(
-                f"bootstrap.servers holds {broker.strip(' ')!r}, allowed are host:port, several with commas between: Spark's "
-                "reader needs the port, and the protocol stands in security.protocol"
+                f"bootstrap.servers contains {broker.strip(' ')!r}, allowed is host:port, or several with commas between: "
+                "Spark's reader needs the port, and security.protocol names the protocol"
             )
 
 
 def _check_login(values: Mapping[str, str]) -> None:
-    """SASL in full or not at all: librdkafka and Java both take GSSAPI where no mechanism is named."""
+    """Check that SASL is complete or absent: librdkafka and Java both assume GSSAPI if no mechanism is named."""
     protocol = values.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")

@@ -1,4 +1,4 @@
-"""A pipeline from its folder: one frozen value, or an error that names file, field and cure.
+"""Loads a pipeline from its folder: one frozen value, or an error that names file, field and fix.
 
 A folder holds `pipeline.yaml`, `transform.py` or `transform.sql`, and `expectations.yaml`.
 """
@@ -24,10 +24,10 @@ from fencepost.paths import pipelines_folder
 
 
 def load_pipelines(folder: Path | None = None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
-    """All pipelines of a folder by name, and beside them what is wrong with each that could not be loaded."""
+    """All pipelines of a folder by name, and the error of each that could not be loaded."""
     folder = folder or pipelines_folder()
     if not folder.is_dir():
-        raise SettingsError(f"{folder}: no such folder. Set FENCEPOST_PIPELINES to the folder that holds pipelines.")
+        raise SettingsError(f"{folder}: no such folder. Set FENCEPOST_PIPELINES to the folder with your pipelines.")
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
     for entry in sorted(folder.iterdir()):
@@ -41,7 +41,7 @@ def load_pipelines(folder: Path | None = None) -> tuple[dict[str, Pipeline], dic
 
 
 def find_pipeline(name: str) -> Pipeline:
-    """The pipeline of that name; the error lists the names there are."""
+    """The pipeline of that name; the error lists the existing names."""
     folder = pipelines_folder()
     if not PIPELINE_NAME.fullmatch(name) or not (folder / name).is_dir():
         there = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
@@ -53,23 +53,23 @@ def load_pipeline(folder: Path) -> Pipeline:
     """Read and check one pipeline's folder.
 
     Raises:
-        SettingsError: naming file, field, what was found and what is allowed.
+        SettingsError: names file, field, what was found and what is allowed.
     """
     file = folder / "pipeline.yaml"
     if not PIPELINE_NAME.fullmatch(folder.name):
         raise SettingsError(
-            f"{folder}: a pipeline's folder is named with a-z, 0-9 and _, beginning with a letter, 63 at most; "
-            "the name becomes its DAG, group and transactional ids."
+            f"{folder}: the name of a pipeline's folder has at most 63 of a-z, 0-9 and _, and begins with a letter: it becomes "
+            "the id of the DAG, and part of groups and transactional ids."
         )
     raw = read_yaml(file)
     if not isinstance(raw, dict):
         raise SettingsError(
             f"{file}: expected a mapping with source, output and schedule, found {type(raw).__name__}; "
-            "a field is written 'name: value', with a space."
+            "write a field as 'name: value', with a space."
         )
     for field in raw:
         if field in ("name", "folder"):
-            raise SettingsError(f"{file}: {field}: not allowed here; a pipeline is named by its folder.")
+            raise SettingsError(f"{file}: {field}: not allowed here; the folder names the pipeline.")
         if not isinstance(field, str):
             raise SettingsError(
                 f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
@@ -86,24 +86,24 @@ def load_pipeline(folder: Path) -> Pipeline:
         raise SettingsError(f"{folder}: expected one of transform.py and transform.sql, found {found}.")
     if not pipeline.expectations_file.exists():
         raise SettingsError(
-            f"{pipeline.expectations_file}: not there. A pipeline without expectations would pass everything; declare one."
+            f"{pipeline.expectations_file}: does not exist. Without expectations everything would pass; declare one."
         )
     return pipeline
 
 
-# A reference, the escaped text `${`, or, without a name, what is neither.
+# A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
-# They show in messages and on pages.
+# Messages and pages show these.
 PUBLIC = {("source", "topic"), ("output", "topic"), *(("kafka", name) for name in SHOWN_KAFKA)}
 
 
 def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
-    """`${NAME}` and `${NAME:-default}` replaced from the environment, where they are allowed; `$${` is the text `${`.
+    """The value with `${NAME}` and `${NAME:-default}` replaced from the environment; `$${` is the text `${`.
 
-    What came from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
+    A value from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
 
     Raises:
-        SettingsError: a reference stands where none is allowed, is not set, or would show a secret.
+        SettingsError: a reference is not allowed here, is not set, or would show a secret.
     """
     if isinstance(value, dict):
         return {k: _with_environment(v, file, secrets, (*path, str(k))) for k, v in value.items()}
@@ -117,7 +117,7 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
             return match[0][1:]
         name = match["name"]
         if refusal := _refused_reference(path, name):
-            raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} The text ${{ itself is written $${{.")
+            raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} Write $${{ for the text ${{ itself.")
         found = os.environ.get(name, match["default"])
         if found is None:
             raise SettingsError(
@@ -125,8 +125,8 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
             )
         if URL_WITH_PASSWORD.search(found) and (path in PUBLIC or path[0] == "spark"):
             raise SettingsError(
-                f"{file}: {'.'.join(path)}: ${{{name}}} holds a URL with a password, and this field shows in messages, on pages "
-                "or among a process's arguments; take another variable."
+                f"{file}: {'.'.join(path)}: ${{{name}}} holds a URL with a password, but messages, pages or a process's "
+                "arguments show this field; use another variable."
             )
         if SECRET_NAMES.search(name) and len(found) > 2:
             secrets.add(found)
@@ -136,26 +136,26 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
 
 
 def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
-    """Why this field takes no value from that variable of the environment."""
+    """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
-        return "found ${ without a name of the environment behind it, as in ${NAME} or ${NAME:-default}."
+        return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
     if path not in PUBLIC and path[0] not in {"kafka", "spark"}:
         return (
-            f"${{{name}}} is not allowed here; the environment is taken for values under kafka and spark, source.topic and "
-            "output.topic."
+            f"${{{name}}} is not allowed here; only values under kafka and spark, source.topic and output.topic may come from "
+            "the environment."
         )
     if path in PUBLIC and SECRET_NAMES.search(name):
-        return f"${{{name}}} looks like a secret, and this field shows in messages and on pages; take another variable."
+        return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
     if path[0] == "spark" and (SECRET_NAMES.search(name) or SECRET_KEYS.search(path[-1])):
         return (
-            f"${{{name}}} looks like a secret, and spark settings are arguments of spark-submit, which everybody on the machine "
-            "can read; take it from os.environ in transform.py, or set it in Spark's own spark-defaults.conf."
+            f"${{{name}}} looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine "
+            "can read; read it from os.environ in transform.py, or set it in Spark's own spark-defaults.conf."
         )
     return None
 
 
 def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
-    """Every error with its field, what was found and what is allowed; without secrets."""
+    """One line for each error: its field, what was found and what is allowed. Secrets are masked."""
     lines = []
     for one in error.errors(include_url=False):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
@@ -163,9 +163,9 @@ def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
         if one["type"] == "extra_forbidden":
             message = f"unknown field; allowed here are {', '.join(_siblings(one['loc']))}"
         elif one["type"] == "missing":
-            message = "required, and missing"
+            message = "required but missing"
         found = one["input"]
-        if not _hidden(one["loc"], one):  # a secret is taken out first: shortened, it would not be known again
+        if not _hidden(one["loc"], one):  # mask secrets first: a shortened one would not be recognized
             message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
         lines.append(f"{file}: {where}: {message}")
     return _without(secrets, ";\n".join(lines) + ".").encode("utf-8", "backslashreplace").decode()
@@ -178,7 +178,7 @@ def _without(secrets: set[str], text: str) -> str:
 
 
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
-    """Whether an error is told without the value: a secret, or a section as a whole, which may hold one."""
+    """Whether the message leaves the value out: it is a secret, or a whole section that may hold one."""
     names = [str(part) for part in loc]
     if one["type"] == "missing" or "kafka" in names[:1] or SECRET_KEYS.search(".".join(names)):
         return True
@@ -186,7 +186,7 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 
 
 def _siblings(loc: tuple[int | str, ...]) -> list[str]:
-    """The fields allowed beside an unknown one."""
+    """The fields that are allowed where an unknown one was found."""
     model: Any = Pipeline
     for part in loc[:-1]:
         field = model.model_fields[part].annotation

@@ -1,4 +1,4 @@
-"""A pipeline's settings, as frozen values that check themselves.
+"""A pipeline's settings: frozen values that check themselves.
 
 Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG processor loads it every few seconds.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -34,6 +34,7 @@ from fencepost.model import Layout
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
 
 
 def _topic_name(name: str) -> str:
@@ -61,7 +62,7 @@ ColumnType = Annotated[str, AfterValidator(_column_type)]
 
 
 def _moment(value: object) -> object:
-    """YAML gives dates, naive times and aware times; all become UTC."""
+    """A moment in UTC. YAML gives dates, times with a zone and times without; one without is taken as UTC."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
@@ -78,7 +79,7 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class Section(BaseModel):
-    """Base of the sections: frozen, and an unknown field is an error, not a silence."""
+    """Base of the sections: frozen; an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -101,7 +102,9 @@ class Source(Section):
             if name.startswith("_") or not re.fullmatch(r"\w+", name):
                 raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
             if (other := seen.setdefault(name.lower(), name)) != name:
-                raise ValueError(f"columns {other!r} and {name!r}: Spark takes names that differ in case only for one")
+                raise ValueError(
+                    f"columns {other!r} and {name!r}: to Spark, names that differ only in case are the same"
+                )
         return columns
 
     @model_validator(mode="after")
@@ -111,7 +114,7 @@ class Source(Section):
 
 
 class CommitEvery(Section):
-    """How much of a task-partition one transaction holds at most: rows, or seconds of writing; one of the two."""
+    """The most that one transaction of a task-partition holds: a number of rows, or seconds of writing."""
 
     rows: int | None = Field(default=None, ge=1)
     seconds: float | None = Field(default=None, ge=0.01, le=600)
@@ -139,7 +142,7 @@ class Output(Section):
     headers: str | None = None
     partitions: int = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
-    # Without it a task-partition is one transaction; with it a chain of them, which a retry takes up where it ended.
+    # Without it a task-partition is one transaction. With it, it is a chain of them, which a retry continues.
     commit_every: CommitEvery | None = None
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
     # is written to the output, and judged there, before the eyes of readers who do not know of batches.
@@ -154,14 +157,14 @@ class Output(Section):
     def _header_is_a_choice_of_staged_batches(self) -> Self:
         if self.publish == "direct" and not self.batch_header:
             raise ValueError(
-                "batch_header: false needs publish: staged. Under publish: direct every record carries its batch's header, which "
-                "alone tells published records from rejected or superseded ones that lie between them"
+                "batch_header: false needs publish: staged. Under publish: direct every record has its batch's header. Only the "
+                "header tells published records from rejected or superseded ones between them"
             )
         return self
 
 
 class Schedule(Section):
-    """When Airflow runs the pipeline: cron boundaries cut time into the intervals batches are for."""
+    """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
 
     cron: str = "0 0 * * *"
     timezone: str = "UTC"
@@ -169,16 +172,16 @@ class Schedule(Section):
     end: Moment | None = None
     catchup: bool = False
     retries: int = Field(default=3, ge=0, le=100)
-    retry_delay_seconds: int = Field(default=30, ge=0)
-    timeout_minutes: int = Field(default=60, ge=1)
-    # A scheduled run that has not ended well so long after its interval's end raises Airflow's deadline alert.
-    deadline_minutes: float | None = Field(default=None, gt=0, le=366 * 24 * 60)
-    # Called with the alert, beside Fencepost's own log entry: a function or notifier by its import path.
+    retry_delay_seconds: int = Field(default=30, ge=0, le=MINUTES_OF_A_YEAR * 60)
+    timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
+    # Airflow raises its deadline alert if a scheduled run has not succeeded this long after its interval's end.
+    deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
+    # The import path of a function or notifier that gets the alert too, besides Fencepost's own log entry.
     deadline_callback: str | None = None
 
     @property
     def patience(self) -> timedelta:
-        """How long one step may take with all its retries."""
+        """The longest time that one step may take with all its retries."""
         tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
         return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
 
@@ -194,6 +197,12 @@ class Schedule(Section):
     def _is_cron(cls, cron: str) -> str:
         if not croniter.is_valid(cron):
             raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
+        if "r" in re.split(r"[\s,(]", cron.lower()):
+            raise ValueError("R is another moment each time it is read, and intervals would overlap")
+        try:
+            croniter(cron, datetime.now(UTC)).get_next()
+        except CroniterBadDateError:
+            raise ValueError("there is no such moment") from None
         return cron
 
     @field_validator("timezone")
@@ -219,7 +228,7 @@ class Schedule(Section):
 
 
 class Quality(Section):
-    """How a batch is judged. `empty` says what a batch without records is: passed, or rejected."""
+    """How a batch is judged. `empty` is the verdict on a batch without records."""
 
     engine: Literal["auto", "pandas", "spark"] = "auto"
     pandas_max_rows: int = Field(default=1_000_000, ge=0)
@@ -227,8 +236,8 @@ class Quality(Section):
     sample_rows: int = Field(default=20, ge=0, le=1_000)
     empty: Literal["pass", "reject"] = "pass"
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
-    # How long Airflow waits for a person's decision on a rejected batch; 0: nobody is asked.
-    ask_operator_minutes: float = Field(default=0, ge=0)
+    # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
+    ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
 
 
 class Pipeline(Section):
@@ -241,8 +250,8 @@ class Pipeline(Section):
     output: Output
     schedule: Schedule
     quality: Quality = Quality()
-    # One lane: a batch is planned when the one before it is written, so a key's records keep their order from interval
-    # to interval. More lanes write intervals side by side, and give that order up.
+    # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
+    # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
@@ -294,7 +303,7 @@ class Pipeline(Section):
 
     @property
     def coordinator_id(self) -> str:
-        """The transactional.id under which the ledger is written."""
+        """The transactional.id that writes the ledger."""
         return f"{self.name}.coordinator"
 
     @property
@@ -331,19 +340,20 @@ class Pipeline(Section):
 
     @property
     def expectations_file(self) -> Path:
-        """The suite."""
+        """The suite's file."""
         return self.folder / "expectations.yaml"
 
     def write_digests(self) -> dict[str, str]:
-        """A digest of each part of what decides a batch's output. Reads the pipeline's folder.
+        """A digest for each part that decides a batch's output. Reads the pipeline's folder.
 
-        The suite is left out on purpose: mending it must not ask for the output to be written again. So are the values of
-        credentials, and not their names: they say who may read, and a digest of one in the ledger could be guessed at.
+        The suite is left out on purpose: a corrected suite must not make Fencepost write the output again. The values of
+        credentials are left out too, but not their names: they only say who may read, and a digest in the ledger would help
+        to guess them.
         """
         spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
-        # How long a chain's links are changes nothing; that there is one does: it needs rows in one order.
+        # The length of a chain's links changes nothing, but having a chain does: it needs rows in one order.
         chained = self.output.commit_every is not None
         return {
             "source": digest(source),
@@ -355,7 +365,7 @@ class Pipeline(Section):
 
 
 def _scalar(value: object) -> object:
-    """YAML's true and 5 as the texts librdkafka and Spark expect."""
+    """YAML's true and 5 as the texts that librdkafka and Spark expect."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

@@ -1,11 +1,11 @@
-"""By which names a setting or an environment variable is known to hold a secret."""
+"""The names that mark a setting or an environment variable as a secret."""
 
 from __future__ import annotations
 
 import re
 
 SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas|access.?key", re.IGNORECASE)
-# Of environment variables: Airflow's own hold its keys, and URLs with passwords.
+# For environment variables. Airflow's own hold its keys, and URLs with passwords.
 SECRET_NAMES = re.compile(
     r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|JAAS|(_|^)DSN(_|$)|_CONN(_|$)|^AIRFLOW__|^AIRFLOW_(CONN|VAR)_", re.IGNORECASE
 )

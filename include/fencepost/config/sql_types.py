@@ -1,4 +1,4 @@
-"""Spark SQL types as a source's schema may name them: read here, so that a wrong one is refused before Spark starts."""
+"""Parses the Spark SQL types of a source's schema, so that a wrong one is refused before Spark starts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NOT_NULL = re.compile(r"(?<!\s)\s+not\s+null$", re.IGNORECASE)
 
 
 def without_not_null(column: str) -> str:
-    """The type of a column that is declared as `int`, or as `int not null`."""
+    """The type of a column declared as `int` or `int not null`."""
     return NOT_NULL.sub("", column.strip())
 
 
 def is_required(column: str) -> bool:
-    """Whether it is declared `not null`."""
+    """Whether the column is declared `not null`."""
     return NOT_NULL.search(column.strip()) is not None
 
 
 def is_sql_type(text: str) -> bool:
-    """Whether it is one of `ALLOWED`."""
+    """Whether the text is one of `ALLOWED`."""
     tokens: list[str] = []
     position, text = 0, text.rstrip()
     while position < len(text):
@@ -59,7 +59,7 @@ def _type(tokens: list[str], at: int, depth: int) -> int:
         return _decimal(tokens, at + 1)
     if word == "array":
         return _expect(tokens, ">", _type(tokens, _expect(tokens, "<", at + 1), depth + 1))
-    if word == "map":  # JSON's keys are texts
+    if word == "map":  # keys in JSON are strings
         after_key = _expect(tokens, ",", _expect(tokens, "string", _expect(tokens, "<", at + 1)))
         return _expect(tokens, ">", _type(tokens, after_key, depth + 1))
     if word == "struct":

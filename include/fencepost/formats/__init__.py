@@ -1,6 +1,6 @@
-"""How a record's value is read, checked, written and parsed back: one object a format. A new one is a module and a line here.
+"""Reads, checks, writes and parses back a record's value: one object for each format. A new one is a module and a line here.
 
-Importing this imports neither Spark nor Arrow: settings are checked with it wherever they are read.
+This imports neither Spark nor Arrow: every process that reads settings checks them with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Format `bytes`: the value is one column, `value`, and nothing is known of what is in it."""
+"""Format `bytes`: the value is one column, `value`, of unknown content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Bytes:
-    """As `Format` says. No record is malformed."""
+    """Implements `Format`. No record is malformed."""
 
     def check_columns(self, columns: Collection[str]) -> None:
         if columns:
@@ -36,10 +36,10 @@ class Bytes:
 
 
 def as_bytes(frame: DataFrame, name: str) -> Column:
-    """A column as bytes: binary as it is; anything with one text form by its text in UTF-8.
+    """A column as bytes: a binary column as it is, another one as its text in UTF-8.
 
     Raises:
-        Unfit: it has several.
+        Unfit: the column's type has no single text form.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType

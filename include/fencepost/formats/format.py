@@ -1,4 +1,4 @@
-"""What a format of records can do."""
+"""The protocol that each format of records implements."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 
 class Unfit(ValueError):
-    """A transform's result cannot be written in this format; the text names the column and the cure."""
+    """A transform's result cannot be written in this format; the text names the column and the fix."""
 
 
 class Format(Protocol):
-    """Reads, checks, writes and parses back the value of a record. Keys are bytes in every format."""
+    """Reads, checks, writes and parses back a record's value. Keys are bytes in every format."""
 
     def check_columns(self, columns: Collection[str]) -> None:
-        """Refuse declared columns that the format has no use for, or the want of them.
+        """Refuse columns that the format does not use, or missing columns that it needs.
 
         Raises:
-            ValueError: what is wrong, for a person.
+            ValueError: says what is wrong, for a person.
         """
 
     def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
-        """The connector's rows as the source's columns, those that are `kept` (with `_` in front), `_tombstone`, `_malformed`.
+        """The connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and `_malformed`.
 
-        `types` are Spark SQL types by column, and the `required` ones must not be null. `_malformed` is the reason why a
-        record does not fit, in text, or null; its columns are null then. A null value is a tombstone: not malformed, and
+        `types` are Spark SQL types by column. `required` columns must not be null. `_malformed` is the reason why a record
+        does not fit, as text, or null; the columns of such a record are null. A null value is a tombstone, not malformed, and
         its columns are null.
         """
 
@@ -36,8 +36,8 @@ class Format(Protocol):
         """The value, binary, of these fields of a transform's result.
 
         Raises:
-            Unfit: the format cannot say what is in a column.
+            Unfit: the format cannot express a column.
         """
 
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
-        """Values that `write` made, as its fields again, with more columns beside them. One that is none fails the job."""
+        """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job."""

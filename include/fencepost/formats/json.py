@@ -1,4 +1,4 @@
-"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` says what fits a declared type."""
+"""Format `json`: the value is one object, whose fields are the columns. `json_decoder.py` decides what fits a declared type."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ JSON_OUT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
+JSON_BACK = {
+    "mode": "FAILFAST",
+    "maxStringLen": str(2**31 - 1),  # a text may be as long as Kafka lets it be, and not twenty million characters
+    "columnNameOfCorruptRecord": "_none",  # by a setting of Spark's, it could be a column of the value, read as null
+}
 
 
 class Json:
-    """As `Format` says."""
+    """Implements `Format`."""
 
     def check_columns(self, columns: Collection[str]) -> None:
         if not columns:
@@ -30,13 +35,13 @@ class Json:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-        from fencepost.formats.json_decoder import decoding
+        from fencepost.formats.json_decoder import make_decoder
 
         fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
         read = raw.select("value", *kept)
         others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[1:]]
         added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = decoding(to_arrow_schema(fields), required)
+        decode = make_decoder(to_arrow_schema(fields), required)
         return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
     def write(self, frame: DataFrame, fields: StructType) -> Column:
@@ -44,29 +49,29 @@ class Json:
 
         for field in fields.fields:
             if what := _unsayable(field.dataType):
-                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot say. Rename or cast it.")
+                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return F.to_json(packed, JSON_OUT).cast("binary")
 
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         from pyspark.sql import functions as F
 
-        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, {"mode": "FAILFAST"}))
+        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, JSON_BACK))
         return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside)
 
 
 def _unsayable(kind: DataType) -> str | None:
-    """What in this type Spark would write as JSON that says something else: keys in their internal form, doubled names."""
-    from pyspark.sql.types import ArrayType, BooleanType, MapType, NumericType, StringType, StructType
+    """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or None."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     if isinstance(kind, ArrayType):
         return _unsayable(kind.elementType)
     if isinstance(kind, MapType):
-        if not isinstance(kind.keyType, StringType | NumericType | BooleanType):
+        if not isinstance(kind.keyType, StringType):
             return f"a map with keys of type {kind.keyType.simpleString()}"
         return _unsayable(kind.valueType)
     if isinstance(kind, StructType):
         if len(set(kind.fieldNames())) < len(kind.fields):
-            return "a struct in which a name is there twice"
+            return "a struct with a duplicate name"
         return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
     return None

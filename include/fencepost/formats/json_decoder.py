@@ -1,7 +1,7 @@
-"""A JSON record as a row of declared types: exactly what it says, or malformed with the reason.
+"""Decodes a JSON record into a row of declared types: exactly what it says, or malformed with the reason.
 
-What is written from the row, read again as JSON, says what the record said, in the values of the declared types. Runs in
-executors, so it imports neither Spark nor anything else of Fencepost.
+JSON written from the row says what the record said, in values of the declared types. This runs in executors, so it imports
+neither Spark nor anything else of Fencepost.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-DEEPEST = 1000  # arrays and objects in each other
-SHALLOW = 100  # of them, Python's own limit on recursion leaves room for
-# They bound what is held as Python's objects, ten times the bytes of ordinary JSON; Spark hands over several times as many.
+DEEPEST = 1000  # nested arrays and objects
+LONGEST_NAME = 50_000  # bytes of a map's key: Spark writes longer ones too, but cannot read them back to judge them
+SHALLOW = 100  # nesting that always fits into Python's own limit on recursion
+# These bound the Python objects in memory, which take ten times the bytes of ordinary JSON. Spark passes several times as many.
 ROWS_AT_ONCE = 1000
 BYTES_AT_ONCE = 8_000_000
 Convert = Callable[[Any], Any]
 
 
 class Malformed(ValueError):
-    """Why a record is malformed: place and reason, never a value."""
+    """A record is malformed. The text has place and reason, never a value."""
 
 
 class _NeedsSource(Exception):
-    """A field of type string holds an array or object: its own text is asked for."""
+    """A field of type string holds an array or object, so its source text is needed."""
 
 
 class _Integer(str):
-    """The text of a number without fraction and exponent."""
+    """The text of a number without a fraction or exponent."""
 
     __slots__ = ()
 
@@ -48,7 +49,7 @@ class _Number(str):
 
 
 class _Sourced:
-    """Knows its own text, as a place in the record's: what is a thousand deep would be copied a thousand times."""
+    """Knows its own text as a slice of the record: a copy at each of a thousand levels would be too much."""
 
     record: str
     place: slice
@@ -61,20 +62,20 @@ class _Sourced:
 class _Object(_Sourced, dict[str, Any]):
     """An object that knows its own text."""
 
-    name: str | None = None  # the name read last, while its value is awaited
+    name: str | None = None  # the last name read, until its value follows
 
 
 class _Array(_Sourced, list[Any]):
     """An array that knows its own text."""
 
 
-def decoding(
+def make_decoder(
     schema: pa.Schema, required: Collection[str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that puts the schema's columns in the place of `value`.
+    """The function for `mapInArrow` that replaces `value` by the schema's columns.
 
-    Behind them come the other columns as they are, `_tombstone` (the value is null; so are its fields), and `_malformed`: why
-    the record is, or null. Fields of a malformed record are null. The `required` ones must not be null.
+    The other columns follow unchanged, then `_tombstone` (the value is null, and so are its fields) and `_malformed` (the
+    reason, or null). The fields of a malformed record are null. `required` fields must not be null.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,7 +88,7 @@ def decoding(
 
 
 def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
-    """Begin and end of the pieces that are decoded at once; a record that is too large alone is one by itself."""
+    """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
     first = held = 0
     for at, size in enumerate(pc.fill_null(pc.binary_length(values), 0).to_pylist()):
         if at > first and (at - first == ROWS_AT_ONCE or held + size > BYTES_AT_ONCE):
@@ -99,14 +100,14 @@ def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 class Decoder:
-    """Rows of one schema out of JSON texts."""
+    """Decodes JSON texts into rows of one schema."""
 
     def __init__(self, schema: pa.Schema, required: Collection[str] = ()) -> None:
         self._schema = schema
         self._fields = [(f.name, _converter(f.type, f.name), f.name in required) for f in schema]
 
     def decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch with the columns that `decoding` tells of."""
+        """A batch with the columns that `make_decoder` describes."""
         at = batch.schema.get_field_index("value")
         values = batch.column(at)
         columns, why = self.decode_values(values.to_pylist())
@@ -116,7 +117,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays([column for _, column in named], [name for name, _ in named])
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """Columns of the schema, and why each record is malformed or None."""
+        """The schema's columns, and for each record the reason why it is malformed, or None."""
         nothing = [None] * len(self._fields)
         rows, why = [], []
         for value in values:
@@ -135,7 +136,7 @@ class Decoder:
         """One record's fields, in the schema's order and as pyarrow takes them.
 
         Raises:
-            Malformed: the record cannot be taken for exactly what it says.
+            Malformed: the record does not fit the declared types exactly.
         """
         try:
             text = str(value, "utf-8").strip(" \t\r\n")
@@ -166,37 +167,37 @@ def _no_constant(name: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Malformed("a name is there twice in one object")
+        raise Malformed("a duplicate name in one object")
     return found
 
 
 _scan = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_Integer, parse_float=_Number, parse_constant=_no_constant
 ).scan_once  # type: ignore[attr-defined]  # the scanner in C
-# In a text without escaped backslashes.
+# For a text without escaped backslashes.
 HALF_PAIR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-# One that does not end is taken whole too: looking for another beginning in it would take the square of its length.
+# This also takes an unterminated string as a whole: searching in it for another beginning would take quadratic time.
 STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 BRACKET = re.compile(rf"{STRING}|([\[{{])|([\]}}])", re.DOTALL)
 TOKEN = re.compile(rf'({STRING}|[^\[\]{{}}:,"\s]+)|([\[{{])|([\]}}])', re.DOTALL)
 
 
 def _parse(text: str) -> dict[str, Any]:
-    """The object that is all of the text. Numbers are their texts."""
+    """The object that makes up the whole text. Numbers stay texts."""
     if not text.startswith("{"):
         raise Malformed("not a JSON object")
     record, end = _scanned(text) if text.count("{") + text.count("[") <= SHALLOW else _scanned_with_room(text)
     if end != len(text):
         raise Malformed(f"something follows the JSON object at character {end}")
     if "\\u" in text and HALF_PAIR.search(text.replace(r"\\", "__")):
-        raise Malformed("half a surrogate pair, which is no character")
+        raise Malformed("half a surrogate pair, which is not a character")
     return record
 
 
 def _scanned(text: str) -> tuple[dict[str, Any], int]:
-    """The object that the text begins with, and where it ends."""
+    """The object at the beginning of the text, and where it ends."""
     try:
         return _scan(text, 0)  # type: ignore[no-any-return]
     except json.JSONDecodeError as error:
@@ -206,7 +207,7 @@ def _scanned(text: str) -> tuple[dict[str, Any], int]:
 
 
 def _scanned_with_room(text: str) -> tuple[dict[str, Any], int]:
-    """The same where depth counts: Python's limit holds for the caller's frames too, so that it would not be the same for all."""
+    """Like `_scanned`, for deep texts: Python's limit includes the caller's frames, so it is raised to treat all texts alike."""
     if _depth(text) <= SHALLOW:
         return _scanned(text)
     limit = sys.getrecursionlimit()
@@ -224,14 +225,14 @@ def _depth(text: str) -> int:
             depth += 1
             deepest = max(deepest, depth)
             if depth > DEEPEST:
-                raise Malformed(f"more than {DEEPEST} arrays and objects in each other")
+                raise Malformed(f"more than {DEEPEST} nested arrays and objects")
         elif found[2]:
             depth -= 1
     return deepest
 
 
 def _with_sources(text: str) -> dict[str, Any]:
-    """What `_parse` gave, with arrays and objects that know their own text."""
+    """The result of `_parse`, with arrays and objects that know their own text."""
     within: list[tuple[_Object | _Array, int]] = []
     value: Any = None
     for found in TOKEN.finditer(text):
@@ -260,7 +261,7 @@ def _put(parent: _Object | _Array, value: Any) -> None:
 
 
 def _converter(kind: pa.DataType, at: str) -> Convert:
-    """The function from a parsed value, which is not null, to what pyarrow takes for a value of this type."""
+    """The function that turns a parsed value, which is not null, into one that pyarrow takes for this type."""
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width, at)
     if pa.types.is_decimal(kind):
@@ -382,7 +383,7 @@ def _binary(at: str) -> Convert:
 
 
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-# Minutes, or seconds, or seconds with a fraction of which nothing is smaller than a microsecond.
+# Minutes, seconds, or seconds with a fraction in whole microseconds.
 TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*)?)?"
 ZONE = r"Z|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?"
 is_date = re.compile(DAY).fullmatch
@@ -447,6 +448,8 @@ def _map(item: Convert, at: str) -> Convert:
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise _misfit(at, "an object")
+        if any(4 * len(k) > LONGEST_NAME and len(k.encode()) > LONGEST_NAME for k in value):
+            raise Malformed(f"{at}: a name of more than {LONGEST_NAME:,} bytes")
         return [(k, None if v is None else item(v)) for k, v in value.items()]
 
     return convert

@@ -1,1 +1,1 @@
-"""Kafka's clients, their errors, and transactions."""
+"""Kafka: clients, the meaning of their errors, questions to the cluster, and transactions."""

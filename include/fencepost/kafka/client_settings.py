@@ -1,4 +1,4 @@
-"""A pipeline's Kafka settings in the clear, for clients only."""
+"""A pipeline's Kafka settings with their secrets in plain text, for clients only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSACTION_TIMEOUT_MS = 600_000  # below the broker's default limit of 900,000
 
 @dataclass
 class ClientSettings:
-    """Resolved librdkafka settings of a pipeline, secrets included: never printed, never logged."""
+    """A pipeline's resolved librdkafka settings, secrets included: never printed, never logged."""
 
     values: dict[str, str]
 
@@ -24,28 +24,32 @@ class ClientSettings:
 
     @property
     def bootstrap(self) -> str:
-        """Where the cluster is, for messages."""
+        """The address of the cluster, for messages."""
         return self.values.get("bootstrap.servers", "")
 
     def common(self) -> dict[str, str]:
-        """What every kind of client understands."""
+        """The settings that every kind of client understands."""
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY | CONSUMER_ONLY}
 
     def for_producer(self) -> dict[str, str]:
-        """Without what only consumers understand."""
+        """The settings for a producer: without those that only consumers understand."""
         return {k: v for k, v in self.values.items() if k not in CONSUMER_ONLY}
 
     def for_consumer(self) -> dict[str, str]:
-        """Without what only producers understand."""
+        """The settings for a consumer: without those that only producers understand."""
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
 
 
 def client_settings(pipeline: Pipeline) -> ClientSettings:
-    """The pipeline's Kafka settings, in the clear, for clients only."""
+    """The pipeline's Kafka settings with their secrets in plain text, for clients only.
+
+    Raises:
+        SettingsError: `bootstrap.servers` is missing.
+    """
     values = {name: secret.get_secret_value() for name, secret in pipeline.kafka.items()}
     if not values.get("bootstrap.servers"):
         raise SettingsError(
-            f"{pipeline.folder / 'pipeline.yaml'}: kafka.bootstrap.servers: required, and missing; "
+            f"{pipeline.folder / 'pipeline.yaml'}: kafka.bootstrap.servers: required but missing; "
             "write ${KAFKA_BOOTSTRAP} to take it from the environment."
         )
     return ClientSettings(values)

@@ -1,7 +1,7 @@
-"""The one module that makes confluent-kafka clients. What their errors mean stands in `errors.py`.
+"""The only module that makes confluent-kafka clients. `errors.py` says what their errors mean.
 
-Every client gets a logger (librdkafka writes to stderr otherwise) and an error callback, so that a time-out can say
-what was really wrong: librdkafka reports refused credentials and absent brokers only there.
+Every client gets a logger, because librdkafka would write to stderr. It also gets an error callback: librdkafka reports refused
+credentials and absent brokers only there, so a time-out can name its real cause.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fencepost.kafka.errors import Complaints
 from fencepost.kafka.librdkafka import Producer
 
 client_log = logging.getLogger("fencepost.kafka.librdkafka")
-# librdkafka's own lines (a broken connection, several a second) tell nothing that an error would not. FENCEPOST_LOG=DEBUG
-# shows them.
+# librdkafka's own lines (a broken connection, several a second) say nothing that an error would not say.
+# FENCEPOST_LOG=DEBUG shows them.
 client_log.setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
@@ -48,25 +48,25 @@ PRODUCER_FIXED: dict[str, Any] = {
 
 @contextmanager
 def _settings_refused(doing: str) -> Iterator[None]:
-    """Raises SettingsError where librdkafka refuses what a client is made of."""
+    """Raise SettingsError if librdkafka refuses a client's settings."""
     try:
         yield
     except (KafkaException, ValueError, TypeError, AttributeError, SystemError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        # librdkafka quotes a value it refuses, and a password may stand under the wrong name.
+        # librdkafka quotes a value that it refuses, and a password may stand under the wrong name.
         cause = re.sub(r'(alue) ".*" (for configuration property)', r"\1 \2", cause, flags=re.DOTALL)
         raise SettingsError(f"{doing}: librdkafka refuses the pipeline's kafka settings: {cause}.") from None
 
 
 def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Complaints, doing: str) -> T:
-    """A client whose log and errors come to us; SettingsError where librdkafka refuses the settings."""
+    """A client with our logger and error callback; SettingsError if librdkafka refuses the settings."""
     with _settings_refused(doing):
-        # log_level 3 is error: what librdkafka says before its log queue is set goes to stderr unasked.
+        # log_level 3 is error: librdkafka writes its first lines to stderr, until its log queue is set.
         return make({"log_level": 3, **config, "error_cb": complaints}, logger=client_log)
 
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
-    """A producer. One that saw an error is dropped, never used again."""
+    """A producer. Drop it after an error; never use it again."""
     complaints = Complaints()
     config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
     if transactional_id is None:
@@ -79,10 +79,10 @@ def make_producer(settings: ClientSettings, transactional_id: str | None) -> tup
 
 
 def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
-    """A consumer that is never subscribed: it reads assigned ranges, or a group's offsets."""
+    """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
     complaints = Complaints()
     config = {
-        "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each
+        "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
         **settings.for_consumer(),
         "group.id": group,
         "enable.auto.commit": False,

@@ -1,4 +1,4 @@
-"""Questions to the cluster, and topics made in it."""
+"""Asks the cluster about topics, offsets and settings, and creates topics."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from fencepost.kafka.errors import LEADER_MOVED, Complaints, translate, translat
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 
 log = logging.getLogger("fencepost.kafka.clients")
-FIRST_CONTACT = 10.0  # seconds for any broker to be reached at all; one that restarts takes less
+FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the cluster describes it; the id changes when it is deleted and created again."""
+    """A topic as the cluster describes it. The id changes when the topic is deleted and created again."""
 
     name: str
     id: str
@@ -51,7 +51,7 @@ class Topic:
 
 
 class Cluster:
-    """Questions to the cluster and topics made in it. Holds one admin client, until it is dropped.
+    """Asks the cluster and creates topics. Holds one admin client for as long as it lives.
 
     `timeout` is for one answer, in seconds.
     """
@@ -64,15 +64,15 @@ class Cluster:
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
     def _ask(self, doing: str, future: Any) -> Any:
-        """One answer. A time-out of ours is named like librdkafka's own.
+        """One answer. Our own time-out raises the same error as librdkafka's.
 
-        Where no broker has been reached yet, and none can be connected to, the wait is short; and none is worth while for
-        a host name that nobody knows.
+        The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
+        unknown.
         """
         began = time.monotonic()
         told = False
         while not wait([future], timeout=0.2).done:
-            self._admin.poll(0)  # serves the error callback, which alone hears of refused credentials
+            self._admin.poll(0)  # serves the error callback: only that one hears of refused credentials
             waited = time.monotonic() - began
             absent = self._complaints.unreachable and not self._reached
             limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
@@ -89,17 +89,17 @@ class Cluster:
         return answer
 
     def describe(self, topic: str) -> Topic:
-        """Id and partition count of a topic; TopicMissing when it does not exist."""
+        """Id and partition count of a topic; TopicMissing if it does not exist."""
         doing = f"describing topic {topic}"
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         found = self._ask(doing, futures[topic])
         return Topic(topic, str(found.topic_id), len(found.partitions))
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """The topic, created first where it is missing (replication factor: the cluster's default).
+        """The topic, created first if it is missing (replication factor: the cluster's default).
 
         Raises:
-            AccessDenied: it is missing, as far as we may see, and we may not create it.
+            AccessDenied: the topic is missing, or we may not see it, and we may not create it.
         """
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         try:
@@ -126,27 +126,27 @@ class Cluster:
         return grown
 
     def _made_by_others(self, topic: str, denied: AccessDenied) -> Topic:
-        """The topic of who may not create it, and may use one that somebody made for them."""
+        """The topic, if another user created it for us: we may not create it, but may use it."""
         try:
             return self.describe(topic)
         except TopicMissing:
             raise AccessDenied(
-                f"{denied} Topic {topic} is not there, or this user may not see it. Create it, or grant the user Create (and "
-                "Describe) on it; then run again."
+                f"{denied} Topic {topic} does not exist, or this user may not see it. Create it, or grant the user Create and "
+                "Describe on it; then run again."
             ) from denied
 
     def topic_config(self, topic: str, name: str) -> str:
-        """One setting of a topic that is there."""
+        """One setting of an existing topic."""
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
-        """All settings of a topic that is there, by name; AccessDenied where we may not ask."""
+        """All settings of an existing topic, by name; AccessDenied if we may not ask."""
         return self._once_known(
             lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), f"all of topic {topic}")
         )
 
     def _once_known(self, ask: Callable[[], T]) -> T:
-        """The answer on a topic that was just created, of which the broker that is asked may hear a moment later."""
+        """The answer about a topic that may just have been created: a broker may learn of it a moment later."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -157,10 +157,10 @@ class Cluster:
                 time.sleep(0.05)
 
     def broker_config(self, name: str, default: str) -> str:
-        """One setting of a broker; the default where we may not ask."""
+        """One setting of a broker; the default if we may not ask."""
         doing = f"reading broker setting {name}"
         brokers = self._ask(doing, self._admin.describe_cluster(request_timeout=self._timeout)).nodes
-        if not brokers:  # a cluster that is starting
+        if not brokers:  # the cluster is starting
             raise translate(KafkaError(KafkaError.BROKER_NOT_AVAILABLE), doing, self.settings, self._complaints)
         try:
             return self._config(ConfigResource(ResourceType.BROKER, brokers[0].id_string), name) or default
@@ -176,25 +176,25 @@ class Cluster:
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def earliest(self, topic: Topic) -> list[int]:
-        """First offset of each partition that is still there."""
+        """The first offset that each partition still has."""
         return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
-        """End of each partition, open transactions included."""
+        """The end of each partition, open transactions included."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def last_stable(self, topic: Topic) -> list[int]:
-        """End of each partition as far as read_committed can see: no open transaction lies below."""
+        """The end of each partition for a read_committed reader: no open transaction lies below it."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def first_at_or_after(
         self, topic: Topic, milliseconds: int, starts: Sequence[int] | None = None
     ) -> list[int | None]:
-        """First committed record of each partition, from `starts` on, with a timestamp of at least that; None: not yet.
+        """The offset of each partition's first committed record, from `starts` on, with at least that timestamp, or None.
 
-        Kafka's own search by timestamp also finds transaction markers, which carry the wall clock, and aborted records.
-        So what it finds is looked at, and from there records are read until one has the timestamp: where records come in
-        order of time that is the first one.
+        Kafka's own search by timestamp also finds aborted records and transaction markers, which carry the wall clock. So
+        this reads on from the offset it finds until a record has the timestamp. If records are in order of time, that is the
+        first one.
         """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         stable = self.last_stable(topic)
@@ -222,8 +222,8 @@ class Cluster:
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         """One offset per partition.
 
-        Asked again where a leader is just being elected, or has moved; and where a partition has no answer and no error
-        either, as librdkafka leaves one whose leader cannot be reached *(measured)*.
+        This asks again if a leader is being elected or has moved. It also asks again if a partition has neither answer nor
+        error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing = f"listing offsets of topic {topic.name}"
@@ -245,10 +245,10 @@ class Cluster:
             time.sleep(0.05)
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
-        """Wait until read_committed can see everything below `ends`.
+        """Wait until a read_committed reader sees everything below `ends`.
 
         Raises:
-            OpenTransaction: when a transaction still hides part of it after `limit` seconds.
+            OpenTransaction: a transaction still hides part of it after `limit` seconds.
         """
         deadline = time.monotonic() + limit
         told = False
@@ -260,9 +260,9 @@ class Cluster:
             where = "; ".join(f"partition {p}: stable up to {s}, wanted {e}" for p, (s, e) in sorted(behind.items()))
             if time.monotonic() >= deadline:
                 raise OpenTransaction(
-                    f"{doing}: an open transaction on topic {topic.name} hides records ({where}); waited {limit:.0f} s. It "
-                    "ends by itself at its transaction.timeout.ms; `kafka-transactions.sh find-hanging` names one that "
-                    "does not. Then run again."
+                    f"{doing}: an open transaction on topic {topic.name} hides records ({where}); waited {limit:.0f} s. The "
+                    "transaction ends by itself after its transaction.timeout.ms; `kafka-transactions.sh find-hanging` names "
+                    "one that does not. Then run again."
                 )
             if not told:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)

@@ -1,8 +1,8 @@
-"""What Kafka's errors mean: every code has a class, and a sentence that says what to do.
+"""What Kafka's errors mean: each code has an error class and a sentence that says what to do.
 
-A code is a broker's answer (positive, and -1: unknown) or librdkafka's own word (negative). Silence is told apart from
-answers: only where nobody answered is the broker asked after. What is retried is what Kafka's own clients retry, and what a
-new producer mends.
+A code is a broker's answer (positive, or -1: unknown) or comes from librdkafka itself (negative). Silence is not an answer:
+only then does a message ask whether the broker is up. An error is retriable if Kafka's own clients retry it, or if a new
+producer can succeed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AGAIN = "Run again."
 
 
 class Meaning(NamedTuple):
-    """The class of an error, and what to say of it behind Kafka's own words."""
+    """The class of an error, and the advice that follows Kafka's own words."""
 
     kind: type[FencepostError]
     advice: str
@@ -42,7 +42,7 @@ def _all(kind: type[FencepostError], advice: str, *codes: int) -> dict[int, Mean
     return dict.fromkeys(codes, Meaning(kind, advice))
 
 
-# Nobody answered. What librdkafka's error callback heard last says more than the time-out itself.
+# No broker answered. What librdkafka's error callback heard last says more than the time-out itself.
 SILENCE = {
     K._TRANSPORT,
     K._TIMED_OUT,
@@ -89,33 +89,34 @@ LEADER_MOVED = {
     K.FENCED_LEADER_EPOCH,
     K.UNKNOWN_LEADER_EPOCH,
 }
-# Said too while a new cluster makes its topic for offsets.
+# A new cluster also answers this while it makes its topic for offsets.
 COORDINATOR_MOVED = {K.NOT_COORDINATOR, K.COORDINATOR_NOT_AVAILABLE, K.COORDINATOR_LOAD_IN_PROGRESS}
 TOPIC_UNKNOWN = {K.UNKNOWN_TOPIC_OR_PART, K._UNKNOWN_TOPIC, K._UNKNOWN_PARTITION}
 
 TOO_LARGE = (
     "A record is too large: raise message.max.bytes in the pipeline's kafka settings and max.message.bytes on the topic, or "
-    "have the transform write less."
+    "make the transform write less."
 )
 INVALID = (
-    "The topic does not take such a record: a topic with cleanup.policy=compact takes none without a key (output.key), and a "
-    "broker may check records by rules of its own."
+    "The topic refuses such a record: a topic with cleanup.policy=compact needs keys (output.key), and a broker may have "
+    "rules of its own."
 )
 UNFIT_FOR_TOPIC = (
-    "The cluster does not create the topic as asked. Create it yourself, as the cluster's rules want it; "
-    "then run again."
+    "The cluster's rules do not allow this topic. Create the topic yourself, as the rules require; then run again."
 )
-OLD_BROKER = "The brokers are too old for what is asked, or the feature is switched off: upgrade them, or enable it."
-NEW_PRODUCER = "This producer's state is of no use any more; a new attempt begins with a new one. Run again."
-NOT_ASKED_FOR = "Fencepost asks for nothing of the kind: look into the broker's log, and report it with this line."
+OLD_BROKER = "The brokers are too old for this request, or the feature is switched off: upgrade them, or enable it."
+NEW_PRODUCER = "This producer cannot continue; a new attempt starts with a new one. Run again."
+NOT_ASKED_FOR = (
+    "Fencepost sends no request that ends like this: look into the broker's log, and report it with this line."
+)
 BAD_REQUEST = (
-    "The request itself was refused, so a retry ends the same way: look at the pipeline's kafka settings "
+    "The broker refused the request itself, so a retry ends the same way: look at the pipeline's kafka settings "
     "and the broker's log."
 )
-MOVING = "The cluster is moving leaders or coordinators, or starting; that passes by itself. Run again."
+MOVING = "The cluster is starting, or moving leaders or coordinators; this passes by itself. Run again."
 
 MEANINGS: dict[int, Meaning] = {
-    # Worth running again as it is.
+    # Worth another run without a change.
     **_all(KafkaUnavailable, MOVING, *LEADER_MOVED, *COORDINATOR_MOVED),
     **_all(
         KafkaUnavailable,
@@ -141,25 +142,25 @@ MEANINGS: dict[int, Meaning] = {
     ),
     **_all(
         KafkaUnavailable,
-        "Another transaction of the same id, or of the same group's offsets, is just being ended. Run again.",
+        "Another transaction with the same id, or with offsets of the same group, is just ending. Run again.",
         K.CONCURRENT_TRANSACTIONS,
         K.UNSTABLE_OFFSET_COMMIT,
     ),
     **_all(
         KafkaUnavailable,
-        "Fewer replicas are in sync than min.insync.replicas asks for: see which broker is away, bring it back, and run again.",
+        "Fewer replicas are in sync than min.insync.replicas requires: bring back the broker that is down, and run again.",
         K.NOT_ENOUGH_REPLICAS,
         K.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ),
     **_all(
         KafkaUnavailable,
-        "A broker cannot use its disk: see its log and free or mend the disk; then run again.",
+        "A broker cannot use its disk: see its log, and free or repair the disk; then run again.",
         K.KAFKA_STORAGE_ERROR,
         K.LOG_DIR_NOT_FOUND,
     ),
     **_all(
         KafkaUnavailable,
-        "A quota of the cluster is used up: run again later, or have the quota of the pipeline's user raised.",
+        "A quota of the cluster is used up: run again later, or raise the quota of the pipeline's user.",
         K.THROTTLING_QUOTA_EXCEEDED,
     ),
     **_all(
@@ -170,17 +171,17 @@ MEANINGS: dict[int, Meaning] = {
     ),
     **_all(
         KafkaUnavailable,
-        "The offsets asked for are not in the topic (any more). Run again: the step then names what is missing.",
+        "The topic does not have these offsets, or no longer has them. Run again: the step then names what is missing.",
         K.OFFSET_OUT_OF_RANGE,
         K._AUTO_OFFSET_RESET,
         K._NO_OFFSET,
         K._LOG_TRUNCATION,
     ),
-    **_all(KafkaUnavailable, "The broker failed in a way it has no name for: see its log. Run again.", K.UNKNOWN),
+    **_all(KafkaUnavailable, "The broker failed with an error it has no code for: see its log. Run again.", K.UNKNOWN),
     **_all(
         KafkaUnavailable,
-        "What came over the network was damaged or cut short. Run again; where it stays, a proxy or a port of another "
-        "protocol stands between (security.protocol).",
+        "Data from the network was damaged or cut short. Run again. If it happens again, look for a proxy in between, or for "
+        "a port of another protocol (security.protocol).",
         K.INVALID_MSG,
         K._BAD_MSG,
         K._BAD_COMPRESSION,
@@ -196,9 +197,9 @@ MEANINGS: dict[int, Meaning] = {
     ),
     **_all(
         KafkaUnavailable,
-        "The producer's queue is full: brokers take records more slowly than they are written, or the queue is small. See why "
-        "they are slow, or raise queue.buffering.max.messages and queue.buffering.max.kbytes in the pipeline's kafka settings; "
-        "then run again.",
+        "The producer's queue is full: brokers take records more slowly than the job writes them, or the queue is small. Find "
+        "out why they are slow, or raise queue.buffering.max.messages and queue.buffering.max.kbytes in the pipeline's kafka "
+        "settings; then run again.",
         K._QUEUE_FULL,
     ),
     **_all(
@@ -222,7 +223,7 @@ MEANINGS: dict[int, Meaning] = {
         K._APPLICATION,
         K._OUTDATED,
     ),
-    # A record, a topic, a setting that is never taken.
+    # A record, topic or setting that Kafka will never take.
     **_all(RecordRefused, TOO_LARGE, K.MSG_SIZE_TOO_LARGE, K.INVALID_MSG_SIZE),
     **_all(
         RecordRefused,
@@ -233,37 +234,37 @@ MEANINGS: dict[int, Meaning] = {
     **_all(RecordRefused, INVALID, K.INVALID_RECORD, K._INVALID_DIFFERENT_RECORD),
     **_all(
         RecordRefused,
-        "A record's timestamp is further from now than the topic takes: have output.timestamp give another one, or widen "
+        "A record's timestamp is too far from now for the topic: change what output.timestamp gives, or raise "
         "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic.",
         K.INVALID_TIMESTAMP,
     ),
-    **_all(TopicMissing, "Create the topic, or mend its name in pipeline.yaml.", *TOPIC_UNKNOWN),
+    **_all(TopicMissing, "Create the topic, or correct its name in pipeline.yaml.", *TOPIC_UNKNOWN),
     **_all(
         SettingsError,
-        "Mend the topic's name in pipeline.yaml: letters, digits, '.', '_' and '-', at most 249 of them.",
+        "Correct the topic's name in pipeline.yaml: at most 249 letters, digits, '.', '_' and '-'.",
         K.TOPIC_EXCEPTION,
     ),
-    **_all(SettingsError, "Mend output.partitions in pipeline.yaml, or create the topic yourself.", K.INVALID_PARTITIONS),
+    **_all(SettingsError, "Correct output.partitions in pipeline.yaml, or create the topic yourself.", K.INVALID_PARTITIONS),
     **_all(
         KafkaRefused,
-        "The cluster's default.replication.factor does not fit its number of brokers. Create the topic yourself with one that "
-        "does, or have the default changed; then run again.",
+        "The cluster's default.replication.factor does not fit its number of brokers. Create the topic yourself with a factor "
+        "that does, or change the default; then run again.",
         K.INVALID_REPLICATION_FACTOR,
     ),
     **_all(KafkaRefused, UNFIT_FOR_TOPIC, K.POLICY_VIOLATION, K.INVALID_CONFIG, K.INVALID_REPLICA_ASSIGNMENT),
-    **_all(KafkaRefused, "It is there already.", K.TOPIC_ALREADY_EXISTS),
+    **_all(KafkaRefused, "The topic exists already.", K.TOPIC_ALREADY_EXISTS),
     **_all(
         SettingsError,
-        "kafka.transaction.timeout.ms lies above the broker's transaction.max.timeout.ms. Lower the one in pipeline.yaml, or "
-        "have the other raised.",
+        "kafka.transaction.timeout.ms is above the broker's transaction.max.timeout.ms. Lower it in pipeline.yaml, or "
+        "raise the broker's limit.",
         K.INVALID_TRANSACTION_TIMEOUT,
     ),
     **_all(
-        SettingsError, "Mend compression.type in the pipeline's kafka settings.", K.UNSUPPORTED_COMPRESSION_TYPE
+        SettingsError, "Correct compression.type in the pipeline's kafka settings.", K.UNSUPPORTED_COMPRESSION_TYPE
     ),
     **_all(
         SettingsError,
-        "Mend the pipeline's kafka settings, and what the command was given.",
+        "Correct the pipeline's kafka settings, or the command's arguments.",
         K._INVALID_ARG,
         K._NOT_CONFIGURED,
         K.INVALID_REQUIRED_ACKS,
@@ -279,7 +280,7 @@ MEANINGS: dict[int, Meaning] = {
     ),
     **_all(
         KafkaRefused,
-        "Another program is a member of a consumer group of the pipeline's name: those groups are Fencepost's alone. Stop it, "
+        "Another program has joined one of the pipeline's consumer groups, which only Fencepost may use. Stop the program, "
         "or give it another group.id; then run again.",
         K.UNKNOWN_MEMBER_ID,
         K.ILLEGAL_GENERATION,
@@ -307,7 +308,7 @@ MEANINGS: dict[int, Meaning] = {
 
 
 class At(Protocol):
-    """Where the cluster is, for messages."""
+    """The address of the cluster, for messages."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -317,23 +318,23 @@ WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 
 
 class Complaints:
-    """What a client's error callback said last; it is often the only place where the cause shows."""
+    """What a client's error callback heard last. Often the cause shows nowhere else."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
         self.denied: KafkaError | None = None
-        self.unreachable = False  # no broker could be connected to, as far as heard
+        self.unreachable = False  # no connection to any broker succeeded, as far as heard
         self.unresolved = False  # and no host name could be resolved
 
     def __call__(self, error: KafkaError) -> None:
         code = error.code()
-        if code == K._ALL_BROKERS_DOWN:  # it follows the one that says why
+        if code == K._ALL_BROKERS_DOWN:  # it follows the error that says why
             self.unreachable = True
             self.unresolved = self.last is not None and self.last.code() == K._RESOLVE
             self.last = self.last or error
             return
         self.last = error
-        # A broker that goes away in the middle of a login is reported as a failed login; it refused nothing.
+        # librdkafka reports a broker that goes away during a login as a failed login; the broker refused nothing.
         if code in DENIED and not WENT_AWAY.search(error.str()):
             self.denied = error
 
@@ -347,11 +348,11 @@ def translate(error: KafkaError, doing: str, at: At, complaints: Complaints | No
     if code in FENCED:
         return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
     meaning = MEANINGS.get(code)
-    # A topic may just not be known yet to the broker that was asked.
+    # The broker that answered may not know the topic yet.
     final = meaning is not None and issubclass(meaning.kind, Terminal) and meaning.kind is not TopicMissing
     if error.txn_requires_abort() and not final:
         return WriteFailed(
-            f"{doing}: the transaction cannot be committed: {_said(error, at)} Nothing of it is visible; run again."
+            f"{doing}: the transaction cannot be committed: {_said(error, at)} None of it is visible; run again."
         )
     if code in SILENCE:
         return _silence(error, doing, at, complaints)
@@ -361,7 +362,7 @@ def translate(error: KafkaError, doing: str, at: At, complaints: Complaints | No
 
 
 def _said(error: KafkaError, at: At) -> str:
-    """Kafka's own name and words, and who said them."""
+    """Kafka's own name and text of the error, and whether a broker or the client reported it."""
     answer = error.code() > 0 or error.code() == K.UNKNOWN
     who = f"Kafka at {at.bootstrap} answered" if answer else "Kafka's client reports"
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
@@ -369,7 +370,7 @@ def _said(error: KafkaError, at: At) -> str:
 
 def _denied(error: KafkaError, doing: str, at: At) -> AccessDenied:
     return AccessDenied(
-        f"{doing}: Kafka at {at.bootstrap} refused us: {error.str()}. Check security.protocol and the sasl.* "
+        f"{doing}: Kafka at {at.bootstrap} refused access: {error.str()}. Check security.protocol and the sasl.* "
         "and ssl.* settings of the pipeline, and that its user may read, write and describe its topics, groups and "
         "transactional ids."
     )
@@ -379,8 +380,8 @@ def _silence(error: KafkaError, doing: str, at: At, complaints: Complaints | Non
     seen = (complaints.last if complaints else None) or error
     if seen.code() == K._RESOLVE:
         return KafkaUnavailable(
-            f"{doing}: no answer from Kafka at {at.bootstrap}: the host name is not known here ({seen.str()}). Mend "
-            "bootstrap.servers in the pipeline's kafka settings, or the name service; then run again."
+            f"{doing}: no answer from Kafka at {at.bootstrap}: the host name is unknown here ({seen.str()}). Correct "
+            "bootstrap.servers in the pipeline's kafka settings, or repair the name service; then run again."
         )
     return KafkaUnavailable(
         f"{doing}: no answer from Kafka at {at.bootstrap}: {seen.str().rstrip('.')}. Is the broker up? Then run again."
@@ -389,11 +390,11 @@ def _silence(error: KafkaError, doing: str, at: At, complaints: Complaints | Non
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raises a KafkaException where confluent-kafka raises a SystemError.
+    """Raise a KafkaException instead of confluent-kafka's SystemError.
 
-    A client that fails for good, by being fenced for example, while a call of ours serves its callbacks ends that call
-    with a SystemError, which has the KafkaException as its cause, or no cause at all *(measured)*. Without a cause the
-    transaction is to be aborted. Our own `librdkafka.Producer` raises none.
+    A client can fail for good, for example because it was fenced, while a call serves its callbacks. The call then ends with
+    a SystemError, whose cause is the KafkaException, or which has no cause *(measured)*. Without a cause the transaction has
+    to be aborted. Our own `librdkafka.Producer` raises no SystemError.
     """
     try:
         yield
@@ -406,7 +407,7 @@ def unwrapped() -> Iterator[None]:
 
 @contextmanager
 def translated(doing: str, at: At, complaints: Complaints | None = None) -> Iterator[None]:
-    """Raises Fencepost's errors for confluent-kafka's, with what was being done."""
+    """Raise Fencepost's errors instead of confluent-kafka's; the message says what was being done."""
     try:
         with unwrapped():
             yield

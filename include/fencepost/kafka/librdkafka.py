@@ -1,12 +1,12 @@
 """A producer on librdkafka's C interface, for the write step's rows.
 
-confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work; this one hands over
-whole Arrow batches by address (`produce_arguments.py`). It calls the functions that rdkafka.h documents, and no others, in
-the librdkafka that confluent-kafka brings: symbols of a library that an extension module is linked with are found in it.
-They are looked up when the first producer is made, so that what only reads works where they are not found.
+confluent-kafka makes Python objects of every record, which costs more than librdkafka's own work. This producer passes whole
+Arrow batches by address (`produce_arguments.py`). It calls only functions that rdkafka.h documents, in the librdkafka that
+confluent-kafka includes: the symbols of a library are visible in an extension module that is linked with it. It looks them up
+for the first producer, so commands that only read work without them.
 
-Every error is a KafkaException with a KafkaError, as confluent-kafka's are. Callbacks (failed deliveries, errors of the
-client, its log) are served by `poll` and `flush` alone, in the caller's thread.
+Every error is a KafkaException with a KafkaError, as in confluent-kafka. Only `poll` and `flush` serve callbacks (failed
+deliveries, errors of the client, its log), in the caller's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ERROR_SIZE = 512  # bytes for an error's text
 
 
 class _Message(Structure):
-    """rd_kafka_message_t, as far as a delivery report is read here."""
+    """rd_kafka_message_t, with the fields of a delivery report that are read here."""
 
     _fields_ = (("err", c_int), ("rkt", c_void_p), ("partition", c_int32))
 
@@ -66,9 +66,9 @@ class _Library:
     """
 
     def __init__(self, file: str) -> None:
-        # They wait for threads or brokers: other Python threads go on meanwhile.
+        # These wait for threads or brokers: other Python threads run in the meantime.
         waiting = ctypes.CDLL(file)
-        # They return at once: giving the interpreter away for each row would cost more than the call.
+        # These return at once: releasing the interpreter for each row would cost more than the call.
         at_once = ctypes.PyDLL(file)
         missing: list[str] = []
 
@@ -130,12 +130,12 @@ def library() -> _Library:
     """The librdkafka that confluent-kafka is linked with.
 
     Raises:
-        NeedsOperator: its functions cannot be called from here, or they are those of another librdkafka.
+        NeedsOperator: its functions cannot be called from here, or belong to another librdkafka.
     """
     theirs, number = libversion()
     client = f"librdkafka {theirs} of confluent-kafka {version()}"
     cure = (
-        "Fencepost writes with the librdkafka inside confluent-kafka's own wheels: install that, of the version in "
+        "Fencepost writes with the librdkafka inside confluent-kafka's own wheels: install the wheel of the version in "
         "requirements.txt (pip install --force-reinstall --only-binary=:all: confluent-kafka==...). Commands that only "
         "read work without it."
     )
@@ -144,19 +144,17 @@ def library() -> _Library:
     except OSError as error:
         raise NeedsOperator(f"{client}: cannot be loaded: {error}. {cure}") from None
     except AttributeError as error:
-        raise NeedsOperator(
-            f"{client}: {cimpl.__file__} does not lead to these of its functions: {error}. {cure}"
-        ) from None
+        raise NeedsOperator(f"{client}: {cimpl.__file__} does not have these functions: {error}. {cure}") from None
     if found.version() != number:
         raise NeedsOperator(
-            f"{client}: {cimpl.__file__} leads to another librdkafka, {found.version():#x} in place of {number:#x}. {cure}"
+            f"{client}: {cimpl.__file__} has another librdkafka, {found.version():#x} instead of {number:#x}. {cure}"
         )
     return found
 
 
 @dataclass
 class _Heard:
-    """What callbacks told. Held apart from the producer, which would otherwise be held by its own callbacks."""
+    """What callbacks reported. Separate from the producer, which its own callbacks would otherwise keep alive."""
 
     on_error: Callable[[KafkaError], None]
     logger: logging.Logger
@@ -164,7 +162,7 @@ class _Heard:
     topics: dict[str, int] = field(default_factory=dict)
 
     def delivered(self, client: int, message: Any, opaque: int | None) -> None:
-        """Called for records that could not be delivered, and no others; the first one's error is kept."""
+        """Called only for records that could not be delivered; keeps the first one's error."""
         if self.failed is None:
             self.failed = _fatal(client) or KafkaError(message.contents.err)
 
@@ -176,7 +174,7 @@ class _Heard:
 
 
 class Producer:
-    """One librdkafka producer, destroyed with this object; what it has not delivered by then is lost.
+    """One librdkafka producer, destroyed with this object. Records that it has not delivered by then are lost.
 
     `config` holds librdkafka's settings; `on_error` hears of errors that no call of ours returns. Times are in seconds.
     """
@@ -201,13 +199,13 @@ class Producer:
         if not self._client:
             library().conf_destroy(conf)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        library().set_log_queue(self._client, None)  # the log is served by poll, like all else
+        library().set_log_queue(self._client, None)  # poll serves the log, like all else
         # At the interpreter's end the process takes the client with it: destroying it could wait for brokers.
         weakref.finalize(self, _close, self._client, self._heard.topics, callbacks).atexit = False
 
     @property
     def failed(self) -> KafkaError | None:
-        """The error of the first record that could not be delivered, as far as callbacks were served."""
+        """The error of the first record that could not be delivered, among the callbacks served so far."""
         return self._heard.failed
 
     def topic(self, name: str) -> int:
@@ -221,10 +219,10 @@ class Producer:
         return topics[name]
 
     def enqueue(self, starts: Sequence[int], counts: Sequence[int]) -> int:
-        """Enqueue records in their order, and return how many: fewer than asked for when the queue is full.
+        """Enqueue records in order, and return how many: fewer than given if the queue is full.
 
-        `starts` are the addresses of each record's arguments (rd_kafka_vu_t), `counts` how many it has. Nothing runs in
-        Python for a record.
+        `starts` has the address of each record's arguments (rd_kafka_vu_t), `counts` their number. No Python code runs for a
+        single record.
         """
         records = iter(starts)
         error = next(filter(None, map(library().produce, repeat(self._client), records, counts)), None)
@@ -236,23 +234,23 @@ class Producer:
         return len(starts) - length_hint(records) - 1
 
     def queued(self) -> int:
-        """Records that wait to be sent or acknowledged, and callbacks that wait to be served."""
+        """How many records wait to be sent or acknowledged, and how many callbacks wait to be served."""
         return int(library().queued(self._client))
 
     def poll(self, timeout: float) -> None:
-        """Serve callbacks; waits for one if there is none."""
+        """Serve callbacks; wait for one if there is none."""
         library().poll(self._client, round(timeout * 1000))
 
     def flush(self, timeout: float) -> int:
-        """Send without delay and serve callbacks until nothing is queued; returns what still is."""
+        """Send without delay and serve callbacks until nothing is queued; return how many still are."""
         library().flush(self._client, round(timeout * 1000))
         return self.queued()
 
     def init_transactions(self, timeout: float) -> None:
-        """See rdkafka.h; may be called again after a time-out, as may commit and abort.
+        """See rdkafka.h. This may be called again after a time-out, as may commit and abort.
 
-        Any answer of a broker is awaited first: init sees no broker while its first connection is being replaced, and looks
-        again only half a second later *(measured: a third of all inits)*.
+        It waits for any answer of a broker first: init finds no broker while its first connection is being replaced, and
+        looks again only half a second later *(measured: a third of all inits)*.
         """
         metadata = c_void_p()
         if library().metadata(self._client, 0, None, ctypes.byref(metadata), round(timeout * 1000)) == 0:
@@ -264,7 +262,7 @@ class Producer:
         self._check(library().begin(self._client))
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, timeout: float) -> None:
-        """Commit a group's offsets with the transaction. The group's generation is not checked: nobody is its member."""
+        """Commit a group's offsets with the transaction. The group has no members, so its generation is not checked."""
         places, metadata = library().list_new(len(offsets)), library().group_new(group.encode())
         try:
             for offset in offsets:
@@ -287,7 +285,7 @@ class Producer:
             raise KafkaException(self._taken(error))
 
     def _taken(self, error: int) -> KafkaError:
-        """The KafkaError for an rd_kafka_error_t, which is destroyed. A client that failed for good says why."""
+        """The KafkaError for an rd_kafka_error_t, which this destroys; a fatal error of the client takes precedence."""
         try:
             return _fatal(self._client) or KafkaError(
                 library().error_code(error),
@@ -310,14 +308,14 @@ def _close(client: int, topics: Mapping[str, int], callbacks: Iterable[object]) 
 def _fill(element: _TopicPartition, given: TopicPartition) -> None:
     element.offset = given.offset
     if given.metadata is not None:
-        # librdkafka copies `metadata_size` bytes, and sends them as far as a NUL: it has to be one of them.
+        # librdkafka copies `metadata_size` bytes and sends them up to a NUL, so the NUL has to be one of them.
         text = ctypes.create_string_buffer(given.metadata.encode())
         element.metadata, element.metadata_size = library().malloc(len(text)), len(text)  # the list frees it
         ctypes.memmove(element.metadata, text, len(text))
 
 
 def _fatal(client: int) -> KafkaError | None:
-    """Why the client can never be used again, if that is so."""
+    """The error that ended the client for good, or None."""
     text = ctypes.create_string_buffer(ERROR_SIZE)
     code = library().fatal_error(client, text, ERROR_SIZE)
     return KafkaError(code, _text(text.value), True) if code else None

@@ -1,4 +1,4 @@
-"""Reads that have an end: records up to an offset, and the offsets a group has committed."""
+"""Reads with an end: records up to an offset, and a group's committed offsets."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def batches_until(
     doing: str,
     timeout: float = REQUEST_TIMEOUT,
 ) -> Iterator[list[Message]]:
-    """Messages of the assigned partitions (of one topic) below `ends`, as they come, until every partition has reached its end.
+    """The messages below `ends` in the assigned partitions (of one topic), as they come, until each has reached its end.
 
-    A partition whose last offsets are markers or aborted records ends with Kafka's end-of-partition event. A partition
-    that is unassigned meanwhile counts as read.
+    If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition
+    that the caller unassigns on the way counts as read.
 
     Raises:
-        KafkaUnavailable: nothing came for `timeout` seconds.
+        KafkaUnavailable: no message came for `timeout` seconds.
     """
     waiting = dict(ends)
     deadline = time.monotonic() + timeout
@@ -77,11 +77,12 @@ def batches_until(
 def committed_offsets(
     settings: ClientSettings, group: str, partitions: Sequence[TopicPartition], doing: str, *, settled: bool = True
 ) -> dict[tuple[str, int], TopicPartition]:
-    """A group's committed offsets with their metadata; where `settled`, none that a transaction is about to change.
+    """A group's committed offsets with their metadata.
 
-    Partitions are named one by one and read_committed asks for stable offsets: without both, an offset just committed
-    in a transaction can be left out in silence. UNSTABLE_OFFSET_COMMIT is asked again, by librdkafka and here, until the
-    request's time is up: as long as a dead producer's transaction is open. Not `settled`, nothing is waited for.
+    With `settled`, no open transaction is about to change one of them: on UNSTABLE_OFFSET_COMMIT librdkafka and this function
+    ask again until the request times out, which may be as long as a dead producer's transaction is open. Without it, nothing
+    is awaited. The request names each partition and asks for stable offsets; otherwise Kafka can silently leave out an offset
+    that a transaction just committed.
     """
     consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:

@@ -1,7 +1,7 @@
-"""Arrow columns to the arguments of librdkafka's `rd_kafka_produceva`: by address, a batch at a time.
+"""Turns Arrow columns into arguments of librdkafka's `rd_kafka_produceva`: by address, a batch at a time.
 
-A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union of what it takes. librdkafka copies what they point
-to (`MSG_F_COPY`), so the columns need to live no longer than the call.
+A record's arguments are a row of `rd_kafka_vu_t`: a type, and a union with its value. librdkafka copies what they point
+to (`MSG_F_COPY`), so the columns have to live only until the call returns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fencepost.errors import RecordRefused
 # rd_kafka_vtype_t
 RKT, PARTITION, VALUE, KEY, MSGFLAGS, TIMESTAMP, HEADER = 2, 3, 4, 5, 7, 8, 9
 MSG_F_COPY = 2
-# rd_kafka_vu_t: first and second are the union's first two words: an address and a size, or a number; a header's name,
-# value and size take three.
+# rd_kafka_vu_t: `first` and `second` are the union's first two words, an address and a size, or a number. A header takes
+# three: name, value and size.
 VU = np.dtype(
     {
         "names": ["vtype", "first", "second", "third"],
@@ -33,11 +33,11 @@ VU = np.dtype(
 )
 Addresses = npt.NDArray[np.uint64]
 
-_EMPTY = ctypes.create_string_buffer(1)  # where an empty value lies that is not null
+_EMPTY = ctypes.create_string_buffer(1)  # the address of an empty value, which is not null
 
 
 def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
-    """Where each value of a binary or string column begins, and its bytes; 0 and 0 for a null."""
+    """The address of each value of a binary or string column, and its size in bytes; 0 and 0 for a null."""
     large = column.type in (pa.large_binary(), pa.large_string())
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)[
@@ -55,9 +55,9 @@ def addresses(column: pa.Array) -> tuple[Addresses, Addresses]:
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of records in their order: those of record i begin at address `starts[i]`, and are `counts[i]` many.
+    """Arguments of records in order: record i has `counts[i]` of them, from address `starts[i]` on.
 
-    `held` keeps alive what addresses point to.
+    `held` keeps alive what the addresses point to.
     """
 
     starts: list[int]
@@ -76,14 +76,14 @@ def arguments_of(
     header: tuple[str, bytes] | None = None,
     stamp: str | None = None,
 ) -> Arguments:
-    """The arguments to produce these rows to a topic (librdkafka's address of it).
+    """The arguments that produce these rows to a topic. `topic` is librdkafka's address of it.
 
-    Columns: key and value (binary; a null is no key, and a tombstone), and where there are such, timestamp (milliseconds,
-    above 0; a null is now), headers (list of name and value) and partition. `header` comes last, and takes the place of others of
-    its name. So does a header named `stamp`, before it: it carries the row's timestamp, if it has one, and Kafka's is now.
+    Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
+    means now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same
+    name. With `stamp`, a header of that name before it holds the row's timestamp, if it has one, and Kafka's own is now.
 
     Raises:
-        RecordRefused: librdkafka would send another timestamp or header than a row's.
+        RecordRefused: librdkafka would send another timestamp or header than the row's.
     """
     count = len(rows)
     fixed: list[tuple[int, Any, Any]] = [
@@ -134,26 +134,26 @@ def arguments_of(
 
 
 def _timestamps(column: pa.Array) -> Addresses:
-    """Milliseconds as librdkafka takes them: its 0 is now, so a row's own must not be."""
+    """Milliseconds for librdkafka. Its 0 means now, so no row may have that timestamp."""
     earliest = pc.min(column).as_py()
     if earliest is not None and earliest <= 0:
         raise RecordRefused(
-            "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier. librdkafka takes 0 for now, and Kafka "
-            "takes -1 for none: make it null in the transform where the time of writing will do, or leave such rows out."
+            "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier, but librdkafka takes 0 for now, and Kafka "
+            "takes -1 for none. In the transform, make it null to get the time of writing, or leave such rows out."
         )
     millis: Addresses = pc.fill_null(column, 0).to_numpy().view(np.uint64)
     return millis
 
 
 def _header_name(name: bytes) -> Any:
-    """A header's name for librdkafka, which takes it as far as its first NUL."""
+    """A header's name for librdkafka, which reads it up to the first NUL."""
     try:
         if "\0" not in name.decode():
             return ctypes.create_string_buffer(name)
-        reason = "holds a NUL character, at which librdkafka would cut it"
+        reason = "contains a NUL character, where librdkafka would cut it"
     except UnicodeDecodeError:
-        reason = "is not UTF-8, as Kafka asks for"
-    raise RecordRefused(f"output.headers: a header's name {reason}. Mend the transform.")
+        reason = "is not UTF-8, which Kafka requires"
+    raise RecordRefused(f"output.headers: a header's name {reason}. Fix the transform.")
 
 
 def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any, size: Any) -> None:
@@ -163,7 +163,7 @@ def _set_headers(table: npt.NDArray[np.void], places: Any, name: Any, value: Any
 
 @dataclass(frozen=True)
 class _Headers:
-    """The headers of rows, one after the other: `lengths` counts a row's, the others are of one header each."""
+    """The headers of rows, one after the other: `lengths` counts those of a row; the other columns have one entry a header."""
 
     lengths: npt.NDArray[np.int64]
     names: Addresses
@@ -173,13 +173,13 @@ class _Headers:
 
     @classmethod
     def of(cls, column: pa.Array, reserved: Sequence[str]) -> _Headers:
-        """The column's headers, without those of reserved names."""
+        """The column's headers, without those that have a reserved name."""
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         rows = np.repeat(np.arange(len(column)), lengths)
         flat = column.flatten()
         names, values = pc.struct_field(flat, "key"), pc.struct_field(flat, "value")
         if names.null_count:
-            raise RecordRefused("output.headers: a header has no name. Kafka takes none such: mend the transform.")
+            raise RecordRefused("output.headers: a header has no name, but Kafka requires one. Fix the transform.")
         for name in reserved:
             others = pc.not_equal(names, name)
             names, values = names.filter(others), values.filter(others)
@@ -197,6 +197,6 @@ class _Headers:
         )
 
     def places(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Each header's place, where the headers of row i begin at `first[i]`."""
+        """Each header's place in the table; the headers of row i begin at `first[i]`."""
         before = np.cumsum(self.lengths) - self.lengths
         return np.repeat(first - before, self.lengths) + np.arange(len(self.names))

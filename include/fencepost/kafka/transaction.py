@@ -1,13 +1,13 @@
 """One Kafka transaction of one producer: begin, produce, offsets, commit, or nothing at all.
 
-Invariant: a `Transaction` that leaves its `with` block without an exception is committed; one that raises
-`CommitStateUnknown` may be, and so may one whose commit raises `WriterFenced`: a broker can take the commit, its answer can
-get lost, and a newer producer's init settle it before it is asked again. By then the outcome is final, so an attempt
-that reads after its own init sees it. After any other exception nothing of it will ever be visible to read_committed.
+Invariant: a `Transaction` that leaves its `with` block without an exception is committed. One that raises
+`CommitStateUnknown` may be committed. So may one whose commit raises `WriterFenced`: the broker can take the commit, its answer
+can get lost, and a newer producer's init can settle it before the next try. By then the outcome is final, so an attempt that
+reads after its own init sees it. After any other exception, no read_committed reader will ever see any of it.
 
-Price: an instance goes on to a next transaction only behind a commit that succeeded: every record of the one before was
-acknowledged then, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record
-could get into the next transaction; a new instance under the same transactional.id starts with a new epoch, and none can.
+Price: an instance starts a next transaction only after a commit that succeeded: by then every record of the transaction was
+acknowledged, so none can arrive late. librdkafka has no client side of KIP-890, so after anything else a stale record could get
+into the next transaction. A new instance with the same transactional.id starts a new epoch, which keeps stale records out.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from fencepost.kafka.produce_arguments import arguments_of
 
 log = logging.getLogger("fencepost.kafka.transaction")
 
-INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the older transaction's markers
+INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the markers of the older transaction
 COMMIT_TIMEOUT = 120.0
 SLICE = 2.0  # seconds between looks at what the error callback heard
-WAIT_FOR_ROOM = 0.01  # seconds in which brokers take some of a full queue
-ROWS_AT_ONCE = 2000  # whose arguments stay in the processor's cache
+WAIT_FOR_ROOM = 0.01  # seconds in which brokers take some records of a full queue
+ROWS_AT_ONCE = 2000  # so many rows that their arguments stay in the processor's cache
 
 
 class Transaction:
-    """A transactional producer's transaction, and the ones that follow it in a chain.
+    """A transactional producer's transaction, and those that follow it in a chain.
 
-    `init()` fences every older producer of the same transactional.id and settles its open transaction. `with` then
-    begins, and ends with commit or abort. `failpoint` prefixes the names of this transaction's failpoints. `shorter` is what a
-    person can do about one that takes too long, beside giving it more time.
+    `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
+    begins, and commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` says how a
+    transaction that takes too long can be made shorter.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Transaction:
         self._settings = settings
         self._failpoint, self._task, self._shorter = failpoint, task, shorter
         self._timeout = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000  # seconds
-        self._ended = False  # set while a transaction is open, and for good when one did not commit
+        self._ended = False  # True while a transaction is open, and for good once one did not commit
         self._first: float | None = None  # when the transaction's first record was enqueued
         self._offsets: list[tuple[list[TopicPartition], str]] = []
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
     def _error(self, error: KafkaError, doing: str) -> FencepostError:
-        """The FencepostError for it.
+        """The FencepostError for a KafkaError.
 
-        The broker fences the producer of a transaction that it ended, and librdkafka reports a newer producer in both cases
-        *(measured)*. The clock tells them apart: the broker's begins later than this one.
+        librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long
+        and fenced its producer *(measured)*. The clock tells them apart. Ours starts before the broker's.
         """
         found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
         took = time.monotonic() - self._first if self._first is not None else 0.0
@@ -77,15 +77,15 @@ class Transaction:
         return TransactionTimedOut(
             f"{self.id}: {doing}: the transaction took {took:.1f} s, longer than transaction.timeout.ms "
             f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {self._shorter}raise "
-            "kafka.transaction.timeout.ms; then run again. Where another run writes the same batch, its newer producer ended "
-            f"it, and there is nothing to mend. ({error.str()})"
+            "kafka.transaction.timeout.ms; then run again. If another run writes the same batch, its newer producer ended "
+            f"the transaction, and you need not change anything. ({error.str()})"
         )
 
     def _at(self, step: str) -> None:
         reached(f"{self._failpoint}.{step}", self._task)
 
     def init(self) -> None:
-        """Fence older producers of this id; afterwards no transaction of theirs is open, or ever will be."""
+        """Fence older producers with this id. From then on they have no open transaction and can begin none."""
         self._at("init")
         deadline = time.monotonic() + INIT_TIMEOUT
         while True:
@@ -94,6 +94,7 @@ class Transaction:
                 break
             except KafkaException as raised:
                 error = raised.args[0]
+                self._producer.poll(0)  # serves the error callback, which alone hears why nothing is answered
                 if self._complaints.denied is not None or not error.retriable() or time.monotonic() > deadline:
                     raise self._error(error, "init_transactions") from raised
         self._at("initialised")
@@ -122,7 +123,7 @@ class Transaction:
         header: tuple[str, bytes] | None = None,
         stamp: str | None = None,
     ) -> None:
-        """Enqueue rows in their order, as `arguments_of` takes them; waits for room when librdkafka's queue is full."""
+        """Enqueue rows in order, with the columns of `arguments_of`; wait for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
         with self._translated("producing records"):
             place = self._producer.topic(topic)
@@ -136,17 +137,17 @@ class Transaction:
                     done += self._producer.enqueue(given.starts[done:], given.counts[done:])
 
     def add_offsets(self, offsets: Iterable[TopicPartition], group: str) -> None:
-        """Offsets of a group that commit with the records, or not at all. Sent when all records are delivered."""
+        """Add offsets of a group, which commit with the records or not at all. They are sent once all records are delivered."""
         self._offsets.append((list(offsets), group))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, in numbered steps; abort when anything before the commit fails.
+        """Commit, in numbered steps; abort if anything before the commit fails.
 
-        1. every record is delivered, or the transaction is aborted with the record's own error;
-        2. the groups' offsets are sent into the transaction;
-        3. commit; a time-out is asked again, and only silence to the end is an unknown outcome.
+        1. deliver every record, or abort with the record's own error;
+        2. send the groups' offsets into the transaction;
+        3. commit. After a time-out ask again; the outcome is unknown only if no answer ever comes.
         """
         if error is not None:
             self._give_up(error)
@@ -169,7 +170,7 @@ class Transaction:
         self._raise_failed()
 
     def _waiting(self) -> bool:
-        """Whether records are still to be delivered, after a while of serving their callbacks."""
+        """Serve callbacks for a while; whether records are still not delivered."""
         with self._translated("delivering records"):
             return self._producer.flush(SLICE) > 0
 
@@ -194,7 +195,7 @@ class Transaction:
                 return
             except KafkaException as raised:
                 error = raised.args[0]
-                # Fenced, or to be aborted: no use asking again. A time-out is repeated with the same arguments.
+                # Do not ask again once fenced, or if an abort is due. After a time-out, repeat the same arguments.
                 if error.txn_requires_abort() or not error.retriable() or time.monotonic() > deadline:
                     raise self._error(error, "send_offsets_to_transaction") from raised
 
@@ -212,18 +213,18 @@ class Transaction:
                     raise self._error(error, "commit_transaction") from raised
                 if not error.retriable() or time.monotonic() > deadline:
                     raise CommitStateUnknown(
-                        f"{self.id}: commit_transaction: {error.str()}. Whether it committed is not known; run again: the "
+                        f"{self.id}: commit_transaction: {error.str()}. It is unknown whether it committed. Run again: the "
                         "next attempt settles it."
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
-        """Abort. A fenced client can have ended a call without saying why; to the abort it says so."""
+        """Abort. A fenced client may end a call without the reason; the abort then returns it."""
         answer = self._abort()
         if isinstance(failed, WriteFailed) and answer is not None and answer.code() in FENCED:
             raise self._error(answer, "abort_transaction") from failed
 
     def _abort(self) -> KafkaError | None:
-        """Abort as far as the brokers answer. Where they do not, the next init_transactions does it."""
+        """Abort if the brokers answer. If they do not, the next init_transactions aborts."""
         try:
             self._producer.abort_transaction(SLICE * 5)
         except KafkaException as raised:
@@ -233,7 +234,7 @@ class Transaction:
 
 
 def _one(value: bytes | None) -> pa.Array:
-    """An array of one value. `pa.array` would load pandas for it, which takes half a second."""
+    """An array of one value. `pa.array` would load pandas, which takes half a second."""
     if value is None:
         return pa.nulls(1, pa.binary())
     offsets = struct.pack("=ii", 0, len(value))

@@ -1,7 +1,7 @@
-"""A batch as a ledger record, and back. A record that is not ours, or is damaged, is refused and never passed over.
+"""Writes a batch as a ledger record, and reads it back. It refuses a foreign or damaged record and never skips one.
 
-A record of an older version is brought to the present one step by step, as JSON, before it is validated: only the steps
-know the older forms. To change the form, raise LEDGER_VERSION and add the step from the version before.
+An older record is upcast to the present version step by step, as JSON, before it is validated: only the steps know the older
+forms. To change the form, raise LEDGER_VERSION and add the step from the version before.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fencepost.protocol.marks import receipt_from_2
 
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
 FOREIGN = (
-    "Find out who writes to this topic; the ledger is for Fencepost alone. Where its key is no batch's (<interval>/<revision>), "
-    "a record with that key and no value withdraws it; otherwise restore the topic from a copy."
+    "Find out who writes to this topic; only Fencepost may write to a ledger. If the record's key is not a batch's "
+    "(<interval>/<revision>), remove it with a record of that key and no value. Otherwise restore the topic from a copy."
 )
 RESTORE = "Restore the ledger topic from a copy."
 
 
-HISTORY = b',"history":['  # a record's last field; in a text of it the quotes would be escaped
+HISTORY = b',"history":['  # a record's last field; inside a text the quotes would be escaped
 
 
 def is_continued(before: bytes | None, after: bytes | None) -> bool:
-    """Whether one record's history plainly begins with the other's, byte by byte; False where only parsing tells."""
+    """Whether the later record's history begins with the earlier one's, byte by byte; False if only parsing can tell."""
     if not before or not after or not (before.endswith(b"]}") and after.endswith(b"]}")):
         return False
     first, second = before.rfind(HISTORY), after.rfind(HISTORY)
@@ -44,20 +44,20 @@ def record_key(batch: Batch) -> bytes:
 
 
 def write_record(batch: Batch) -> bytes:
-    """A batch's record, of the present version."""
+    """A batch's record, in the present version."""
     return batch.model_dump_json(exclude_none=True).encode()
 
 
 def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: Pipeline) -> Batch:
-    """The batch of a record of this pipeline's, with its lease.
+    """The batch in a record of this pipeline, with its lease.
 
     Raises:
-        LedgerUnreadable: the record is not this pipeline's, or is damaged.
+        LedgerUnreadable: the record is damaged, or not this pipeline's.
     """
     where = f"ledger {pipeline.ledger_topic}, offset {offset}"
     batch = parse(value, where)
     if batch.pipeline != pipeline.name or key != record_key(batch):
-        raise LedgerUnreadable(f"{where}: not a record of this pipeline's. {FOREIGN}")
+        raise LedgerUnreadable(f"{where}: not a record of this pipeline. {FOREIGN}")
     if batch.lease is None:
         if batch.state is not State.PLANNED:
             raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
@@ -70,7 +70,7 @@ def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: P
 
 
 class _Past(BaseModel):
-    """As much of a record as matters when a newer one of its batch is there."""
+    """The part of a record that still matters once its batch has a newer one."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -90,24 +90,24 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
 
 
 def parse(value: bytes | None, where: str) -> Batch:
-    """A ledger record's batch, or LedgerUnreadable naming the offset and not the content."""
+    """A ledger record's batch. LedgerUnreadable names the offset but not the content."""
     value = value or b""
-    if not value.startswith(OLDER):  # which would fail, and thousands of failures take their time
+    if not value.startswith(OLDER):  # an older one would fail, and thousands of failures take long
         with suppress(ValidationError):
             return Batch.model_validate_json(value)
     return _parse_older(value, where)
 
 
 def _parse_older(value: bytes, where: str) -> Batch:
-    """The batch of a record of an older version; of any other it is known that it cannot be read, and this says why."""
+    """The batch in a record of an older version. For any other record that failed to parse, raise the reason."""
     try:
         raw = json.loads(value)
         version = raw.get("version")
     except (ValueError, AttributeError, RecursionError):
-        raise LedgerUnreadable(f"{where}: not a record of Fencepost's. {FOREIGN}") from None
+        raise LedgerUnreadable(f"{where}: not a Fencepost record. {FOREIGN}") from None
     if isinstance(version, int) and version > LEDGER_VERSION:
         raise LedgerUnreadable(
-            f"{where}: written by a newer Fencepost (record version {version}, this one reads {LEDGER_VERSION}). Upgrade."
+            f"{where}: a newer Fencepost wrote it (record version {version}; this one reads {LEDGER_VERSION}). Upgrade."
         )
     try:
         batch = Batch.model_validate(upcast(raw))
@@ -116,7 +116,7 @@ def _parse_older(value: bytes, where: str) -> Batch:
         fields = "its encoding"
     except ValidationError as error:
         fields = ", ".join(sorted({_field(e["loc"]) for e in error.errors()}))
-    except ValueError:  # before that: only plans and writes have changed
+    except ValueError:  # raised by a step; steps change plans and writes only
         fields = "plan or written"
     raise LedgerUnreadable(f"{where}: damaged in {fields}. {RESTORE}") from None
 
@@ -125,7 +125,7 @@ def upcast(record: dict[str, Any]) -> dict[str, Any]:
     """A record's JSON in the form of the present version. Pure.
 
     Raises:
-        ValueError: it has not the form of its version.
+        ValueError: it does not have the form of its version.
     """
     while isinstance(version := record.get("version"), int) and (step := UPCASTS.get(version)):
         try:
@@ -136,14 +136,14 @@ def upcast(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_1(record: dict[str, Any]) -> dict[str, Any]:
-    """In version 1 nothing says which ledger a lease is of, and settings had one digest, of which nothing follows now."""
+    """In version 1 nothing names the ledger of a lease. Settings have one digest, which says nothing now."""
     return {**record, "version": 2, "plan": {"ledger_topic_id": "", "digests": {}, **record["plan"]}}
 
 
 def _from_2(record: dict[str, Any]) -> dict[str, Any]:
-    """In version 2 a plan has one source and one output, field by field, and receipts name no topic."""
+    """In version 2 a plan has one source and one output, as separate fields, and receipts name no topic."""
     plan = dict(record["plan"])
-    plan.pop("settings_digest", None)  # of a record of version 1
+    plan.pop("settings_digest", None)  # from a record of version 1
     source = {
         "topic": plan.pop("source_topic"),
         "topic_id": plan.pop("source_topic_id"),
@@ -171,5 +171,5 @@ OLDER = tuple(f'{{"version":{version},'.encode() for version in UPCASTS)  # how 
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    """The top field where a record is damaged: names below it may be anything."""
+    """The top-level field where a record is damaged: names below it could be any text."""
     return str(location[0]) if location and location[0] in Batch.model_fields else "fields it should not have"

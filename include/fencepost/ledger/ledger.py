@@ -1,11 +1,11 @@
 """The only writer of the ledger: a compacted, one-partition topic with a record per revision of a batch.
 
 Invariant: a transition is decided on everything committed before it, and commits together with the group offsets it
-moves, or not at all. The coordinator's transactional.id is what makes that a compare-and-set: whoever calls
-init_transactions last is the only one that can commit, and it reads the ledger after that call.
+moves, or not at all. The coordinator's transactional.id makes that a compare-and-set: only the last one to call
+init_transactions can commit, and it reads the ledger after that call.
 
-Price: one coordinator at a time; a second one fences the first, which then decides again on what is committed by then. What
-the first one hears does not say whether its own change is: so every decision finds what it wants done already, done.
+Price: one coordinator at a time. A second one fences the first, which then decides again on what is committed. A fenced
+coordinator cannot tell whether its own change was committed, so every decision recognizes a change that is already made.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.ledger.ledger")
 
-# A coordinator's transaction takes milliseconds. One that died in it hides the ledger from plain readers for so long.
+# A coordinator's transaction takes milliseconds. If its process dies, the transaction hides the ledger for this long.
 COORDINATOR_TIMEOUT_MS = 15_000
-TURNS = 5  # times a fenced coordinator decides again before it leaves the field to the other
+TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a decision wants committed in one transaction: batch records, and offsets by group."""
+    """What a decision commits in one transaction: batch records, and offsets by group."""
 
     batches: tuple[Batch, ...] = ()
     offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Change:
 class Ledger:
     """The ledger of one pipeline.
 
-    Keep one for all that a process does on a pipeline: it reads each record once. For one thread.
+    Keep one for all of a process's work on a pipeline: it reads each record once. Use it from one thread only.
     """
 
     def __init__(self, pipeline: Pipeline, settings: ClientSettings | None = None) -> None:
@@ -57,7 +57,7 @@ class Ledger:
         self._coordinator: Transaction | None = None
 
     def create(self) -> None:
-        """Make the topic where it is missing; idempotent.
+        """Make the topic if it is missing; idempotent.
 
         Raises:
             NeedsOperator: the topic exists but would lose or split the ledger.
@@ -68,12 +68,12 @@ class Ledger:
         if topic.partitions != 1 or policy != "compact":
             raise NeedsOperator(
                 f"ledger topic {name} has {topic.partitions} partitions and cleanup.policy={policy}; it needs 1 and compact, "
-                "or batches would be forgotten. Never make it anew: leases are its offsets, and old marks would be taken for new "
-                "batches'. Set it with kafka-configs.sh, or give the pipeline a new name."
+                "or it would forget batches. Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete "
+                "and recreate the topic: leases are its offsets, so old marks would seem to belong to new batches."
             )
 
     def exists(self) -> bool:
-        """Whether anything was ever planned."""
+        """Whether the topic exists; if not, nothing was ever planned."""
         try:
             self.cluster.describe(self.pipeline.ledger_topic)
         except TopicMissing:
@@ -81,31 +81,34 @@ class Ledger:
         return True
 
     def read(self) -> View:
-        """All that is committed now. Waits for a transaction under way, never takes part of the ledger for all of it.
+        """Everything that is committed now. Waits for an open transaction, and never returns part of the ledger.
 
         Raises:
-            LedgerLost: the topic is another one than at the last read.
+            TransitionRefused: there is no ledger.
+            LedgerLost: the topic is not the one of the last read.
         """
         return self._reader.read(self.cluster)
 
     @property
     def topic_id(self) -> str:
-        """The id of the ledger topic, which leases are offsets of; known once it was read."""
+        """The id of the ledger topic, whose offsets are the leases; known once the ledger was read."""
         topic = self._reader.topic
         assert topic is not None, "read the ledger first"
         return topic.id
 
     def transact(self, decide: Callable[[View], Change | None]) -> View:
-        """Commit what `decide` wants, decided on all that was committed before. Returns the view after it.
+        """Commit the change that `decide` makes from everything committed before. Return the view after it.
 
-        1. init_transactions fences every other coordinator; one that committed last here, and was not fenced since, is still
-           the only one that can commit;
-        2. the ledger is read to its end;
-        3. `decide` answers with a change, with None (nothing to do), or raises;
-        4. the change is committed. Fenced meanwhile, or aborted: from 1 again, a few times, with a pause of random length.
-           `decide` may then find its own change in the ledger: a commit that the broker took can be answered with "fenced".
+        1. init_transactions fences every other coordinator. A coordinator kept from the last commit here is reused: unless
+           it was fenced since, it is still the only one that can commit;
+        2. read the ledger to its end;
+        3. `decide` returns a change or None (nothing to do), or raises;
+        4. commit the change. If the coordinator was fenced or the commit aborted, start again at 1, a few times, after a
+           random pause. `decide` may then find its own change in the ledger: a broker can answer "fenced" to a commit that
+           it took.
 
         Raises:
+            TransitionRefused: there is no ledger.
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
         turn = 0
@@ -119,7 +122,7 @@ class Ledger:
                     self._coordinator = coordinator
                     return view
                 self._commit(coordinator, change)  # 4
-            except (WriterFenced, WriteFailed) as error:  # being fenced can look like the other
+            except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
                 log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, error)
                 if kept is None:
@@ -133,11 +136,13 @@ class Ledger:
             self._reader.await_visible(self.cluster)
             return view.updated(change.batches)
         raise CoordinatorFenced(
-            f"pipeline {self.pipeline.name}: other runs took the ledger over {TURNS} times in a row. What they did not record is "
-            "not recorded; run again."
+            f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
+            "nothing; run again."
         )
 
     def _initialised(self) -> Transaction:
+        if self._reader.topic is None:
+            self._reader.find(self.cluster)  # it names an absent broker or ledger at once, and init only after a minute
         coordinator = Transaction(coordinator_settings(self.settings), self.pipeline.coordinator_id, "coordinator")
         coordinator.init()
         return coordinator
@@ -157,6 +162,6 @@ def is_lease_unknown(batch: Batch) -> bool:
 
 
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:
-    """A coordinator's: its transaction takes milliseconds, and no longer than the pipeline allows any."""
+    """The settings of a coordinator: its transaction times out early, and never later than the pipeline allows."""
     allowed = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
     return ClientSettings({**settings.values, "transaction.timeout.ms": str(min(allowed, COORDINATOR_TIMEOUT_MS))})

@@ -1,8 +1,8 @@
-"""Whether the ledger is all that was recorded, or was lost, in whole or its newest part: deleted, or restored from an old copy.
+"""Finds out whether the ledger is complete, or was deleted or restored from an old copy.
 
-What knows better: the group that only publications move, in one transaction with the ledger, whose offsets expire in a week;
-and the output's own records, whose header names their batch, as long as the topic keeps them. Where both are gone, nothing in
-Kafka tells a lost ledger from a new pipeline's.
+Two witnesses remain. Only publications move the pipeline's group, in one transaction with the ledger; its offsets expire in a
+week. And each output record's header names its batch, as long as the topic keeps the record. If both are gone, nothing in Kafka
+tells a lost ledger from that of a new pipeline.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from fencepost.model import BATCH_HEADER
 from fencepost.protocol.frontier import Place, accounted_for
 from fencepost.protocol.view import View
 
-LOOKED_AT = 1000  # of the newest offsets of each output partition; markers and other pipelines' records are among them
+LOOKED_AT = 1000  # newest offsets of each output partition; they include markers and other pipelines' records
 
 Committed = Mapping[Place, TopicPartition]
 
 ADVICE = (
-    "The ledger was lost, or its newest records were, and planning anew would write again what is published. Stop the pipeline's "
-    "runs and restore the ledger from a copy that has them. Without one, give the pipeline a new name: rename its folder. Set "
-    "schedule.start to where this one ended, to go on; or leave it and name another output.topic, to begin anew."
+    "The ledger or its newest records were lost, and a new plan would write published records again. Stop the pipeline's runs "
+    "and restore the ledger from a copy that has them. Without a copy, give the pipeline a new name: rename its folder. To "
+    "continue, set schedule.start to where the old one ended. To start over, keep schedule.start and name another output.topic."
 )
 
 
 def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[[], Iterable[str]]) -> None:
-    """Look for what the ledger does not know of; asked before it plans anything.
+    """Check, before anything is planned, that no batch is missing from the ledger.
 
-    `written` are the batches that the newest records of the output name. They are asked for where nothing was planned in this
-    ledger topic yet: it is new, or a copy.
+    `written` gives the batches that the output's newest records name. It is called only if nothing was planned in this ledger
+    topic yet, because the topic is new or a copy.
 
     Raises:
-        LedgerLost: there is something.
-        WriterFenced: another run recorded something since the ledger was read.
+        LedgerLost: a batch is missing.
+        WriterFenced: another run changed the ledger since it was read.
     """
     pipeline = ledger.pipeline
     asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
@@ -55,10 +55,10 @@ def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
-    """The group's offsets do not lie ahead of the ledger: `after` it is changed, if it is about to be.
+    """Check that the group's offsets do not lie ahead of the ledger as it will be, `after`.
 
-    Offsets that are missing or lie behind prove nothing: they expire, and somebody may set them back. `read` is the ledger as
-    it was decided on, read before the offsets were.
+    Missing or lower offsets prove nothing: they expire, and a person may set them back. `read` is the ledger that the decision
+    is based on, read before the offsets.
 
     Raises:
         LedgerLost, WriterFenced: as above.
@@ -76,14 +76,14 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     _lost(
         ledger,
         read,
-        f"{found} that it does not account for",
-        f" If somebody set these offsets by hand, and only then, set them back: {back} (kafka-consumer-groups.sh --group {group} "
+        f"{found} that the ledger cannot explain",
+        f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group {group} "
         "--reset-offsets).",
     )
 
 
 def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
-    """Raise LedgerLost, or WriterFenced where another run has recorded something meanwhile."""
+    """Raise LedgerLost, or WriterFenced if another run has changed the ledger in the meantime."""
     pipeline = ledger.pipeline
     if ledger.read() != read:
         raise WriterFenced(f"pipeline {pipeline.name}: another run changed the ledger while this one decided.")
@@ -94,7 +94,7 @@ def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
 
 
 def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:
-    """The batches of this pipeline's that the newest records of the output belong to. Their names are in order of time."""
+    """The names of this pipeline's batches that own the output's newest records. The names sort in order of time."""
     earliest, stable = ledger.cluster.earliest(output), ledger.cluster.last_stable(output)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
     if not begin:

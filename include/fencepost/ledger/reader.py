@@ -1,7 +1,7 @@
-"""Reading the ledger: each record once, for as long as one looks.
+"""Reads the ledger, and each record only once.
 
-Invariant: what is kept is what a reader of the whole topic would have now. The newest record of every revision counts, each
-one goes on where the one before it stopped, and a record that nobody of Fencepost's wrote is refused and never passed over.
+Invariant: the reader always holds what a new reader of the whole topic would have. The newest record of every revision counts,
+and each record continues the history of the one before it. A foreign record is refused and never skipped.
 
 Price: the newest record of every revision stays in memory (about 16 KB a batch).
 """
@@ -17,7 +17,7 @@ from itertools import pairwise
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing
+from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing, TransitionRefused
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
@@ -26,18 +26,18 @@ from fencepost.ledger.codec import BATCH_KEY, FOREIGN, is_continued, read_histor
 from fencepost.model import Batch, Event
 from fencepost.protocol.view import View
 
-# One that died in its transaction hides the ledger until the broker aborts it: after its time-out, and the broker looks
-# every ten seconds.
+# The transaction of a dead coordinator hides the ledger until the broker aborts it: after its time-out, which the broker
+# checks every ten seconds.
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
 
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
 class LedgerReader:
-    """The newest record of every revision, as far as it has been committed. Safe to share between threads."""
+    """The newest committed record of every revision. Safe to share between threads."""
 
     def __init__(self, pipeline: Pipeline, settings: ClientSettings, timeout: float = REQUEST_TIMEOUT) -> None:
-        """`timeout` is for one answer of Kafka's, in seconds."""
+        """`timeout` is for one answer from Kafka, in seconds."""
         self._pipeline = pipeline
         self._settings = settings
         self._timeout = timeout
@@ -53,15 +53,15 @@ class LedgerReader:
         return self._topic
 
     def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
-        """All batches known now, and a value that changes when they do; for those who only show them.
+        """All batches known now, and a value that changes when they do; for callers that only show them.
 
-        1. where the ledger ends now; a topic that is not there yet is an empty ledger, and nobody's transaction is waited for;
-        2. a topic deleted and created again has another id: what was read from the old one is forgotten;
-        3. records from where the last look ended.
+        1. find the ledger's end. A topic that does not exist yet is an empty ledger. Open transactions are not awaited;
+        2. forget what was read before if the topic was deleted and created again, which gives it another id;
+        3. read the records from where the last look ended.
 
         Raises:
-            KafkaUnavailable, AccessDenied: as they are. What was known stays known.
-            LedgerUnreadable: a record is not Fencepost's, or of a newer version.
+            KafkaUnavailable, AccessDenied: from Kafka. What was read before stays.
+            LedgerUnreadable: a record is foreign, damaged, or of a newer version.
         """
         with self._lock:
             try:
@@ -75,34 +75,60 @@ class LedgerReader:
             self._read(cluster, topic, end)  # 3
             return (topic.id, self._next), list(self._known.batches.values())
 
-    def read(self, cluster: Cluster) -> View:
-        """All that is committed now; for those who decide. Never takes part of the ledger for all of it.
-
-        1. the topic is the one that was read before;
-        2. a transaction under way is waited for;
-        3. records from where the last read ended.
+    def find(self, cluster: Cluster) -> Topic:
+        """The ledger's topic.
 
         Raises:
-            LedgerLost: the topic was deleted and created again since the last read, or lost records.
+            TransitionRefused: it is not there; nobody should make it by hand, as Kafka's own error would advise.
+            LedgerLost: it was, at the last read.
+        """
+        try:
+            return cluster.describe(self._pipeline.ledger_topic)
+        except TopicMissing:
+            if self._topic is not None:
+                raise self._lost("was deleted") from None
+        name = self._pipeline.name
+        raise TransitionRefused(
+            f"pipeline {name}: its ledger {self._pipeline.ledger_topic} does not exist, so nothing was ever planned. `fencepost "
+            f"run {name} --start ... --end ...` begins with that (in Airflow: the task plan). If something was planned, the "
+            "ledger was deleted: restore it from a copy, and do not create the topic by hand."
+        )
+
+    def _lost(self, how: str) -> LedgerLost:
+        return LedgerLost(
+            f"pipeline {self._pipeline.name}: its ledger {self._pipeline.ledger_topic} {how} during this step. "
+            "Nothing was recorded. Restore the ledger from a copy, then run again."
+        )
+
+    def read(self, cluster: Cluster) -> View:
+        """Everything that is committed now; for callers that decide. Never returns part of the ledger.
+
+        1. check that the topic is the one that was read before;
+        2. wait for an open transaction;
+        3. read the records from where the last read ended.
+
+        Raises:
+            TransitionRefused: there is no ledger.
+            LedgerLost: the topic was deleted since the last read, created again or not, or lost records.
             LedgerUnreadable: as `look`.
         """
         with self._lock:
-            topic = cluster.describe(self._pipeline.ledger_topic)
+            topic = self.find(cluster)
             end = cluster.high_watermarks(topic)[0]
             if self._topic is not None and (self._topic.id != topic.id or end < self._next):  # 1
-                raise LedgerLost(
-                    f"pipeline {self._pipeline.name}: its ledger {topic.name} was deleted and created again, or lost records, "
-                    "while this step was at work. Nothing was recorded. Restore the ledger from a copy, then run again."
-                )
+                raise self._lost("was deleted and created again, or lost records,")
             self._topic = topic
             if end > self._next:
                 doing = f"reading ledger {topic.name}"
                 cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, doing)  # 2
+                first = self._next == 0
                 self._read(cluster, topic, end)  # 3
+                if first:
+                    gc.freeze()  # a step keeps them to its end: the collector would go through all of them again and again
             return self._view_of_known()
 
     def await_visible(self, cluster: Cluster) -> None:
-        """Wait until everybody can read what is committed: its markers are written a moment after a commit was answered."""
+        """Wait until every reader sees what is committed: the broker writes markers a moment after it answers a commit."""
         if self._topic is not None:
             doing = f"reading ledger {self._topic.name}"
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
@@ -127,27 +153,27 @@ class LedgerReader:
             consumer.assign([TopicPartition(topic.name, 0, begin)])
             messages = read_until(consumer, complaints, self._settings, {0: end}, doing, self._timeout)
             with without_collector():
-                self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
+                taken = self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
         finally:
             consumer.close()
-        self._next, self._view = end, None
+        self._next, self._view = end, self._view and self._view.updated(taken)
 
 
 class Records:
-    """The newest record of every revision, of records that are taken in the order of their offsets."""
+    """The newest record of every revision; takes records in the order of their offsets."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.batches: dict[bytes, Batch] = {}
 
-    def take(self, records: Iterable[Record]) -> None:
-        """Add the records that follow those taken before; all of them, or on an error none.
+    def take(self, records: Iterable[Record]) -> list[Batch]:
+        """Add the records that follow those taken before, all of them, or none on an error. Return their batches.
 
-        Of several records under one key the newest counts, and is parsed; of those before it, their histories are compared. A
-        record under a key that no batch has is withdrawn by a later one with that key and no value; compaction removes both.
+        Of several records with one key, the newest counts and is parsed. Only the histories of the older ones are compared. A
+        foreign record, whose key is not a batch's, counts as removed once a later record has its key and no value.
 
         Raises:
-            LedgerUnreadable: a record is not this pipeline's, is damaged, or is an older one copied behind newer ones.
+            LedgerUnreadable: a record is damaged, is not this pipeline's, or is an older one copied behind newer ones.
         """
         by_key: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
         for offset, key, value in records:
@@ -155,7 +181,7 @@ class Records:
         taken: dict[bytes, Batch] = {}
         for key, (*older, newest) in by_key.items():
             if newest[1] is None and not BATCH_KEY.fullmatch(key or b""):
-                continue  # withdrawn
+                continue  # removed
             known = self.batches.get(key or b"")
             history = known.history if known else ()
             if known is not None or not all(is_continued(a, b) for (_, a), (_, b) in pairwise([*older, newest])):
@@ -165,12 +191,13 @@ class Records:
             self._goes_on(history, batch.history, newest[0])
             taken[key or b""] = batch
         self.batches |= taken
+        return list(taken.values())
 
     def _goes_on(self, before: tuple[Event, ...], after: tuple[Event, ...], offset: int) -> tuple[Event, ...]:
-        """The later history, which begins with the one before it."""
+        """The later history, after a check that it begins with the earlier one."""
         if after[: len(before)] != before:
             raise LedgerUnreadable(
-                f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record stands behind a newer one of the "
+                f"ledger {self._pipeline.ledger_topic}, offset {offset}: an older record follows a newer one of the "
                 f"same batch. {FOREIGN}"
             )
         return after
@@ -178,7 +205,7 @@ class Records:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """For a moment in which thousands of batches are made: the collector's rounds would take four times the work itself."""
+    """Pause the garbage collector while thousands of batches are made: it would take four times as long as that work."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
 """Airflow for one machine: its components one by one, LocalExecutor on our PostgreSQL, all on 127.0.0.1.
 
-Settings and secrets go into `airflow.cfg`, readable by its owner only, never into process arguments. AIRFLOW__
-variables of the user's win over it, as they always do with Airflow. Not `airflow standalone`: that opens ports on
-all interfaces and leaves its children behind.
+Settings and secrets go into `airflow.cfg`, which only its owner can read, never into process arguments. The user's AIRFLOW__
+variables take precedence, as always in Airflow. `airflow standalone` is no alternative: it opens ports on all interfaces and
+leaves its children behind.
 """
 
 import configparser
@@ -23,7 +23,7 @@ from fencepost.local.processes import MARK, Process, await_ready, spawn
 from fencepost.local.state_folder import StateFolder, write_private, write_private_json
 from fencepost.paths import dags_folder, pipelines_folder, plugins_folder
 
-# In the order they start; they stop in the reverse order, so that tasks can still report while the scheduler ends.
+# In the order of their start. They stop in the reverse order, so tasks can still report while the scheduler ends.
 COMPONENTS: dict[str, tuple[str, ...]] = {
     "api-server": ("api-server",),
     # Task logs are files on this machine already: a log server would only open a port on all interfaces.
@@ -38,7 +38,7 @@ STOP_GRACE = {"api-server": 15.0, "scheduler": 20.0, "dag-processor": 5.0, "trig
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """What Airflow is to run."""
+    """The folders that Airflow uses."""
 
     dags: Path
     plugins: Path
@@ -46,13 +46,13 @@ class Folders:
 
     @classmethod
     def default(cls) -> "Folders":
-        """Those that the environment names, or the checkout's, or those of Airflow's home."""
+        """The folders that the environment names, or those of the checkout or of Airflow's home."""
         return cls(dags_folder(), plugins_folder(), pipelines_folder())
 
 
 @dataclass(frozen=True, slots=True)
 class AirflowPlan:
-    """What the components are started with."""
+    """The settings that the components start with."""
 
     state: StateFolder
     port: int
@@ -92,13 +92,13 @@ class AirflowPlan:
             "api_auth": {"jwt_secret": self.credentials.airflow_jwt_secret},
             # By default a task is killed after three missed heartbeats: fifteen seconds of a busy API server.
             "workers": {"max_failed_heartbeats": "24", "execution_api_timeout": "30"},
-            # A pipeline's folder that was just dropped in should show up while one watches.
+            # A new pipeline's folder should show up within seconds.
             "dag_processor": {"refresh_interval": "10", "min_file_process_interval": "10", "parsing_processes": "1"},
             "usage_data_collection": {"enabled": "False"},
         }
 
     def environment(self) -> dict[str, str]:
-        """For the components, and so for every task."""
+        """The environment of the components, and so of every task."""
         env = {key: value for key, value in os.environ.items() if key != "AIRFLOW_CONFIG"}
         env |= {
             "AIRFLOW_HOME": str(self.state.airflow),
@@ -106,7 +106,7 @@ class AirflowPlan:
             "FENCEPOST_STATE": str(self.state.root),
             "FENCEPOST_JARS": str(self.state.jars),
             "FENCEPOST_PIPELINES": str(self.folders.pipelines),
-            # The environment need not be activated: tasks find its spark-submit all the same.
+            # Tasks find the environment's spark-submit even if it is not activated.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         }
         env.setdefault("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[*]"}))
@@ -116,7 +116,7 @@ class AirflowPlan:
         return env
 
     def fingerprint(self) -> str:
-        """Changes when running components have to be restarted to follow this plan."""
+        """A value that changes if running components need a restart to follow this plan."""
         env = self.environment()
         ours = {
             key: env[key]
@@ -190,11 +190,11 @@ class Airflow:
             raise
 
     def healthy(self) -> bool:
-        """Whether every component runs and says that it is well."""
+        """Whether every component runs and reports that it is healthy."""
         return not self.unhealthy()
 
     def unhealthy(self) -> list[str]:
-        """Components that do not run, or do not report; of those started here, only reports since then count."""
+        """The components that do not run or do not report. Reports from before a start here do not count."""
         dead = [name for name in COMPONENTS if name not in self.processes or not self.processes[name].alive()]
         if dead:
             return dead
@@ -219,7 +219,7 @@ class Airflow:
         return self._launched_at is None or datetime.fromisoformat(heartbeat) >= self._launched_at
 
     def _make_database(self) -> None:
-        """Bring the database to this version, and make the pool without which no Spark task would ever run."""
+        """Bring the database to this version, and make the pool that Spark tasks need."""
         self._run("migrate", [_program(), "db", "migrate"])
         self._run("pools", [sys.executable, "-m", "fencepost.airflow"])
 
@@ -244,10 +244,10 @@ def _program() -> str:
 
 
 def _escaped(section: Mapping[str, str]) -> dict[str, str]:
-    """Airflow's settings file takes `%` for the start of an interpolation."""
+    """The text with `%` escaped: Airflow's settings file takes it for an interpolation."""
     return {key: value.replace("%", "%%") for key, value in section.items()}
 
 
 def stop_order(names: Sequence[str]) -> list[str]:
-    """Components in the order they are to be stopped."""
+    """Components in the order in which to stop them."""
     return [name for name in reversed(COMPONENTS) if name in names]

@@ -1,4 +1,4 @@
-"""A thin client of Airflow's REST API: what the demo and the tests ask of a running Airflow.
+"""A thin client of Airflow's REST API, for the demo and the tests.
 
 with AirflowApi.of_stack() as api:
     api.await_dag("nyc_flights")
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class AirflowApi:
-    """One logged-in session. Every call raises LocalStackError with Airflow's own words when it is refused."""
+    """One logged-in session. A refused call raises LocalStackError with Airflow's own words."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
         """Logs in at once."""
         self.url = url
-        # A proxy meant for the world outside has no business with 127.0.0.1.
+        # A proxy for the outside world must not see requests to 127.0.0.1.
         self._client = httpx.Client(base_url=url, timeout=60.0, trust_env=False)
         self._login = {"username": username, "password": password}
         self._log_in()
@@ -62,7 +62,7 @@ class AirflowApi:
         return dict(answer.json()) if answer.content else {}
 
     def dag(self, dag_id: str) -> Json | None:
-        """The DAG as the API shows it; None while it is not parsed yet."""
+        """The DAG as the API shows it; None until it is parsed."""
         try:
             return self.call("GET", f"/dags/{dag_id}")
         except AirflowRefused as error:
@@ -71,7 +71,7 @@ class AirflowApi:
             raise
 
     def await_dag(self, dag_id: str, timeout: float = 120.0) -> Json:
-        """Wait until the DAG is parsed. The error at the end of the time holds the import errors there are."""
+        """Wait until the DAG is parsed. The error after the time-out lists the import errors."""
         try:
             return await_value(lambda: self.dag(dag_id), f"DAG {dag_id} to be parsed", timeout)
         except LocalStackError as error:
@@ -111,7 +111,7 @@ class AirflowApi:
         return self.call("POST", "/backfills", body)
 
     def await_backfill(self, backfill_id: int, timeout: float = 600.0) -> Json:
-        """Wait until all runs of a backfill have ended, well or not."""
+        """Wait until all runs of a backfill have ended, with or without success."""
 
         def completed() -> Json | None:
             found = self.call("GET", f"/backfills/{backfill_id}")
@@ -140,7 +140,7 @@ class AirflowApi:
         timeout: float = 600.0,
         seen: Callable[[Json], None] | None = None,
     ) -> list[Json]:
-        """Wait until there is an ended run for each of these interval starts; `seen` hears of every run polled."""
+        """Wait until there is an ended run for each of these interval starts; `seen` gets every run polled."""
         wanted = sorted(starts)
 
         def ended() -> list[Json] | None:
@@ -176,7 +176,7 @@ class AirflowApi:
         return "\n".join(line if isinstance(line, str) else str(line["event"]) for line in content)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """What a task handed on."""
+        """The value that a task returned."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.call("GET", path, deserialize=True)["value"]
 
@@ -193,7 +193,7 @@ class AirflowApi:
         return list(self.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)["task_instances"])
 
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
-        """The pool, with this many slots, made or changed where need be."""
+        """The pool with this many slots; made or changed if necessary."""
         try:
             found = self.call("GET", f"/pools/{name}")
         except AirflowRefused as error:
@@ -226,10 +226,10 @@ class AirflowRefused(LocalStackError):
 
 
 def await_value(poll: Callable[[], T | None], what: str, timeout: float) -> T:
-    """Poll until there is a value. Raises LocalStackError saying what was waited for."""
+    """Poll until there is a value. The LocalStackError after the time-out names `what`."""
     deadline = time.monotonic() + timeout
     while (value := poll()) is None:
         if time.monotonic() > deadline:
-            raise LocalStackError(f"waited {timeout:.0f} s for {what}, in vain.")
+            raise LocalStackError(f"waited {timeout:.0f} s for {what}; it did not come.")
         time.sleep(POLL)
     return value

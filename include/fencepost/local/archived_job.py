@@ -1,4 +1,4 @@
-"""The job whose classes are archived: a batch of every kind of work that jobs do, written and validated. See `class_archive.py`.
+"""The job whose classes are archived: it writes and validates a batch with every kind of work. See `class_archive.py`.
 
 Usage: spark-submit archived_job.py FOLDER, with KAFKA_BOOTSTRAP set.
 """
@@ -42,7 +42,7 @@ expectations:
 
 
 def main(work: Path) -> None:
-    """A pipeline's first batch: planned, written, validated."""
+    """Plan, write and validate a pipeline's first batch."""
     folder = work / "archived"
     folder.mkdir()
     (folder / "pipeline.yaml").write_text(SETTINGS)
@@ -58,7 +58,7 @@ def main(work: Path) -> None:
 
 
 def _fill(bootstrap: str) -> Interval:
-    """Records in two partitions; the interval they are in."""
+    """Produce records in two partitions; return their interval."""
     Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("in", 2)
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(ROWS):

@@ -1,6 +1,6 @@
-"""A real Apache Kafka broker in KRaft mode, one node, for one machine.
+"""A real Apache Kafka broker in KRaft mode: one node, for one machine.
 
-It listens on 127.0.0.1 only, and its data survives a stop. Usable alone, with a folder of its own:
+It listens on 127.0.0.1 only, and its data survive a stop. You can use it alone, with a folder of its own:
 
     with Broker(tmp_path / "kafka") as broker:
         Producer({"bootstrap.servers": broker.bootstrap})
@@ -24,7 +24,7 @@ from fencepost.local.processes import Process, await_ready, spawn, stop
 from fencepost.local.state_folder import StateFolder, write_private
 
 HEAP = "512m"
-STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs so that the next start is quick
+STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs and makes the next start quick
 
 _LOG4J = """<Configuration status="WARN">
   <Appenders><Console name="out"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
@@ -52,7 +52,7 @@ PROPERTIES: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
-    # Records of the past keep their timestamps; with a retention by age the broker would delete them at once.
+    # Old records keep their timestamps, so a retention by age would delete them at once.
     "log.retention.ms": "-1",
     "log.segment.bytes": str(128 * 1024 * 1024),
     "log.index.size.max.bytes": str(1024 * 1024),
@@ -61,7 +61,7 @@ PROPERTIES: dict[str, str] = {
 
 
 class Broker:
-    """One broker on one folder. Not safe for two users of one folder at a time."""
+    """One broker on one folder. Not safe if two users share a folder at the same time."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Broker:
         jars: Path | None = None,
         process: Process | None = None,
     ) -> None:
-        """`properties` go over ours; `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
-        `sasl_bootstrap`; `extra_listener` (name, port, port told to clients) opens one that a proxy stands before;
-        `process` is one that an earlier command started on this folder."""
+        """`properties` override ours. `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
+        `sasl_bootstrap`. `extra_listener` (name, port, advertised port) opens one behind a proxy. `process` was started on
+        this folder by an earlier command."""
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
@@ -94,7 +94,7 @@ class Broker:
 
     @property
     def sasl_bootstrap(self) -> str:
-        """The listener that asks for a name and a password; there only with `sasl_users`."""
+        """The listener that asks for a name and a password; needs `sasl_users`."""
         return f"{LOOPBACK}:{self.sasl_port}"
 
     @property
@@ -112,7 +112,7 @@ class Broker:
             raise
 
     def launch(self) -> Process:
-        """Start without waiting; the folder is formatted first when it is new."""
+        """Start without waiting. Format a new folder first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "server.properties"
         properties = self._all_properties()
@@ -126,13 +126,13 @@ class Broker:
         return self.process
 
     def await_ready(self, timeout: float = 60.0) -> None:
-        """Wait until the broker answers. Raises ServiceFailed with the log's tail when it does not."""
+        """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
         if self.process is None:
             raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")
         await_ready("Kafka", self.process, self.log, self.healthy, timeout)
 
     def healthy(self) -> bool:
-        """Whether the broker answers a request that only a broker in full service can."""
+        """Whether the broker answers a request that needs a broker in full service."""
         if not answers(LOOPBACK, self.port):
             return False
         try:
@@ -141,15 +141,15 @@ class Broker:
             return False
 
     def stop(self, grace: float = STOP_GRACE) -> None:
-        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing when the broker is down."""
+        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing if the broker is down."""
         if self.process is not None:
             stop([self.process], grace=grace)
             self.process = None
 
     def kill(self) -> None:
-        """SIGKILL, as a machine's death would; the data stays.
+        """SIGKILL, like the death of a machine; the data stay.
 
-        The next start takes ten seconds more: the controller waits out `broker.session.timeout.ms` of the dead one.
+        The next start takes ten seconds longer: the controller waits for the dead broker's `broker.session.timeout.ms`.
         """
         if self.process is not None:
             stop([self.process], number=SIGKILL)
@@ -206,7 +206,7 @@ class Broker:
         }
 
     def _controller_port(self) -> int:
-        """The one used before, where it is still free: the quorum's own record names it."""
+        """The port used before if it is free, because the quorum's own record names it."""
         memory = self.folder / "controller.port"
         port = int(memory.read_text()) if memory.exists() else any_free_port()
         if not is_free(port):

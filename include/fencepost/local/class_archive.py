@@ -1,11 +1,11 @@
-"""Keeps the classes a job loads in an archive, so that Spark's JVM starts and compiles in about half the time.
+"""Keeps the classes that a job loads in an archive, so that Spark's JVM starts and compiles in about half the time.
 
-Java's class data sharing (JEP 350): a JVM that is started with `-XX:ArchiveClassesAtExit` writes what it has loaded to a file,
-parsed and verified, and one that is started with `-XX:SharedArchiveFile` maps that file. The archive is of one Java, one
-class path: anything else passes it by with a warning. It lies beside the connector's jars, and goes with them.
+This is Java's class data sharing (JEP 350). A JVM started with `-XX:ArchiveClassesAtExit` writes its loaded classes to a file,
+parsed and verified; a JVM started with `-XX:SharedArchiveFile` maps that file. The archive belongs to one Java and one class
+path; with any other, the JVM warns and ignores it. It lies beside the connector's jars.
 
-`python -m fencepost.local.class_archive` is the last step of `make setup`. It runs a write and a validate step, as they are,
-on a broker of its own. Without an archive, jobs do the same, later.
+`python -m fencepost.local.class_archive` is the last step of `make setup`. It runs real write and validate steps on a broker of
+its own. Without an archive, jobs do the same work more slowly.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from fencepost.local.state_folder import StateFolder
 from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options, quoted_option, read_archive_record
 
 JOB = Path(__file__).with_name("archived_job.py")
-QUICK_END = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"  # of no account for what is archived
+QUICK_END = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"  # they do not change the archive
 TIMEOUT = 300.0  # seconds
 
 
 def key_of(folder: Path) -> str:
-    """Changes when the archive in this folder has to be made anew: with Java, PySpark, the connector or the job."""
+    """A value that changes if this folder needs a new archive: with Java, PySpark, the connector or the job."""
     files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return f"{folder} {stamps} {pins(CONNECTOR)}"
 
 
 def is_made(folder: Path) -> bool:
-    """Whether the archive is there, whole, and of this Java and these jars."""
+    """Whether the archive exists, is whole, and belongs to this Java and these jars."""
     return bool(java_options(folder)) and read_archive_record(folder).get("key") == key_of(folder)
 
 
 def make(folder: Path, log: Path) -> bool:
-    """Run the two steps and keep the archive of their JVM; whether that worked. What it said is in the log."""
+    """Run the two steps and keep the archive of their JVM; return whether that worked. The log has its output."""
     from fencepost.local.broker import Broker
 
     key = key_of(folder)
@@ -86,7 +86,7 @@ def _environment(work: Path, bootstrap: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Make the archive where it is not there yet. Set-up does not fail for want of it."""
+    """Make the archive if it is missing. Set-up does not fail without it."""
     folder = StateFolder.default().jars_spark
     if is_made(folder):
         return 0

@@ -24,24 +24,24 @@ TITLES = {"kafka": "Kafka", "postgres": "PostgreSQL", "airflow": "Airflow"}
 
 
 class Service(StrEnum):
-    """What `--only` takes."""
+    """The values of `--only`."""
 
     KAFKA = "kafka"
     POSTGRES = "postgres"
     AIRFLOW = "airflow"
 
 
-Only = Annotated[Service | None, typer.Option(help="This service alone, and what it needs.")]
+Only = Annotated[Service | None, typer.Option(help="Only this service and what it needs.")]
 
 
 class Progress:
-    """A line per service, with the seconds it took; a spinner while one starts, on a terminal."""
+    """Prints a line for each service, with its seconds; on a terminal a spinner while one starts."""
 
     def __init__(self) -> None:
         self._status = out.status("")
 
     def __call__(self, service: str, event: str, seconds: float) -> None:
-        """What Stack reports to."""
+        """Receive a report from Stack."""
         title = TITLES[service]
         if event == "starting":
             self._status.update(f"starting {title} ...")
@@ -57,12 +57,12 @@ class Progress:
         out.print(f"  [green]✓[/] {title:<11} {said[event]}")
 
     def end(self) -> None:
-        """Take the spinner away."""
+        """Remove the spinner."""
         self._status.stop()
 
 
 def start_stack(only: str | None = None) -> dict[str, Any]:
-    """`Stack.up` with progress on the terminal; what `fencepost services --json` prints."""
+    """`Stack.up` with progress on the terminal; returns what `fencepost services --json` prints."""
     progress = Progress()
     try:
         return _stack().up(only, progress)
@@ -71,7 +71,7 @@ def start_stack(only: str | None = None) -> dict[str, Any]:
 
 
 def up(only: Only = None) -> None:
-    """Start Kafka, PostgreSQL and Airflow on this machine. What runs already is left alone."""
+    """Start Kafka, PostgreSQL and Airflow on this machine. Running services stay as they are."""
     try:
         services = start_stack(only)
     except LocalStackError as error:
@@ -80,7 +80,7 @@ def up(only: Only = None) -> None:
 
 
 def down(only: Only = None) -> None:
-    """Stop what `up` started, and only that. Data stays."""
+    """Stop what `up` started, and only that. The data stay."""
     stopped: list[str] = []
     progress = Progress()
 
@@ -93,13 +93,13 @@ def down(only: Only = None) -> None:
     except LocalStackError as error:
         raise _failed(error) from error
     if not stopped:
-        out.print("Nothing runs that we started.")
+        out.print("No service that `up` started is running.")
 
 
 def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: nothing runs."""
+    """Show where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: none is running."""
     try:
         found = _stack().services()
     except LocalStackError as error:
@@ -110,12 +110,12 @@ def services(
     elif running:
         _print_services(found)
     if not running:
-        err.print("Nothing runs. Start it: `make up`, or `make demo` for the whole tour.")
+        err.print("No service is running. `make up` starts them; `make demo` runs the whole demo.")
         raise typer.Exit(1)
 
 
 def jars() -> None:
-    """Download the jars of Spark's Kafka connector, with the SHA-256 that they must have."""
+    """Download the jars of Spark's Kafka connector, and check their SHA-256."""
     folder = connector_folder()
     try:
         with out.status(f"downloading to {folder}"):
@@ -134,7 +134,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _stack() -> Stack:
-    """The stack of this machine. Raises LocalStackError where the packages are missing that only it needs."""
+    """The stack of this machine. Raises LocalStackError if packages are missing that only the stack needs."""
     try:
         from fencepost.local.stack import Stack
     except ModuleNotFoundError as error:

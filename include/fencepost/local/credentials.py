@@ -1,4 +1,4 @@
-"""Passwords and keys of the local stack: made once, kept in one file that only its owner can read."""
+"""Passwords and keys of the local stack: made once, and kept in a file that only its owner can read."""
 
 import base64
 import secrets
@@ -9,7 +9,7 @@ from fencepost.local.state_folder import StateFolder, read_json, write_private_j
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """Everything that must not be seen. Has no repr, so that it cannot reach a log by accident."""
+    """All secrets. It has no repr, so it cannot reach a log by accident."""
 
     postgres_superuser: str
     postgres: str
@@ -21,7 +21,7 @@ class Credentials:
 
     @classmethod
     def ensure(cls, state: StateFolder) -> "Credentials":
-        """Those in the state folder; whatever is missing is made and kept first."""
+        """The credentials in the state folder; makes and keeps missing ones first."""
         known = read_json(state.secrets_file)
         made = {field.name: known.get(field.name) or _make(field.name) for field in fields(cls)}
         if made != known:

@@ -1,6 +1,6 @@
-"""`fencepost demo`: three days of real flights through Airflow's own scheduler, and a table of what came of it.
+"""`fencepost demo`: runs three days of real flights through Airflow's own scheduler, and shows a table of the results.
 
-Run again it changes nothing: flights are there already, and published intervals are no-ops.
+A second run changes nothing: the flights exist already, and published intervals are no-ops.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ out = Console(highlight=False)
 
 
 class DemoFailed(Retriable):
-    """A run of the demo did not end well."""
+    """A run of the demo failed."""
 
 
 def demo() -> None:
@@ -49,7 +49,7 @@ def demo() -> None:
 
 
 def _show_reader(api: AirflowApi, published: set[str]) -> None:
-    """What the second pipeline read of the batches that were published now; each of them once."""
+    """Show what the second pipeline read from the batches published now; it reads each of them once."""
     found: list[Json] = []
 
     def read() -> list[Json] | None:
@@ -69,7 +69,7 @@ def _loaded(day: date, flights: int, added: bool) -> None:
 
 
 def _run_days(api: AirflowApi) -> list[Json]:
-    """A backfill of the three days; runs that exist are run again, and find their intervals published."""
+    """Backfill the three days. Existing runs run again and find their intervals published."""
     for dag in (PIPELINE, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
@@ -82,15 +82,15 @@ def _run_days(api: AirflowApi) -> list[Json]:
 
 
 def _finish_earlier(api: AirflowApi) -> None:
-    """Airflow takes one backfill of a DAG at a time; a demo that was interrupted may have left one at work."""
+    """Wait for the backfill of an interrupted demo: Airflow runs only one backfill of a DAG at a time."""
     for earlier in api.call("GET", "/backfills", dag_id=PIPELINE)["backfills"]:
         if not earlier["completed_at"]:
-            out.print("  an earlier backfill is still at work; waiting for it")
+            out.print("  an earlier backfill is still running; waiting for it")
             api.await_backfill(earlier["id"], timeout=TIMEOUT)
 
 
 def _follow(api: AirflowApi, backfill: int, starts: list[datetime]) -> None:
-    """A line for every task that ends, until the backfill has completed."""
+    """Print a line for every task that ends, until the backfill has completed."""
     told: set[tuple[str, str, str]] = set()
     began = time.monotonic()
     with out.status("waiting for Airflow's scheduler") as status:
@@ -121,13 +121,13 @@ def _follow(api: AirflowApi, backfill: int, starts: list[datetime]) -> None:
 
 
 def _is_recent(task: Json, began: float) -> bool:
-    """Whether a task ended after the demo began; a run that is done again keeps its old tasks for a moment."""
+    """Whether a task ended after the demo began: a repeated run keeps its old tasks for a moment."""
     age = datetime.now(NEW_YORK) - datetime.fromisoformat(task["end_date"])
     return age < timedelta(seconds=time.monotonic() - began + 1)
 
 
 def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
-    """The table, from what the tasks themselves said."""
+    """Show the table, from the tasks' own results."""
     table = Table(title="nyc_flights", title_justify="left")
     for name in ("day", "rows in", "rows out", "verdict", "result"):
         table.add_column(name, justify="right" if name.startswith("rows") else "left")
@@ -166,5 +166,5 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
 
 
 def _short(path: str) -> str:
-    """A path as one would type it from here."""
+    """A path relative to the current folder, if it lies there."""
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

@@ -1,4 +1,4 @@
-"""What can go wrong with the local stack: each message names the thing and the next step."""
+"""Errors of the local stack. Each message names the thing and the next step."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ from fencepost.errors import FencepostError
 
 
 class LocalStackError(FencepostError):
-    """Root of the errors of the local stack; nothing that was started is left running."""
+    """Root of the errors of the local stack. Nothing that was started is left running."""
 
     exit_code = 3
 
 
 class JarsError(LocalStackError):
-    """A jar could not be resolved, or what was downloaded is not whole."""
+    """A jar could not be resolved, or a download is not complete."""
 
 
 class PortTaken(LocalStackError):
-    """A port that the user set explicitly belongs to someone else."""
+    """Another process has a port that the user set explicitly."""
 
 
 class ServiceFailed(LocalStackError):
@@ -24,7 +24,7 @@ class ServiceFailed(LocalStackError):
 
 
 def log_tail(path: Path, lines: int = 25) -> str:
-    """The last lines of a log, indented, for the end of an error message; says so when there is none."""
+    """The last lines of a log, indented, for the end of an error message; it says so if there is no log."""
     try:
         text = path.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Loads real flights into Kafka: the demo's source topic, filled exactly once, however often it is asked."""
+"""Loads real flights into the demo's source topic: exactly once, however often it runs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fencepost.kafka.offsets import read_until
 from fencepost.kafka.transaction import Transaction
 from fencepost.local.nycflights import YEAR, Flight, day_of, days_between, read_flights
 
-# Kafka deletes by record timestamp: with a week's retention, flights of 2013 would be gone within minutes.
+# Kafka deletes by record timestamp: a week's retention would delete flights of 2013 within minutes.
 TOPIC_CONFIG = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "cleanup.policy": "delete",
     "message.timestamp.type": "CreateTime",
 }
-STABLE_LIMIT = 60.0  # seconds to wait until read_committed shows everything
+STABLE_LIMIT = 60.0  # seconds to wait until a read_committed reader sees everything
 
 Progress = Callable[[date, int, bool], None]
 
 
 @dataclass(frozen=True)
 class LoadSummary:
-    """What a load did. `added` and `already_there` count flights, and together are all flights of `days`."""
+    """What a load did. `added` and `already_there` count flights; together they are all flights of `days`."""
 
     topic: str
     days: tuple[date, ...]
@@ -49,23 +49,23 @@ def load_flights(
     kafka: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> LoadSummary:
-    """Make the topic hold every flight of `days` (New York's; None: all of 2013) exactly once.
+    """Make sure that the topic has every flight of `days` (New York's; None: all of 2013) exactly once.
 
-    In each partition records stand in order of scheduled departure, flights of one minute in the data set's
-    order. When it returns, all of them can be read with read_committed; when it raises, none of what it added.
-    `kafka` adds librdkafka settings, such as those of a secured cluster. `progress` hears at the end of each day:
-    its flights, and whether they were added.
+    In each partition records are in order of scheduled departure; flights of one minute are in the data set's order. When
+    this returns, read_committed readers see all of them; when it raises, they see none that it added. `kafka` adds librdkafka
+    settings, such as those of a secured cluster. `progress` is called at the end of each day, with the number of its flights
+    and whether they were added.
 
-    1. When read_committed shows all of it, nothing is done.
-    2. Else init_transactions fences any other load, and aborts what an interrupted one left open.
-    3. The topic is read again, for the other may just have committed: what is missing is known now.
-    4. That is produced, and committed in one transaction.
+    1. do nothing if a read_committed reader sees all of them;
+    2. otherwise init_transactions fences any other load, and aborts what an interrupted one left open;
+    3. read the topic again, because the other load may just have committed: now it is known what is missing;
+    4. produce that and commit it in one transaction.
 
     Raises:
-        NeedsOperator: the topic holds other records for a day, has later days already, or is set up so that
-            it could not keep or order the flights.
+        NeedsOperator: the topic has other records for a day, has later days already, or has settings that would lose or
+            reorder the flights.
         ValueError: a day lies outside 2013, or the data set contradicts itself.
-        Retriable: Kafka did not answer, or another load took over; the same call again finds out what is left.
+        Retriable: Kafka did not answer, or another load took over; the same call again does what is left.
     """
     wanted = tuple(sorted(set(days if days is not None else days_between(*YEAR))))
     flights = read_flights(wanted)
@@ -102,7 +102,7 @@ def _produce(transaction: Transaction, topic: str, flights: Sequence[Flight]) ->
 
 
 def _await_stable(cluster: Cluster, topic: Topic) -> None:
-    """Wait until read_committed shows all there is; OpenTransaction when it does not in time."""
+    """Wait until a read_committed reader sees everything; OpenTransaction if that takes too long."""
     ends = cluster.high_watermarks(topic)
     cluster.await_stable(topic, ends, STABLE_LIMIT, f"loading topic {topic.name}")
 
@@ -110,7 +110,7 @@ def _await_stable(cluster: Cluster, topic: Topic) -> None:
 def _read_days(
     cluster: Cluster, topic: Topic, settings: ClientSettings, days: Collection[date]
 ) -> tuple[dict[date, Counter[Flight]], date]:
-    """What read_committed shows of each of the days, and the latest day of any record."""
+    """The flights of each day that a read_committed reader sees, and the latest day of any record."""
     found: dict[date, Counter[Flight]] = {day: Counter() for day in days}
     latest = date.min
     ends = dict(enumerate(cluster.last_stable(topic)))
@@ -133,31 +133,31 @@ def _read_days(
 def _missing_days(
     topic: str, flights: Mapping[date, Sequence[Flight]], found: Mapping[date, Counter[Flight]], latest: date
 ) -> list[date]:
-    """The days of which nothing was found, in order; NeedsOperator when they cannot be added."""
+    """The days without any flight in the topic, in order; NeedsOperator if they cannot be added."""
     cure = "Load into another topic, or delete this one and load again."
     for day, there in found.items():
         expected = Counter(flights[day])
         if there and there != expected:
             raise NeedsOperator(
-                f"topic {topic} holds {(there & expected).total()} of the {len(flights[day])} flights of {day} "
-                f"and {(there - expected).total()} other records: something else than this loader wrote them, "
+                f"topic {topic} has {(there & expected).total()} of the {len(flights[day])} flights of {day} "
+                f"and {(there - expected).total()} other records: another program wrote them, "
                 f"or records were deleted. {cure}"
             )
     missing = sorted(day for day, there in found.items() if not there)
     if missing and latest > missing[0]:
         raise NeedsOperator(
-            f"topic {topic} holds nothing of {missing[0]} and records as late as {latest}: adding flights now "
+            f"topic {topic} has no flights of {missing[0]} but records as late as {latest}: adding flights now "
             f"would put them out of order. {cure}"
         )
     return missing
 
 
 def _check_topic(cluster: Cluster, topic: Topic, partitions: int) -> None:
-    """NeedsOperator when a topic that was there before would not keep what is loaded, or not in order."""
+    """Raise NeedsOperator if an existing topic would lose or reorder the flights."""
     cure = "Set it with kafka-configs, or delete the topic and load again."
     if topic.partitions != partitions:
         raise NeedsOperator(
-            f"topic {topic.name} has {topic.partitions} partitions, wanted {partitions}. Ask for that many, or "
+            f"topic {topic.name} has {topic.partitions} partitions instead of {partitions}. Ask for that many, or "
             "delete the topic and load again."
         )
     for name, value in TOPIC_CONFIG.items():

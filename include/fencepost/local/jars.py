@@ -1,7 +1,7 @@
-"""Resolves the broker's and the Spark connector's jars, once, with the Ivy that PySpark ships.
+"""Resolves the broker's and the Spark connector's jars, once, with the Ivy that PySpark includes.
 
-What is resolved has to be, file by file, what `jars.sha256` lists: nothing else is ever put where it is used.
-`python -m fencepost.local.jars` is a step of `make setup`, and needs of this package nothing but what it imports.
+Every resolved file has to be in `jars.sha256`; any other never reaches the folders that are used. A step of `make setup` is
+`python -m fencepost.local.jars`, so this module imports as little of the package as it can.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from fencepost.local.errors import JarsError, log_tail
 from fencepost.local.state_folder import StateFolder
 
 KAFKA_VERSION = "4.3.0"
-# Later connectors need a token provider that not every registry has; 4.0.0 works with PySpark 4.0.x.
+# Later connectors need a token provider that some registries lack; 4.0.0 works with PySpark 4.0.x.
 CONNECTOR_VERSION = "4.0.0"
 
-# As `sha256sum` writes it, so `cd .fencepost/jars && sha256sum --check .../jars.sha256` reads it too.
+# In the format of `sha256sum`, so `cd .fencepost/jars && sha256sum --check .../jars.sha256` reads it too.
 PINS = Path(__file__).with_name("jars.sha256")
 
 _VERSION = re.compile(r"-\d[\w.]*(?:-[A-Za-z]+\d*)?$")
@@ -34,7 +34,7 @@ _VERSION = re.compile(r"-\d[\w.]*(?:-[A-Za-z]+\d*)?$")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A Maven coordinate; `transitive` brings what it needs at run time too."""
+    """A Maven coordinate; `transitive` also resolves its dependencies at run time."""
 
     org: str
     name: str
@@ -53,7 +53,7 @@ class JarSet:
 
     @property
     def direct(self) -> set[str]:
-        """The file names of the dependencies themselves, without what they bring."""
+        """The file names of the dependencies themselves, without theirs."""
         return {f"{d.name}-{d.revision}.jar" for d in self.dependencies}
 
 
@@ -61,7 +61,7 @@ BROKER = JarSet(
     name="kafka",
     dependencies=(
         Dependency("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        # Its own dependencies are Connect's; the performance tools need none of them.
+        # Its dependencies belong to Connect; the performance tools need none of them.
         Dependency("org.apache.kafka", "kafka-tools", KAFKA_VERSION, transitive=False),
         # Kafka's pom leaves the choice of a logging binding open; without one it logs nothing.
         Dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
@@ -94,7 +94,7 @@ def artifact_name(jar: Path) -> str:
 
 
 def pins(jar_set: JarSet, file: Path = PINS) -> dict[str, str]:
-    """SHA-256 by file name of every jar of the set. Raises JarsError where a dependency itself has none."""
+    """The SHA-256 of every jar of the set, by file name. Raises JarsError if a dependency itself has none."""
     lines = (line.split(maxsplit=1) for line in file.read_text().splitlines())
     pinned = {Path(path).name: digest for digest, path in lines if Path(path).parent.name == jar_set.name}
     if not_pinned := jar_set.direct - pinned.keys():
@@ -103,7 +103,7 @@ def pins(jar_set: JarSet, file: Path = PINS) -> dict[str, str]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 by file name of every jar that lies in a folder."""
+    """The SHA-256 of every jar in a folder, by file name."""
     found = {}
     for jar in folder.glob("*.jar"):
         with jar.open("rb") as file:
@@ -112,19 +112,19 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def is_resolved(jar_set: JarSet, folder: Path) -> bool:
-    """Whether the folder holds the pinned jars, byte for byte, and no other. Reads them: a tenth of a second."""
+    """Whether the folder has the pinned jars, byte for byte, and no other file. Reads them: a tenth of a second."""
     return digests(folder) == pins(jar_set)
 
 
 def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, str] | None) -> None:
-    """Download the set into `folder`, replacing what was there only once it is known to be what is pinned.
+    """Download the set into `folder`. It replaces the old files only once the new ones match their pins.
 
-    `pinned` is None to take whatever the registry has, for new pins. Raises JarsError naming the artifacts that could
-    not be had, or that are not the pinned ones.
+    `pinned` is None to accept whatever the registry has, for new pins. JarsError names the artifacts that could not be
+    downloaded, or that do not match.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
-    # Ivy may find a half-filled ~/.m2 and trip over it: settings and cache are ours alone.
+    # Ivy could stumble over a half-filled ~/.m2, so it gets settings and a cache of its own.
     with tempfile.TemporaryDirectory(prefix=f".{jar_set.name}-", dir=folder.parent) as scratch:
         work = Path(scratch)
         out = work / "out"
@@ -158,43 +158,43 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, 
         if done.returncode != 0 or missing:
             raise JarsError(_failure(jar_set, log, missing))
         if pinned is not None and found != pinned:
-            shutil.rmtree(cache)  # or the next run would take the same files from it
+            shutil.rmtree(cache)  # otherwise the next run would take the same files from it
             raise JarsError(_refusal(jar_set, found, pinned))
         shutil.rmtree(folder, ignore_errors=True)
         out.rename(folder)
-    # It has served; after a failure it stays, so that the next try fetches only what is missing.
+    # The cache has served. After a failure it stays, so the next try fetches only what is missing.
     shutil.rmtree(cache)
 
 
 def unresolved(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
-    """Those that are not there as pinned."""
+    """The sets whose folder does not match their pins."""
     return [jar_set for jar_set in jar_sets if not is_resolved(jar_set, state.jars / jar_set.name)]
 
 
 def ensure(state: StateFolder) -> list[JarSet]:
-    """Resolve the sets that are not there as pinned, side by side; returns those that had to be."""
+    """Resolve the sets that do not match their pins, in parallel; return those."""
     wanted = unresolved(state)
     _resolve_all(state, {jar_set: pins(jar_set) for jar_set in wanted})
     return wanted
 
 
 def ensure_connector(folder: Path) -> bool:
-    """Have the pinned jars of Spark's Kafka connector in a folder; whether they had to be downloaded.
+    """Make sure that a folder has the pinned jars of Spark's Kafka connector; return whether that needed a download.
 
     Raises:
-        JarsError: the folder holds something else, or the jars could not be had.
+        JarsError: the folder has other files, or the jars could not be downloaded.
     """
     if is_resolved(CONNECTOR, folder):
         return False
     own = folder == StateFolder.default().jars_spark
     if not own and folder.is_dir() and any(folder.iterdir()):
-        raise JarsError(f"{folder} holds other files. Empty it, or set FENCEPOST_SPARK_JARS to another folder.")
+        raise JarsError(f"{folder} has other files. Empty it, or set FENCEPOST_SPARK_JARS to another folder.")
     resolve(CONNECTOR, folder, folder.parent / f".{folder.name}-cache", pinned=pins(CONNECTOR))
     return True
 
 
 def renew_pins(state: StateFolder, file: Path = PINS) -> None:
-    """Resolve the sets anew, whatever they are pinned to, and pin what came: the next `git diff` shows what changed."""
+    """Resolve the sets again without their pins, and pin the result: the next `git diff` shows what changed."""
     _resolve_all(state, dict.fromkeys(JAR_SETS))
     lines = [
         f"{digest}  {jar_set.name}/{name}\n"
@@ -214,14 +214,14 @@ def _resolve_all(state: StateFolder, pinned: Mapping[JarSet, Mapping[str, str] |
 
 
 def class_path(folder: Path) -> str:
-    """All jars of a folder as a Java class path. Raises JarsError when set-up has not been run."""
+    """All jars of a folder as a Java class path. Raises JarsError if set-up has not run."""
     if not any(folder.glob("*.jar")):
         raise JarsError(f"no jars in {folder}. Run `make setup`.")
     return f"{folder}/*"
 
 
 def java() -> str:
-    """The Java to run: JAVA_HOME's when that is set, else the one on PATH. Raises JarsError without one."""
+    """The Java to run: JAVA_HOME's if that is set, else the one on PATH. Raises JarsError if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(f"{home}/bin/java") if home else shutil.which("java")
     if found is None:
@@ -231,7 +231,7 @@ def java() -> str:
 
 
 def _ivy_settings() -> str:
-    """Ivy's settings: Maven Central, or the mirror of it that FENCEPOST_MAVEN_MIRROR names."""
+    """Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names."""
     mirror = os.environ.get("FENCEPOST_MAVEN_MIRROR")
     root = f" root={quoteattr(mirror)}" if mirror else ""
     return f"""<ivysettings>
@@ -258,7 +258,7 @@ def _ivy_file(jar_set: JarSet) -> str:
 
 
 def _refusal(jar_set: JarSet, found: Mapping[str, str], pinned: Mapping[str, str]) -> str:
-    """Which jars are not the pinned ones, with both digests."""
+    """The jars that do not match their pins, with both digests."""
     differing = [name for name in sorted({*found, *pinned}) if found.get(name) != pinned.get(name)]
     what = "\n".join(
         f"  {name}: expected {pinned.get(name, 'no such jar')}, found {found.get(name, 'no such jar')}"
@@ -273,7 +273,7 @@ def _refusal(jar_set: JarSet, found: Mapping[str, str], pinned: Mapping[str, str
 
 
 def _failure(jar_set: JarSet, log: Path, missing: set[str]) -> str:
-    """What could not be had, in Ivy's own words where it says so."""
+    """What could not be downloaded, in Ivy's own words if it says so."""
     text = log.read_text(errors="replace")
     named = set(re.findall(r":: (\S+#\S+?): (?:not found|.*error)", text))
     named |= set(re.findall(r"\[FAILED +\] (\S+)", text))
@@ -285,9 +285,9 @@ def _failure(jar_set: JarSet, log: Path, missing: set[str]) -> str:
 
 
 def main() -> int:
-    """Resolve what is missing and say so; 0, or 1 with the reason on stderr."""
+    """Resolve what is missing and print it; return 0, or 1 with the reason on stderr."""
     parser = argparse.ArgumentParser(prog="python -m fencepost.local.jars")
-    parser.add_argument("--renew-pins", action="store_true", help="resolve all jars anew, and pin those that come")
+    parser.add_argument("--renew-pins", action="store_true", help="resolve all jars again, and pin those that come")
     renew = parser.parse_args().renew_pins
     state = StateFolder.default()
     begin = time.monotonic()

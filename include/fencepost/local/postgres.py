@@ -1,7 +1,7 @@
-"""PostgreSQL for Airflow, from the binaries that a wheel ships, under our own supervision.
+"""PostgreSQL for Airflow, with the binaries from a wheel, under our own supervision.
 
-PostgreSQL refuses to run as root. Where we are root it runs as `nobody`, which owns the data; where `nobody` may
-not pass through the folders above (a checkout under /root), it runs with the one capability that lets it.
+PostgreSQL refuses to run as root. If we are root, it runs as `nobody`, which owns the data. If `nobody` may not pass through
+the folders above (a checkout under /root), it gets the one capability that it needs for that.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ _CONFIG: dict[str, str] = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "shared_buffers": "64MB",
-    # A crash of the machine may cost the last moment of Airflow's history, never its integrity.
+    # A crash of the machine may lose the last moment of Airflow's history, but never its integrity.
     "synchronous_commit": "off",
 }
 
@@ -55,7 +55,7 @@ class Postgres:
     def __init__(
         self, folder: Path, port: int, credentials: Credentials, log: Path, process: Process | None = None
     ) -> None:
-        """`process` is one that an earlier command started on this folder."""
+        """`process` was started on this folder by an earlier command."""
         self.folder = folder
         self.data = folder / "data"
         self.port = port
@@ -65,7 +65,7 @@ class Postgres:
 
     @property
     def dsn(self) -> str:
-        """How Airflow's user logs in, password included."""
+        """The login of Airflow's user, password included."""
         return f"postgresql://{DATABASE}:{self._credentials.postgres}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     def start(self, timeout: float = 60.0) -> None:
@@ -78,7 +78,7 @@ class Postgres:
             raise
 
     def launch(self) -> Process:
-        """Start without waiting; the data folder is made first when there is none."""
+        """Start without waiting. Make the data folder first if it is missing."""
         self._own_folder()
         if not (self.data / "PG_VERSION").exists():
             self._initialise()
@@ -92,7 +92,7 @@ class Postgres:
         return self.process
 
     def await_ready(self, timeout: float = 60.0) -> None:
-        """Wait until the server answers, then see that Airflow's user and database are there."""
+        """Wait until the server answers, then make sure that Airflow's user and database exist."""
         if self.process is None:
             raise ServiceFailed(f"no PostgreSQL was started on {self.folder}.")
         await_ready("PostgreSQL", self.process, self.log, lambda: self._answers(SUPERUSER, "postgres"), timeout)
@@ -103,7 +103,7 @@ class Postgres:
         return self._answers(DATABASE, DATABASE)
 
     def stop(self, grace: float = STOP_GRACE) -> None:
-        """A fast shutdown; SIGKILL after `grace` seconds. Does nothing when the server is down."""
+        """A fast shutdown; SIGKILL after `grace` seconds. Does nothing if the server is down."""
         if self.process is not None:
             stop([self.process], number=STOP_SIGNAL, grace=grace)
             self.process = None
@@ -115,8 +115,8 @@ class Postgres:
         except psycopg2.OperationalError as error:
             if "password authentication failed" in str(error):
                 raise LocalStackError(
-                    f"PostgreSQL in {self.folder} does not know the password we keep for {user}. If its history can"
-                    " go, `make clean` makes both anew."
+                    f"PostgreSQL in {self.folder} does not accept the password that we keep for {user}. If you can lose"
+                    " its history, `make clean` deletes both, and the next start makes new ones."
                 ) from None
             return False
 
@@ -141,7 +141,7 @@ class Postgres:
                     cursor.execute(sql.SQL("create database {} owner {}").format(name, name))
 
     def _own_folder(self) -> None:
-        """Make the folder, for the user that the server runs as."""
+        """Make the folder, owned by the server's user."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         if os.geteuid() == 0:
@@ -179,24 +179,24 @@ class Postgres:
 
     @cached_property
     def _prefix(self) -> list[str]:
-        """What to put before a program of PostgreSQL's: nothing, or a change to an ordinary user."""
+        """The prefix for PostgreSQL's programs: empty, or a change to an ordinary user."""
         if os.geteuid() != 0:
             return []
         user = pwd.getpwnam(UNPRIVILEGED)
         plain = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        # access(2) asks for the real user's rights; no_setuid_fixup makes it count the capability too.
+        # access(2) checks the real user's rights; no_setuid_fixup makes it include the capability.
         passing = ["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
         for prefix in ([*plain, "--"], [*plain, *passing, "--securebits=+no_setuid_fixup", "--"]):
             probe = [*prefix, "sh", "-c", 'test -x "$1" && test -w "$2"', "sh", str(binaries() / "initdb")]
             if subprocess.run([*probe, str(self.folder)], cwd="/", capture_output=True, check=False).returncode == 0:
                 return prefix
         raise LocalStackError(
-            f"we are root, PostgreSQL refuses to run as root, and the user {UNPRIVILEGED} can reach neither"
-            f" {binaries()} nor {self.folder}. Use a checkout that other users may pass through (not under /root), or"
+            f"PostgreSQL refuses to run as root, and the user {UNPRIVILEGED} cannot reach"
+            f" {binaries()} or {self.folder}. Use a checkout that other users can reach (not under /root), or"
             " an ordinary user."
         )
 
 
 def _environment() -> Mapping[str, str]:
-    """Ours, without the settings of PostgreSQL clients, which the server would take for its own."""
+    """Our environment without the settings of PostgreSQL clients, which the server would use too."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PG")}

@@ -1,7 +1,7 @@
-"""Processes that outlive the command that started them, and that are never mistaken for others.
+"""Processes that outlive the command that started them, without being mistaken for others.
 
-A pid alone is no identity: the kernel gives it away again. A process is its pid, the clock tick it started at and
-the boot it belongs to, and a signal goes only to one that still has all three. Linux only.
+A pid alone is no identity, because the kernel reuses it. A process is its pid, the clock tick of its start and its boot. A
+signal goes only to a process that still has all three. Linux only.
 """
 
 import os
@@ -25,13 +25,13 @@ MARK = "FENCEPOST_PROCESS_MARK"
 LOG_LIMIT = 20 * 1024 * 1024  # bytes; a longer log is set aside as `.old` at the next start
 POLL = 0.05  # seconds
 
-# Our own children, so that they are reaped and their exit codes known while this interpreter lives.
+# Our own children, to reap them and to know their exit codes while this interpreter lives.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process for good: `started` is in seconds since boot, `mark` what its descendants inherit."""
+    """The identity of a process: `started` is in seconds since boot, and its descendants inherit `mark`."""
 
     pid: int
     started: float
@@ -40,13 +40,13 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, mark: str = "") -> "Process | None":
-        """The process that has this pid now; None when there is none, or only its zombie."""
+        """The process that has this pid now; None if there is none, or only a zombie."""
         fields = _look(pid)
         return None if fields is None else cls(pid, fields.started, _boot(), mark)
 
     @classmethod
     def load(cls, record: Mapping[str, Any]) -> "Process":
-        """From what `dump` gave."""
+        """The process from the output of `dump`."""
         return cls(int(record["pid"]), float(record["started"]), str(record["boot"]), str(record["mark"]))
 
     def dump(self) -> dict[str, Any]:
@@ -60,19 +60,19 @@ class Process:
         return fields is not None and fields.started == self.started and self.boot == _boot()
 
     def exit_code(self) -> int | None:
-        """Its exit code once it has ended, when it is a child of this interpreter; else None."""
+        """Its exit code, if it has ended and is a child of this interpreter; else None."""
         child = _children.get(self.pid)
         return None if child is None else child.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Signal this very process; nothing happens when it has ended."""
+        """Signal this very process; do nothing if it has ended."""
         if self.alive():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> Process:
-    """Start a process in a session of its own, so that no terminal and no caller ends it; output goes to `log`."""
+    """Start a process in its own session, so that neither terminal nor caller ends it. Output goes to `log`."""
     mark = secrets.token_hex(8)
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_LIMIT:
@@ -89,15 +89,15 @@ def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) 
         )
     _children[child.pid] = child
     process = Process.of(child.pid, mark)
-    # One that ended at once is still told apart from a later owner of its pid.
+    # This also tells a process that ended at once from a later owner of its pid.
     return process or Process(child.pid, -1, _boot(), mark)
 
 
 def family(leaders: Iterable[Process]) -> set[Process]:
     """Every living process that is one of the leaders or descends from one, by session, by mark and by parent.
 
-    The session alone proves it while the leader lives. Once it is dead its pid can be a stranger's, so then a member
-    must also carry the mark, or have an environment wiped by setting a title, as Airflow's workers do.
+    While the leader lives, the session alone proves it. Once the leader is dead, its pid can belong to a stranger. So a
+    member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers have.
     """
     table = {pid: fields for pid in psutil.pids() if (fields := _look(pid)) is not None}
     ours: set[int] = set()
@@ -124,10 +124,11 @@ def family(leaders: Iterable[Process]) -> set[Process]:
 
 
 def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM, grace: float = 20.0) -> None:
-    """End the leaders and all that descends from them; returns when none is left.
+    """End the leaders and all their descendants; return when none is left.
 
-    1. ask the leaders with `number`, and give them `grace` seconds to end their own children first;
-    2. SIGTERM to whatever is left, for three seconds; 3. SIGKILL. Raises ServiceFailed when not even that helps.
+    1. send `number` to the leaders, and give them `grace` seconds to end their own children first;
+    2. send SIGTERM to the rest, and wait three seconds;
+    3. send SIGKILL. Raises ServiceFailed if that does not help either.
     """
     known = family(leaders)
     for leader in leaders:
@@ -144,7 +145,7 @@ def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM,
 
 
 def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: float) -> set[Process]:
-    """Wait until `these` have ended, `limit` seconds at most; returns the family members seen meanwhile."""
+    """Wait until `these` have ended, for `limit` seconds at most; return the family members seen on the way."""
     deadline = time.monotonic() + limit
     seen: set[Process] = set()
     while any(process.alive() for process in these) and time.monotonic() < deadline:
@@ -154,7 +155,7 @@ def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: floa
 
 
 def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool], timeout: float) -> None:
-    """Poll `ready` until it holds. Raises ServiceFailed, with the log's tail, when the process ends or time is up."""
+    """Poll `ready` until it holds. Raises ServiceFailed with the log's tail if the process ends or time is up."""
     deadline = time.monotonic() + timeout
     while not ready():
         if not process.alive():
@@ -174,13 +175,13 @@ class _Seen:
 
 
 def _look(pid: int) -> _Seen | None:
-    """What we need of a process; None for no process and for a zombie."""
+    """The facts that we need about a process; None for a zombie or no process."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
                 return None
-            # Not the time of day, which somebody may set: what psutil added to the kernel's count is taken off again.
+            # Not the time of day, which may be set: subtract what psutil adds to the kernel's count.
             started = round(process.create_time() - psutil.boot_time(), 2)
             return _Seen(parent=process.ppid(), session=os.getsid(pid), started=started)
     except (psutil.Error, OSError):
@@ -188,7 +189,7 @@ def _look(pid: int) -> _Seen | None:
 
 
 def _environment(pid: int) -> dict[str, str] | None:
-    """The environment a process was started with, empty where it overwrote that; None where we may not look."""
+    """The environment that a process started with, empty if it overwrote that; None if we may not look."""
     try:
         return dict(psutil.Process(pid).environ())
     except (psutil.Error, OSError):

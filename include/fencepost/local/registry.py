@@ -1,6 +1,6 @@
-"""Which processes of the stack run, and on which ports: `services.json`.
+"""The record of the stack's running processes and their ports: `services.json`.
 
-A process is recorded the moment it is started, and one command at a time holds the lock.
+A process is recorded as soon as it starts. Only one command at a time holds the lock.
 """
 
 import fcntl
@@ -15,13 +15,13 @@ from fencepost.local.state_folder import StateFolder, read_json, write_private_j
 
 
 class Registry:
-    """What is on record about the services of one state."""
+    """The record of the services of one state folder."""
 
     def __init__(self, state: StateFolder) -> None:
         self._state = state
 
     def known(self, service: str) -> dict[str, Any]:
-        """All that is on record about a service; empty for one that never ran."""
+        """Everything recorded about a service; empty if it never ran."""
         return dict(read_json(self._state.services_file).get(service, {}))
 
     def record(self, service: str, **values: Any) -> None:
@@ -35,17 +35,17 @@ class Registry:
         self.record(service, processes={name: process.dump() for name, process in processes.items()})
 
     def processes(self, service: str) -> dict[str, Process]:
-        """Those started last, by component; some may have ended."""
+        """The processes started last, by component; some may have ended."""
         recorded = self.known(service).get("processes", {})
         return {name: Process.load(record) for name, record in recorded.items()}
 
     def alive(self, service: str) -> dict[str, Process]:
-        """Those of `processes` that still run."""
+        """The `processes` that still run."""
         return {name: process for name, process in self.processes(service).items() if process.alive()}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One `up` or `down` of this state at a time; a second one waits for the first."""
+        """Hold the lock: one `up` or `down` of this state runs at a time, and a second one waits."""
         with self._state.lock_file.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -53,7 +53,7 @@ class Registry:
 
 @contextmanager
 def ending_by_exception() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that a command cut short cleans up as it does for Ctrl-C."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Kafka, PostgreSQL and Airflow together: what `up`, `down` and `services` do."""
+"""Runs Kafka, PostgreSQL and Airflow together, for `up`, `down` and `services`."""
 
 import os
 import time
@@ -24,12 +24,12 @@ NEEDS: dict[str, tuple[str, ...]] = {"kafka": (), "postgres": (), "airflow": ("k
 PORT_VARIABLES = {service: f"FENCEPOST_{service.upper()}_PORT" for service in SERVICES}
 USUAL_PORTS = {"kafka": 9092, "postgres": 5432, "airflow": 8080}
 
-# Called with a service, what happened ("starting", "ready", "running", "external", "stopped"), and seconds.
+# Called with a service, an event ("starting", "ready", "running", "external", "stopped"), and seconds.
 Report = Callable[[str, str, float], None]
 
 
 def _silent(service: str, event: str, seconds: float) -> None:
-    """The Report that reports nothing."""
+    """A Report that does nothing."""
 
 
 class Stack:
@@ -41,7 +41,7 @@ class Stack:
         folders: Folders | None = None,
         usual_ports: Mapping[str, int] = USUAL_PORTS,
     ) -> None:
-        """By default the state and the folders that the environment names, or the checkout's."""
+        """The defaults are the state and folders that the environment names, or the checkout's."""
         self.state = state or StateFolder.default()
         self.folders = folders or Folders.default()
         self._usual_ports = usual_ports
@@ -49,10 +49,11 @@ class Stack:
         self._registry = Registry(self.state)
 
     def up(self, only: str | None = None, report: Report = _silent, timeout: float = 180.0) -> dict[str, Any]:
-        """Start what does not run yet; returns what `services` does. `only` names one service (and what it needs).
+        """Start what does not run yet; return the same as `services`. `only` names one service (and what it needs).
 
-        1. a service that is healthy, under unchanged settings, is left alone; 2. of any other, dead parts are
-        started anew; 3. when one fails, whatever this call started is stopped again and the error raised.
+        1. leave a healthy service with unchanged settings alone;
+        2. start the dead parts of any other service again;
+        3. if one fails, stop everything that this call started, and raise the error.
         """
         wanted = SERVICES if only is None else (*NEEDS[only], only)
         with self._registry.locked(), ending_by_exception():
@@ -72,7 +73,7 @@ class Stack:
             return self.services()
 
     def down(self, only: str | None = None, report: Report = _silent) -> None:
-        """Stop what runs, in the reverse order, and nothing that this stack did not start."""
+        """Stop what runs, in reverse order, and nothing that this stack did not start."""
         with self._registry.locked():
             for service in reversed(SERVICES):
                 needed_by = [user for user, needs in NEEDS.items() if only in needs]
@@ -123,7 +124,7 @@ class Stack:
     def _up_airflow(self, report: Report, timeout: float, started: list[str]) -> None:
         begin = time.monotonic()
         alive = self._stays("airflow")
-        # The plan that runs is compared with the one wanted now: other folders or ports need a restart.
+        # Compare the running plan with the one wanted now: other folders or ports need a restart.
         changed = self._registry.known("airflow").get("fingerprint") != (
             self._airflow().plan.fingerprint() if alive else None
         )
@@ -141,7 +142,7 @@ class Stack:
         started.append("airflow")
         for name in airflow.COMPONENTS:
             if name not in alive:
-                # What a dead component left running would work beside its successor.
+                # Processes left by a dead component would work beside its successor.
                 dead = components.processes.get(name)
                 if dead is not None:
                     stop([dead])
@@ -179,7 +180,7 @@ class Stack:
         return Airflow(plan, self._registry.processes("airflow"))
 
     def _stop(self, service: str) -> bool:
-        """Stop one service's processes; whether there were any. Its port and settings are kept."""
+        """Stop one service's processes; return whether there were any. Its port and settings stay."""
         processes = self._registry.processes(service)
         if service == "airflow":
             for name in airflow.stop_order(list(processes)):
@@ -193,7 +194,7 @@ class Stack:
         return bool(processes)
 
     def services(self) -> dict[str, Any]:
-        """Where each service is, how to log in, and whether it runs. Holds passwords."""
+        """The address and login of each service, and whether it runs. Has passwords."""
         logs = self.state.logs
         kafka_alive = bool(self._registry.alive("kafka"))
         external = self._registry.known("kafka").get("external")
@@ -224,7 +225,7 @@ class Stack:
         return found
 
     def _stays(self, service: str) -> dict[str, Process]:
-        """Its living processes, unless the user names another port than the one they use."""
+        """The service's living processes, unless the user names a port that they do not use."""
         explicit = os.environ.get(PORT_VARIABLES[service])
         return {} if explicit and explicit != str(self._port(service)) else self._registry.alive(service)
 
@@ -242,10 +243,10 @@ class Stack:
 
 
 def _check_external(bootstrap: str) -> None:
-    """Raises LocalStackError when no broker answers at the KAFKA_BOOTSTRAP that the user set."""
+    """Raise LocalStackError if no broker answers at the KAFKA_BOOTSTRAP that the user set."""
     advice = "Start it, or unset KAFKA_BOOTSTRAP to have a local broker."
     if not any(answers(*address.rpartition(":")[::2]) for address in bootstrap.split(",")):
-        raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: nobody accepts connections there. {advice}")
+        raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: nothing accepts connections there. {advice}")
     try:
         Cluster(ClientSettings({"bootstrap.servers": bootstrap})).broker_config("node.id", "")
     except FencepostError as error:

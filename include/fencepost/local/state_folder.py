@@ -1,4 +1,4 @@
-"""Where the local stack keeps its state: one folder, ignored by git."""
+"""The folder with the local stack's state; git ignores it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fencepost import paths
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """Paths inside one state folder. Naming a path makes nothing; `make_folders` does."""
+    """Paths inside one state folder. A path may not exist yet; `make_folders` makes the folders."""
 
     root: Path
     shared_jars: Path | None = None  # jars are the same for every state, so several may share them
 
     @classmethod
     def default(cls) -> StateFolder:
-        """The one in use on this machine."""
+        """The state folder in use on this machine."""
         return cls(paths.state_folder())
 
     @property
@@ -31,7 +31,7 @@ class StateFolder:
 
     @property
     def jars_spark(self) -> Path:
-        """The Kafka connector's jars that PySpark does not ship itself."""
+        """The Kafka connector's jars, which PySpark does not include."""
         return self.jars / "spark"
 
     @property
@@ -67,7 +67,7 @@ class StateFolder:
 
     @property
     def services_file(self) -> Path:
-        """Which processes run, under which ports; mode 0600."""
+        """The running processes and their ports; mode 0600."""
         return self.root / "services.json"
 
     @property
@@ -75,9 +75,9 @@ class StateFolder:
         return self.root / "lock"
 
     def make_folders(self) -> None:
-        """Make the folder and the subfolders that services write to. Records and reports in them are not for others to read.
+        """Make the folder and the subfolders that services write to. Other users may not read the records and reports there.
 
-        Those that were made before are closed too. PostgreSQL makes its own, which may belong to another user.
+        Existing folders are closed to them too. PostgreSQL makes its own, which may belong to another user.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.kafka, self.airflow, self.logs, self.reports):
@@ -86,7 +86,7 @@ class StateFolder:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file whole, readable by its owner only from its first byte on."""
+    """Replace a file as a whole. From its first byte on, only its owner can read it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -102,7 +102,7 @@ def write_private_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, empty when there is no file."""
+    """The JSON object in a file; empty if there is no file."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:

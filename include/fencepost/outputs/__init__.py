@@ -1,1 +1,1 @@
-"""Where batches are written, how they are read back and published. The steps know the protocol in `output.py` alone."""
+"""Where batches are written, and how they are read back and published. The steps know only the protocol in `output.py`."""

@@ -1,4 +1,4 @@
-"""Where a batch is written, read back and published: what the steps ask of an output, whatever kind it is of.
+"""Where a batch is written, read back and published: what the steps ask of an output of any kind.
 
 A second kind is a second class beside `KafkaTopicOutput`, a second value beside `TopicOutput`, and a line in `output_of`.
 Under `publish: staged` a batch has two: it is written to the staging topic, and published to the output.
@@ -21,51 +21,51 @@ from fencepost.protocol.view import View
 
 
 class Output(Protocol):
-    """An output of a pipeline. Errors are Fencepost's own, and name the output."""
+    """An output of a pipeline. It raises Fencepost's errors, which name the output."""
 
     def prepare(self) -> str:
-        """Make it where it is missing; its identity, which changes when it is deleted and made again."""
+        """Make it if it is missing; return its identity, which changes when it is deleted and created again."""
         ...
 
     def now(self) -> TopicOutput:
-        """What it is, and where it ends now: for a plan, and for the end of a write."""
+        """Its identity and its ends now: for a plan, and for the end of a write."""
         ...
 
     def newest_batches(self) -> Iterator[str]:
-        """The batches of this pipeline's that its newest records belong to."""
+        """The batches of this pipeline that own the output's newest records."""
         ...
 
     def check_keeps(self, interval: Interval) -> None:
-        """It takes the interval's records and keeps them until they are judged, or NeedsOperator."""
+        """Raise NeedsOperator unless it takes the interval's records and keeps them until they are judged."""
         ...
 
     def check_same(self, batch: Batch) -> None:
-        """It is the one that the batch was planned on, or TopicRecreated."""
+        """Raise TopicRecreated unless the batch was planned on this very output."""
         ...
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait until all that a batch committed here can be read; OpenTransaction after `limit` seconds."""
+        """Wait until a reader sees everything that a batch committed here; OpenTransaction after `limit` seconds."""
         ...
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records of a batch that are here: key, value (binary), topic, partition, offset."""
+        """The records of a batch that still exist here: key, value (binary), topic, partition, offset."""
         ...
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """What the output no longer has of where a batch lies."""
+        """The parts of a batch's ranges here that the output no longer has."""
         ...
 
     def is_compacted(self) -> bool:
-        """Whether it drops records with a newer one of their key; False where we may not ask."""
+        """Whether it drops a record once its key has a newer one; False if we may not ask."""
         ...
 
     def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
-        """The group whose offsets tell readers how far it is validated, and where they belong."""
+        """The group whose offsets tell readers how far the output is validated, and those offsets."""
         ...
 
 
 def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
-    """What the pipeline publishes to; of a batch, what that one is for, which its pipeline may have left since."""
+    """The pipeline's output; with a batch, the output of that batch, which its pipeline may have left since."""
     return KafkaTopicOutput(ledger, ledger.pipeline.output.topic if batch is None else batch.plan.output.topic)
 
 

@@ -1,4 +1,4 @@
-"""For those who read a pipeline's output: exactly the records of published batches, and nothing beside them."""
+"""For readers of a pipeline's output: the records of published batches, and no others."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fencepost.spark.records import parse_output
 
 
 def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DataFrame:
-    """The records of the batches that asset events tell of, as columns, with `_key`, `_topic`, `_partition`, `_offset`.
+    """The records of the batches in asset events, as columns, with `_key`, `_topic`, `_partition` and `_offset`.
 
-    `events` are the events' `extra`, one or several of one pipeline, in any order; a batch that several tell of is read once, and
-    one whose newer revision is told of as well is left out. Records of other batches in the same ranges are left out by their
-    header, aborted ones by read_committed. Doing it twice gives the same records. A column that a batch does not have is null
-    in its records.
+    `events` is the `extra` of one event, or of several events of one pipeline, in any order. A batch that several events name
+    is read once. A batch is left out if the events also name its newer revision. The header keeps records of other batches
+    in the same ranges out, and read_committed keeps aborted ones out. A second call gives the same records. A column that a
+    batch does not have is null in its records.
 
     Raises:
-        SettingsError: the events are of several pipelines or of none, or of batches that have a column in different types.
-        Superseded: a batch was replaced by a newer revision, and that one's event is not among these.
-        TopicRecreated, NeedsOperator: the output topic does not have the records any more.
+        SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
+        Superseded: a newer revision replaced a batch, and its event is not among these.
+        TopicRecreated, NeedsOperator: the output topic no longer has the records.
     """
     told = [events] if isinstance(events, Mapping) else list(events)
     names = {str(event["pipeline"]) for event in told}
@@ -40,7 +40,7 @@ def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Map
     ledger = Ledger(pipeline)
     view = ledger.read()
     batches = batches_told_of(view, {str(event["batch"]) for event in told})
-    # A batch without records adds nothing; where all are, its columns are those of the newest batch that has any.
+    # A batch without records adds nothing. If none has records, the newest one gives the columns.
     read = [batch for batch in batches if batch.written and batch.written.rows] or batches[-1:]
     schemas = [schema_of(batch, view) for batch in read]
     check_types({str(batch.id): schema for batch, schema in zip(read, schemas, strict=True)})
@@ -49,10 +49,10 @@ def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Map
 
 
 def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
-    """The published batches of these names, each once, in order of time. Pure.
+    """The published batches with these names, each once, in order of time. Pure.
 
     Raises:
-        Superseded: one of the names is of a batch that is not published, and no published one of its interval is named.
+        Superseded: a named batch is not published, and no published batch of its interval is named.
     """
     known = {str(batch.id): batch for batch in view.all()}
     found = [known[name] for name in names if name in known and _is_read(known[name])]
@@ -63,30 +63,30 @@ def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
             continue
         state = batch.state if batch else "not in the ledger"
         raise Superseded(
-            f"batch {name} is {state}: it is not, or no longer, what the pipeline has published for its interval. "
-            "If a newer revision was published, read that one's event, with this one or without."
+            f"batch {name} is {state}: it is not the published batch of its interval. "
+            "If a newer revision was published, add its event, or read that event instead."
         )
     return sorted(found, key=lambda batch: batch.interval.start)
 
 
 def _is_read(batch: Batch) -> bool:
-    """Whether it is published; or it was, without a record, and has been withdrawn since."""
+    """Whether it is published, or was published without a record and then withdrawn."""
     had_none = batch.plan.is_empty and batch.written is not None
     return batch.state is State.PUBLISHED or (was_withdrawn(batch) and had_none)
 
 
 def schema_of(batch: Batch, view: View) -> StructType:
-    """The fields of its records' values; of a batch whose transform was not run, those of the newest one whose was."""
+    """The fields of its records' values. A batch whose transform did not run has those of the newest batch whose did."""
     written = [b.written for b in (*view.all(), batch) if b.written and b.written.value_schema]
     newest = written[-1].value_schema if written else StructType([]).json()
     return StructType.fromJson(json.loads(newest))
 
 
 def check_types(schemas: Mapping[str, StructType]) -> None:
-    """One type for each column: a union would take the wider of two types, or text, in silence.
+    """Check that each column has one type: a union would silently take the wider of two types, or text.
 
     Raises:
-        SettingsError: naming the column, and two batches that differ.
+        SettingsError: names the column and two batches that differ.
     """
     seen: dict[str, tuple[str, str]] = {}
     for batch, schema in schemas.items():
@@ -104,16 +104,16 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType
     assert batch.written is not None
     if not batch.plan.output.batch_header and batch.written.rows:
         raise NeedsOperator(
-            f"batch {batch.id}: its records carry no header (output.batch_header was false when it was planned), so others in "
-            "their ranges cannot be told apart. Set output.batch_header: true; then "
+            f"batch {batch.id}: its records have no header (output.batch_header was false when it was planned), so they cannot "
+            "be told apart from others in their ranges. Set output.batch_header: true; then "
             f"{batch.command('run', '--reprocess')} writes them again, each with its batch's header."
         )
     output = output_of(ledger, batch)
     output.check_same(batch)
     if deleted := output.deleted(batch):
         raise NeedsOperator(
-            f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}; its retention, "
-            "or somebody, deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
+            f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}: its retention "
+            "or a person deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
         )
     if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
         limit = ledger.pipeline.quality.open_transaction_wait_seconds

@@ -1,9 +1,8 @@
 """The output as a Kafka topic.
 
-What it must not do before a batch is judged: drop its records, or refuse them for their age. Kafka reckons a record's age from
-its timestamp. Under `output.timestamp` that is the data's own, so that a batch of long ago is deleted within minutes.
-Compaction drops all but the newest record of a key. Either way validate would read back another batch than the one that was
-written.
+The topic must not drop a batch's records before they are judged, nor refuse them for their age: validate would read back
+another batch than the one that was written. Kafka computes a record's age from its timestamp. Under `output.timestamp` that is
+the data's own, so Kafka may delete a batch of old data within minutes. Compaction drops all but the newest record of a key.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from fencepost.protocol.view import View
 from fencepost.spark.source import read_ranges
 
 KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retries
-FOREVER = 2**62  # milliseconds; what is at least that has no end
+FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
 
 
 class KafkaTopicOutput:
-    """A topic that batches of several pipelines may be written to: a record's header says which batch it is of.
+    """An `Output` that is a topic. Several pipelines may write to it: a record's header names its batch.
 
-    It is an `Output`. The topic is described once; `check_same` asks anew.
+    The topic is described once; `check_same` describes it again.
     """
 
     role = "output"
@@ -50,7 +49,7 @@ class KafkaTopicOutput:
         self._known: Topic | None = None
 
     def prepare(self) -> str:
-        """Make the topic where it is missing; its id."""
+        """Make the topic if it is missing; return its id."""
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
 
@@ -60,19 +59,19 @@ class KafkaTopicOutput:
         return self._topic.partitions
 
     def now(self) -> TopicOutput:
-        """Its id, and the high watermarks."""
+        """Its id and its high watermarks."""
         ends = tuple(self._cluster.high_watermarks(self._topic))
         return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def newest_batches(self) -> Iterator[str]:
-        """The batches of this pipeline's that the newest records of each partition belong to."""
+        """The batches of this pipeline that own the newest records of each partition."""
         return newest_batches(self._ledger, self._topic)
 
     def check_keeps(self, interval: Interval) -> None:
-        """The topic takes the interval's records and keeps them until they are judged; not checked where we may not ask.
+        """Check that the topic takes the interval's records and keeps them until they are judged, if we may ask.
 
         Raises:
-            NeedsOperator: naming the topic's setting, its value, and what to do.
+            NeedsOperator: names the topic's setting, its value, and what to do.
         """
         try:
             settings = self._cluster.topic_configs(self._name)
@@ -92,38 +91,39 @@ class KafkaTopicOutput:
         return what_is_lost(settings, interval, utc_now(), stamped=stamped)
 
     def check_same(self, batch: Batch) -> None:
-        """The topic is the one that the batch was planned on, or TopicRecreated."""
+        """Raise TopicRecreated unless the batch was planned on this very topic."""
         staging = batch.plan.staging
         planned = staging if staging is not None and staging.topic == self._name else batch.plan.output
         self._known = self._cluster.describe(self._name)
         if self._known.id != planned.topic_id:
             raise TopicRecreated(
                 f"{self.role} topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
-                f"{planned.topic_id}, now {self._known.id}). Run its write step again: it makes a new revision on the new topic."
+                f"{planned.topic_id}, now {self._known.id}). Run its write step again: that makes a new revision on the new "
+                "topic."
             )
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait for the last stable offsets to pass the ends of where a batch lies here, `limit` seconds at most."""
+        """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
         self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records with a batch's header where it lies here, of the offsets that are still there."""
+        """The records with a batch's header in its ranges here, at the offsets that still exist."""
         kept, _ = self._kept_and_deleted(batch)
         return read_batch(spark, self._ledger.settings, batch, kept, self._name)
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """What retention, or somebody, deleted of the offsets between which a batch lies here."""
+        """The parts of a batch's ranges here that were deleted, by retention or by a person."""
         return self._kept_and_deleted(batch)[1]
 
     def is_compacted(self) -> bool:
-        """Whether the topic drops records with a newer one of their key; False where we may not ask."""
+        """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
         try:
             return "compact" in self._cluster.topic_config(self._name, "cleanup.policy")
         except AccessDenied:
             return False
 
     def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
-        """The group `<pipeline>.validated`. Offsets of a topic that the pipeline has left stay as they are."""
+        """The group `<pipeline>.validated` and its offsets. Offsets of a topic that the pipeline has left stay as they are."""
         ends = of_topic(validated_ends(view), self._name)
         return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
 
@@ -200,9 +200,9 @@ def what_is_refused(settings: Mapping[str, str], interval: Interval, now: dateti
 
 
 def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool) -> str | None:
-    """Why records of the interval, written now, would not be there to be judged, and what to do; None where they will. Pure.
+    """Why the topic would lose the interval's records before they are judged, and what to do; None if it keeps them. Pure.
 
-    `stamped`: they have timestamps of their own, which are taken to be as old as the interval's start.
+    `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start.
     """
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
@@ -212,17 +212,17 @@ def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime,
         return refused
     if "delete" in policy and _too_short(settings, "retention.ms", age + KEPT_FOR):
         return (
-            f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before they are judged, "
+            f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before the verdict, "
             f"which may take {_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
         )
-    # Unlike the others a lag of -1 or 0 is none.
+    # Unlike for the others, -1 or 0 means no lag here.
     if "compact" in policy and (
         int(settings.get("min.compaction.lag.ms") or 0) <= 0
         or _too_short(settings, "min.compaction.lag.ms", age + KEPT_FOR)
     ):
         return (
             f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
-            f"{of_age}: records with a newer one of their key may be gone before they are judged, which may take "
+            f"{of_age}: records whose key has a newer one may be gone before the verdict, which may take "
             f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}; or use another topic."
         )
     return None
@@ -232,7 +232,7 @@ WAY_OUT = ", set message.timestamp.type=LogAppendTime, or take output.timestamp 
 
 
 def _of_age(interval: Interval) -> str:
-    return f" by their timestamps, and output.timestamp stamps them from {interval.start:%Y-%m-%d %H:%M} UTC on"
+    return f" by their timestamps, and output.timestamp dates them from {interval.start:%Y-%m-%d %H:%M} UTC on"
 
 
 def _too_short(settings: Mapping[str, str], name: str, needed: timedelta) -> bool:
@@ -247,8 +247,9 @@ def _hours(duration: timedelta) -> str:
 def read_batch(
     spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], topic: str | None = None
 ) -> DataFrame:
-    """The records with this batch's header in these ranges of the topic it was written to (or another);
-    others may have written in between.
+    """The records with this batch's header in these ranges of the topic it was written to, or of `topic`.
+
+    Other batches may have written there too.
 
     Columns: key, value (binary), topic, partition, offset.
     """
@@ -258,6 +259,6 @@ def read_batch(
 
 def is_of(batch: Batch) -> Column:
     """Whether a record's headers name the batch."""
-    # Not `exists`: Spark interprets a lambda for every row, and generates code for this.
+    # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
     return F.array_contains("headers", own)

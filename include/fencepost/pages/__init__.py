@@ -1,9 +1,9 @@
-"""Pages of Fencepost's own inside Airflow's UI: data quality, batches, reports.
+"""Fencepost's own pages inside Airflow's UI: data quality, batches, reports.
 
-ledger/reader.py                 the ledger, read on from where the last look ended
-ledgers.py pipelines.py          what is kept between requests
-snapshot.py trend.py lag.py      what is known of a pipeline, as pure functions
-listing.py content.py words.py   which rows, which charts, how they read
+ledger/reader.py                 reads the ledger from where the last look ended
+ledgers.py pipelines.py          state kept between requests
+snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
+listing.py content.py words.py   rows, charts, and their texts
 charts.py rendering.py           SVG and HTML
 access.py runs.py                the door to Airflow's auth manager and database
 app.py                           routes
@@ -21,7 +21,7 @@ Message = MutableMapping[str, Any]
 
 
 class LazyApp:
-    """The ASGI application, imported when it is first asked: workers and the DAG processor never do."""
+    """The ASGI application, imported at its first request. Workers and the DAG processor never make one."""
 
     async def __call__(
         self,

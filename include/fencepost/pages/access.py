@@ -1,7 +1,7 @@
-"""Who may see what: Airflow's own word, by the same dependencies that guard its API.
+"""Who may see what: the same dependencies that guard Airflow's API decide.
 
-A plugin's FastAPI app has no authentication of its own, so every route names one of these. They answer 401 to the
-anonymous and 403 to those without the right, for the UI's cookie and for tokens alike.
+A plugin's FastAPI app has no authentication of its own, so every route names one of these. They answer 401 without a login and
+403 without the permission, for the UI's cookie and for tokens alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends
 
-# The DAG a path names as {dag_id}: who may read it sees its batches; its runs; what its tasks said of records.
+# For the DAG that a path names as {dag_id}: its batches, its runs, and what its tasks logged about records.
 MayReadDag = Depends(requires_access_dag("GET"))
 MayReadRuns = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 MayReadLogs = Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))

@@ -1,7 +1,7 @@
-"""The pages' web application: routes and what guards them. Airflow mounts it at /fencepost.
+"""The pages' web application: its routes and their guards. Airflow mounts it at /fencepost.
 
-Invariants: every page but the style sheet and the script asks Airflow who is there and what they may read; what a
-request names is looked up among pipelines and batches and never becomes a path; nothing here changes anything.
+Invariants: every page except the style sheet and the script asks Airflow who the user is and what they may read. Names in a
+request are looked up among pipelines and batches and never become a path. Nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from fencepost.protocol.awaiting import Awaiting, need_of
 from fencepost.quality.report_files import ReportMissing, report_file
 
 CARDS = 10  # pipelines on one page of the overview
-FEW = 10  # that await a person are listed; the others are counted
-AT_ONCE = 4  # pipelines whose ledgers are looked at side by side
+FEW = 10  # intervals that await a person are listed; the others are counted
+AT_ONCE = 4  # pipelines whose ledgers are read in parallel
 
 app = FastAPI(title="Fencepost", openapi_url=None)
 pipelines, ledgers = Pipelines(), Ledgers()
@@ -43,7 +43,7 @@ pipelines, ledgers = Pipelines(), Ledgers()
 def overview(
     request: Request, readable: Readable, last: int = TRENDS[0], number: Annotated[int, Query(alias="page")] = 1
 ) -> Response:
-    """Data quality: all pipelines whose DAG the user may read, those first of which something awaits a person."""
+    """Data quality: all pipelines whose DAG the user may read. Those where something awaits a person come first."""
     good, broken = pipelines.load()
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -104,7 +104,7 @@ def batches(
 
 @app.get("/pipelines/{dag_id}/{interval}", dependencies=[MayReadDag])
 def batch(request: Request, dag_id: str, interval: str) -> Response:
-    """Everything the ledger knows of one interval."""
+    """Everything that the ledger knows about one interval."""
     pipeline = _pipeline(dag_id)
     look = _look(pipeline)
     row = look.known().by_key.get(interval)
@@ -124,17 +124,17 @@ def batch(request: Request, dag_id: str, interval: str) -> Response:
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}", dependencies=[MayReadLogs])
 def report(request: Request, dag_id: str, interval: str, revision: int) -> Response:
-    """The report of one revision, with a way back."""
+    """The report of one revision, with links back."""
     look = _look(_pipeline(dag_id))
     found = look.known().find(interval, revision)
     if found is None:
-        raise HTTPException(404, "The ledger knows no such batch.")
+        raise HTTPException(404, "The ledger has no such batch.")
     return _report_page(request, look, found)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
-    """The report itself: one file that needs nothing else, shut in by its headers."""
+    """The report itself: one file that needs nothing else. Its headers isolate it."""
     return report_document(report_file(_batch(dag_id, interval, revision), ".html"), theme)
 
 
@@ -150,27 +150,27 @@ def report_json(dag_id: str, interval: str, revision: int) -> Response:
 
 @app.get("/runs/{dag_id}/{run_id:path}", dependencies=[MayReadRuns, MayReadLogs])
 def run_report(request: Request, dag_id: str, run_id: str) -> Response:
-    """The report of the revision that a DAG run is about; its tasks' is the same."""
+    """The report of the revision that a DAG run is about. Its tasks show the same report."""
     pipeline = _pipeline(dag_id)
     run = run_of(dag_id, run_id)
     if run is None:
-        raise HTTPException(404, "There is no such run, or it has no data interval, so it is for no batch.")
+        raise HTTPException(404, "There is no such run, or it has no data interval and so no batch.")
     look = _look(pipeline)
     row = look.known().by_key.get(str(run.interval))
     if row is None:
-        raise HTTPException(404, "This run's interval has not been planned yet: its plan task does that.")
+        raise HTTPException(404, "This run's interval has not been planned yet; the run's plan task plans it.")
     return _report_page(request, look, about(run, row))
 
 
 @app.get("/static/{name}")
 def static(name: str) -> Response:
-    """The style sheet and the script, which hold nothing of anybody's; all other names are unknown."""
+    """The style sheet and the script, which contain no data. All other names are unknown."""
     return asset(name)
 
 
 @dataclass(frozen=True)
 class Look:
-    """One pipeline as its ledger and Airflow say now. Either `snapshot` or `failure` is there."""
+    """One pipeline's present state, from its ledger and Airflow. Either `snapshot` or `failure` is set."""
 
     pipeline: Pipeline
     snapshot: Snapshot | None
@@ -178,14 +178,14 @@ class Look:
     awaiting: tuple[Awaiting, ...] = ()
 
     def known(self) -> Snapshot:
-        """The snapshot; raises the failure where there is none."""
+        """The snapshot; raises the failure if there is none."""
         if self.snapshot is None:
             assert self.failure is not None
             raise self.failure
         return self.snapshot
 
     def of(self, row: Row) -> Awaiting | None:
-        """What awaits a person of that interval."""
+        """What awaits a person in that interval."""
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
@@ -240,13 +240,13 @@ def _pipeline(dag_id: str) -> Pipeline:
 def _batch(dag_id: str, interval: str, revision: int) -> Batch:
     found = ledgers.snapshot(_pipeline(dag_id)).find(interval, revision)
     if found is None:
-        raise HTTPException(404, "The ledger knows no such batch.")
+        raise HTTPException(404, "The ledger has no such batch.")
     return found
 
 
 @app.exception_handler(StarletteHTTPException)
 def refuse(request: Request, error: StarletteHTTPException) -> Response:
-    """Airflow's status as it is, on a page that looks like the others."""
+    """Pass Airflow's status on, on a page that looks like the others."""
     titles = {401: "Please log in", 403: "Not allowed", 404: "Nothing here"}
     return page(
         request,
@@ -260,13 +260,13 @@ def refuse(request: Request, error: StarletteHTTPException) -> Response:
 
 @app.exception_handler(ReportMissing)
 def no_report(request: Request, error: ReportMissing) -> Response:
-    """A report that is not where it could be shown from."""
+    """A report that does not exist or cannot be shown."""
     return page(request, "message", 404, title="No report", text=str(error), retry=False)
 
 
 @app.exception_handler(FencepostError)
 def away(request: Request, error: FencepostError) -> Response:
-    """Kafka is away, refuses us, or holds a ledger that cannot be read: the error says what to do."""
+    """Kafka does not answer or refuses access, or the ledger cannot be read: the error says what to do."""
     absent = isinstance(error, KafkaUnavailable)
     title = "Kafka does not answer" if absent else "The ledger cannot be read"
     response = page(request, "message", 503 if absent else 500, title=title, text=str(error), retry=True)

@@ -1,6 +1,6 @@
-"""Small charts as inline SVG: no script, no network, colours by class so that both themes are one style sheet.
+"""Small charts as inline SVG: no script and no network. Classes give the colours, so one style sheet serves both themes.
 
-Everything drawn comes from numbers; texts (tool tips, labels) are escaped here.
+Everything drawn comes from numbers. Texts (tool tips, labels) are escaped here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 320, 84  # of the drawing; CSS decides how large it is shown
 TOP, BOTTOM = 3, 3
-PLACES = 15  # at least: a few batches are not drawn as slabs
+PLACES = 15  # at least, so that a few batches do not become slabs
 
 Format = Callable[[float], str]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One measure: a value a batch, None where there is none. `style` is a class of the style sheet."""
+    """One measure: a value or None for each batch. `style` is a class of the style sheet."""
 
     name: str
     style: str
@@ -38,7 +38,7 @@ class Chart:
 
 
 def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """A bar a batch; of several series, one stands on the other."""
+    """A bar for each batch; several series are stacked."""
     highest = top or max((sum(v or 0 for v in column) for column in _columns(series)), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -59,7 +59,7 @@ def bars(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Format, top: float | None = None) -> Chart:
-    """A line through the batches, broken where a value is missing; the space of each batch carries its tool tip."""
+    """A line through the batches, broken where a value is missing. The area of each batch has its tool tip."""
     highest = top or max((v for s in series for v in s.values if v is not None), default=0)
     scale = (HEIGHT - TOP - BOTTOM) / (highest or 1)
     step = WIDTH / max(len(labels), PLACES)
@@ -85,7 +85,7 @@ def line(title: str, series: Sequence[Series], labels: Sequence[str], show: Form
 
 
 def strip(verdicts: Sequence[tuple[str, str]]) -> Markup:
-    """A block a batch, coloured by its class; `verdicts` are (class, tool tip)."""
+    """A block for each batch, coloured by its class; `verdicts` are (class, tool tip)."""
     step = WIDTH / max(len(verdicts), PLACES)
     width = max(step * 0.82, 0.6)
     blocks = "".join(

@@ -1,4 +1,4 @@
-"""What stands on each page, worked out from snapshots; templates only lay it out. Pure."""
+"""The content of each page, computed from snapshots; templates only lay it out. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fencepost.protocol.awaiting import Awaiting, awaiting
 
 @dataclass(frozen=True)
 class Card:
-    """One pipeline on the overview. Either `snapshot` or `failure` is there."""
+    """One pipeline on the overview. Either `snapshot` or `failure` is set."""
 
     pipeline: Pipeline
     snapshot: Snapshot | None
@@ -32,8 +32,8 @@ class Card:
     verdicts: Markup | None = None
     charts: tuple[Chart, ...] = ()
     shown: int = 0  # batches in the trend
-    good: int = 0  # of those judged among them, how many passed
-    judged: int = 0
+    good: int = 0  # how many of them passed
+    judged: int = 0  # how many of them were judged
 
 
 def awaiting_of(

@@ -15,9 +15,9 @@ from fencepost.protocol.frontier import Place
 
 
 def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
-    """The end of the newest interval that is over; None before the first one is.
+    """The end of the newest interval that has ended; None before the first one has.
 
-    `schedule.end` is exclusive for an interval's start, so the last interval may end after it.
+    `schedule.end` bounds an interval's start, so the last interval may end after it.
     """
     zone = ZoneInfo(schedule.timezone)
     end: datetime = _before(schedule, now.astimezone(zone), inclusive=True)
@@ -29,9 +29,10 @@ def newest_due(schedule: Schedule, now: datetime) -> datetime | None:
 
 
 def lag_now(snapshot: Snapshot, schedule: Schedule, source_ends: Mapping[Place, int], now: datetime) -> Lag:
-    """Offsets between the frontier and the source's high watermarks, and time between the frontier and what is due.
+    """Offsets from the frontier to the source's high watermarks, and time from the frontier to the newest due interval.
 
-    Partitions the ledger does not know yet count from their beginning. Nothing planned: nothing to be behind of, but time.
+    Partitions that the ledger does not know yet count from offset 0. If nothing was planned, the time counts from
+    `schedule.start`.
     """
     due = newest_due(schedule, now)
     reached = snapshot.frontier_time or schedule.start

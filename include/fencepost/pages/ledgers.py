@@ -1,7 +1,7 @@
-"""Snapshots of all ledgers, kept between requests; a request costs what is new in Kafka since the last one.
+"""Snapshots of all ledgers, kept between requests. A request only reads what is new in Kafka since the last one.
 
-Invariant: no page waits for an absent Kafka longer than a few seconds. A cluster that did not answer is not asked again
-for a moment, by whichever pipeline, so that pages say at once what is wrong.
+Invariant: no page waits for an absent Kafka longer than a few seconds. For a moment, no pipeline asks a cluster again that did
+not answer, so pages say at once what is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fencepost.ledger.reader import LedgerReader, without_collector
 from fencepost.pages.snapshot import Snapshot, take
 from fencepost.protocol.frontier import Place
 
-TIMEOUT = 4.0  # seconds for one answer of Kafka's; a page is not worth more
+TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Shared:
-    """One cluster as all pipelines with the same settings use it."""
+    """One cluster, shared by all pipelines with the same settings."""
 
     cluster: Cluster | None = None
     failure: FencepostError | None = None
@@ -55,10 +55,10 @@ class Ledgers:
         self._shared: dict[frozenset[tuple[str, str]], _Shared] = {}
 
     def snapshot(self, pipeline: Pipeline) -> Snapshot:
-        """The pipeline's ledger as of now.
+        """The pipeline's present ledger.
 
         Raises:
-            FencepostError: Kafka is away or refuses us, or the ledger cannot be read; says what to do.
+            FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
         """
         settings = client_settings(pipeline)
         identity = frozenset(settings.values.items())
@@ -74,7 +74,7 @@ class Ledgers:
             return kept.snapshot
 
     def source_ends(self, pipeline: Pipeline) -> dict[Place, int] | None:
-        """The high watermark of every partition of the source; None where there is no such topic.
+        """The high watermark of every partition of the source; None if the topic does not exist.
 
         Raises:
             FencepostError: as `snapshot`.
@@ -91,7 +91,7 @@ class Ledgers:
         return self._asking(frozenset(settings.values.items()), settings, ask)
 
     def _asking(self, identity: frozenset[tuple[str, str]], settings: ClientSettings, ask: Callable[[Cluster], T]) -> T:
-        """What the cluster answers, or the failure it gave a moment ago."""
+        """The cluster's answer, or its failure of a moment ago."""
         with self._lock:
             shared = self._shared.setdefault(identity, _Shared())
             if shared.failure is not None and time.monotonic() - shared.failed_at < PAUSE:
@@ -103,7 +103,7 @@ class Ledgers:
             answer = ask(cluster)
         except (KafkaUnavailable, AccessDenied) as error:
             with self._lock:
-                # A client remembers that it was refused: the next attempt is a new one's.
+                # A client remembers a refusal, so the next attempt needs a new client.
                 shared.cluster, shared.failure, shared.failed_at = None, error, time.monotonic()
             raise
         shared.failure = None

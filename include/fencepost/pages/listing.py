@@ -12,11 +12,11 @@ from fencepost.pages.snapshot import Row, Snapshot
 
 PAGE_SIZES = (25, 50, 100)
 TRENDS = (30, 90, 365)  # batches in a trend
-AWAITING: Final = "awaiting"  # what awaits a person, as a filter beside the states
+AWAITING: Final = "awaiting"  # a filter like the states: intervals that await a person
 
 T = TypeVar("T")
 
-# What a column is sorted by; a missing value comes last in either direction.
+# The sort key of each column. A missing value comes last in either direction.
 SORTS: dict[str, Callable[[Row], Any]] = {
     "interval": lambda row: row.interval.start,
     "revision": lambda row: row.batch.revision,
@@ -29,7 +29,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 
 @dataclass(frozen=True)
 class Wish:
-    """What a request asked for, made sound: anything unknown falls back to the default."""
+    """What a request asks for. Anything unknown falls back to the default."""
 
     state: State | Literal["awaiting"] | None = None
     sort: str = "interval"
@@ -49,7 +49,7 @@ class Wish:
         )
 
     def query(self, **changes: Any) -> str:
-        """The query string of this wish with changes; a change of anything else begins at page 1 again."""
+        """The query string of this wish with changes. A change of anything but the page starts at page 1 again."""
         asked = {
             "state": self.state or "",
             "sort": self.sort,
@@ -79,7 +79,7 @@ class Page(Generic[T]):
 
 
 def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
-    """That page; the last one where there are fewer."""
+    """That page, or the last one if there are fewer."""
     pages = max(1, ceil(len(items) / size))
     number = min(max(page, 1), pages)
     begin = (number - 1) * size
@@ -87,7 +87,7 @@ def cut(items: Sequence[T], page: int, size: int) -> Page[T]:
 
 
 def page_of(snapshot: Snapshot, wish: Wish, awaiting: Collection[str] = ()) -> Page[Row]:
-    """The rows a wish is for. `awaiting` holds the keys of those that await a person."""
+    """The rows that a wish asks for. `awaiting` has the keys of rows that await a person."""
     rows: Sequence[Row] = snapshot.rows
     if wish.state == AWAITING:
         rows = [r for r in rows if r.key in awaiting]

@@ -1,4 +1,4 @@
-"""The pipelines as their folders say now, parsed again only when a file has changed."""
+"""The pipelines in their present folders, parsed again only when a file has changed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Pipelines:
         self._loaded: Loaded = ({}, {})
 
     def load(self) -> Loaded:
-        """Good pipelines by name, and what is wrong with the others.
+        """The good pipelines by name, and the errors of the others.
 
         Raises:
-            SettingsError: there is no folder of pipelines.
+            SettingsError: the folder of pipelines does not exist.
         """
         folder = pipelines_folder()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Templates to responses: everything from data is escaped, and the headers let nothing foreign load or run."""
+"""Renders templates as responses. All data are escaped, and the headers let nothing foreign load or run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fencepost.pages import words
 from fencepost.protocol.awaiting import sentence
 from fencepost.quality.report_html import visible
 
-# Scripts and styles are our own two files; a text that came through unescaped could still run nothing.
+# Scripts and styles are our own two files, so even an unescaped text could run nothing.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
@@ -26,13 +26,13 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# A report has its styles inside and no script at all; `sandbox` takes its origin away too, and with it the UI's cookie.
+# A report has inline styles and no script. `sandbox` also takes its origin away, and with it the UI's cookie.
 REPORT_HEADERS = {
     **PAGE_HEADERS,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'self'; sandbox",
 }
-DARK = "@media (prefers-color-scheme: dark)"  # as the report's template says it
+DARK = "@media (prefers-color-scheme: dark)"  # as in the report's template
 THEMES = {"dark": "@media all", "light": "@media not all"}
 ASSETS = {
     "pages.css": "text/css",
@@ -43,7 +43,7 @@ ASSETS = {
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A template as a response. `root` is where this application is mounted, `ui` where Airflow's UI begins."""
+    """A template as a response. In it, `root` is the path of this application, and `ui` that of Airflow's UI."""
     root = str(request.scope.get("root_path", "")).rstrip("/")
     ui = root.rpartition("/")[0]
     text = _environment().get_template(f"{template}.html.j2").render(root=root, ui=ui, version=_version(), **values)
@@ -51,10 +51,10 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 
 
 def report_document(file: Path, theme: str = "") -> Response:
-    """A report as it lies there. It runs no script, so the UI's theme takes the place of the system's here."""
+    """A report file. It runs no script, so the UI's theme replaces the system's here."""
     text = file.read_text(encoding="utf-8")
     if theme in THEMES:
-        text = text.replace(DARK, THEMES[theme], 1)  # the first one is in its style sheet, before anything from data
+        text = text.replace(DARK, THEMES[theme], 1)  # the first one is in its style sheet, before any data
     return HTMLResponse(text, headers=REPORT_HEADERS)
 
 
@@ -62,7 +62,7 @@ def asset(name: str) -> Response:
     """One of our static files. 404 for any other name."""
     if name not in ASSETS:
         raise HTTPException(404, "No such file.")
-    # Its address holds its version, so a browser may keep it.
+    # Its address has a version, so a browser may keep it.
     headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
     return Response(_asset(name), media_type=ASSETS[name], headers=headers)
 
@@ -78,7 +78,7 @@ def _version() -> str:
 
 
 def code_spans(text: str) -> Markup:
-    """The text, escaped, with what stands between backticks as code."""
+    """The text, escaped, with backticks turned into code spans."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 

@@ -1,6 +1,6 @@
-"""Which DAG run is for which interval, and which revision it is about, from Airflow's database.
+"""The DAG run of each interval, and the revision that a run is about, from Airflow's database.
 
-A run_id is never parsed: it does not say.
+A run_id is never parsed, because it does not name the interval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOCKS = timedelta(minutes=1)  # how far the clocks of a worker and of Airflow's
 
 @dataclass(frozen=True)
 class Run:
-    """A DAG run as far as the pages need it. `told` is the newest revision that its steps' results name."""
+    """The facts about a DAG run that the pages need. `told` is the newest revision in its steps' results."""
 
     interval: Interval
     told: int | None = None
@@ -37,7 +37,7 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
     """A run's id by the interval's start; one query for a whole page."""
     if not intervals:
         return {}
-    # Unique by DAG, and so indexed, is the logical date: for the runs a pipeline's DAG allows, its interval's start.
+    # The logical date is unique by DAG, and so indexed. For the runs that a pipeline's DAG allows, it is the interval's start.
     query = select(DagRun.logical_date, DagRun.run_id).where(
         DagRun.dag_id == dag_id, DagRun.logical_date.in_([i.start for i in intervals])
     )
@@ -46,7 +46,7 @@ def runs_of(dag_id: str, intervals: Sequence[Interval]) -> dict[datetime, str]:
 
 
 def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
-    """Those of the intervals whose run has failed, and to which nothing has happened since: nobody goes on with them."""
+    """The intervals whose run has failed and that have not changed since: no run continues them."""
     if not rows:
         return set()
     query = select(DagRun.logical_date, DagRun.end_date).where(
@@ -61,7 +61,7 @@ def stopped_runs(dag_id: str, rows: Sequence[Row]) -> set[Interval]:
 
 
 def run_of(dag_id: str, run_id: str) -> Run | None:
-    """The run, with the newest revision its steps told of; None where there is no such run, or it has no interval."""
+    """The run, with the newest revision in its steps' results; None if there is no such run, or it has no interval."""
     query = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     results = XComModel.get_many(run_id=run_id, dag_ids=dag_id, key="return_value")
     with create_session(scoped=False) as session:
@@ -83,8 +83,8 @@ def run_of(dag_id: str, run_id: str) -> Run | None:
 def about(run: Run, row: Row) -> Batch:
     """The revision that a run is about.
 
-    It is the newest that its steps told of. A step that planned a revision and then failed told nothing: so of a run that
-    did not succeed, one that was planned while it went on is its own too. Where Airflow kept no result, the interval's news.
+    It is the newest one in its steps' results. A step that planned a revision and then failed has no result, so a run that did
+    not succeed also owns the revisions planned while it ran. If there is neither, it is the revision that matters most now.
     """
     told = next((b for b in row.revisions if b.revision == run.told), None)
     own = [b for b in row.revisions if not run.succeeded and _planned_within(b, run)]

@@ -1,7 +1,7 @@
-"""What the pages know of one pipeline: its ledger by interval, worked out once for every change of the ledger.
+"""What the pages know about one pipeline: its ledger by interval, computed once for each change of the ledger.
 
-Pure: batches in, a frozen value out. Filtering, sorting and paging work on it, so a page of fifty out of ten thousand
-costs no more than fifty.
+Pure: batches in, a frozen value out. Filtering, sorting and paging work on it, so a page shows fifty rows of ten thousand at
+the cost of fifty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdra
 
 @dataclass(frozen=True)
 class Row:
-    """One interval. `batch` is the revision that counts; `newest` differs from it while a later one is under way, or failed."""
+    """One interval. `batch` is the revision that counts. `newest` differs from it while a later one is under way or failed."""
 
     batch: Batch
     newest: Batch
@@ -31,27 +31,27 @@ class Row:
 
     @property
     def interval(self) -> Interval:
-        """The stretch of time it is for."""
+        """The batch's interval."""
         return self.batch.interval
 
     @property
     def key(self) -> str:
-        """The interval as it stands in the batch's id."""
+        """The interval as in the batch's id."""
         return str(self.batch.interval)
 
     @property
     def in_force(self) -> Batch | None:
-        """The older revision that counts, while the newest is not through."""
+        """The older revision that counts while the newest has not passed."""
         return in_force(self.revisions)
 
     @property
     def telling(self) -> Batch:
-        """The revision whose verdict is the interval's news: the newest, where it was judged and did not pass."""
+        """The revision whose verdict matters most now: the newest if it needs a person, else the one that counts."""
         return self.newest if need_of(self.newest) is not None else self.batch
 
     @property
     def states(self) -> set[State]:
-        """Of the revision that counts and of the newest."""
+        """The states of the revision that counts and of the newest."""
         return {self.batch.state, self.newest.state}
 
     @property
@@ -61,13 +61,13 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds spent writing and judging, as far as both have ended."""
+        """Seconds spent on writing and judging, as far as they have ended."""
         written, verdict = self.batch.written, self.batch.verdict
         return None if written is None else written.seconds + (verdict.seconds if verdict else 0.0)
 
     @property
     def pass_rate(self) -> float | None:
-        """Share of the expectations that held, in percent; None where none was evaluated or the verdict is open."""
+        """Share of the expectations that held, in percent; None if none was evaluated or the verdict is undetermined."""
         verdict = self.telling.verdict
         if verdict is None or not verdict.expectations or verdict.outcome is Outcome.UNDETERMINED:
             return None
@@ -85,18 +85,18 @@ class Snapshot:
     unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
     frontier: dict[Place, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
-    first: int = 0  # position of the interval that was planned first of all; the frontier counts from it
-    passed: int = 0  # how many intervals from there on the frontier has passed
+    first: int = 0  # position of the interval that was planned first; the frontier starts there
+    passed: int = 0  # how many intervals the frontier has passed from there on
     hole: Batch | None = None
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
-        """Rows by the interval's text: what a request names is looked up here and nowhere else."""
+        """Rows by the interval's text. Names in requests are looked up only here."""
         return {row.key: row for row in self.rows}
 
     @cached_property
     def last_judged(self) -> Batch | None:
-        """The revision whose verdict is the latest of all, whatever its interval."""
+        """The revision with the latest verdict of all intervals."""
         judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions if b.verdict is not None]
         return max(judged, key=lambda each: each[0])[1] if judged else None
 
@@ -154,5 +154,5 @@ def _unbroken(run: Sequence[Batch]) -> int:
 
 
 def _passed_at(revisions: Sequence[Batch]) -> datetime | None:
-    """The moment from which on the frontier could pass the interval."""
+    """The moment from which the frontier could pass the interval."""
     return min((e.at for b in revisions for e in b.history if e.state in PASSED), default=None)

@@ -1,4 +1,4 @@
-"""How a pipeline has been doing: a point for each of its last batches. Pure."""
+"""A pipeline's trend: a point for each of its last batches. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """One batch of a trend. `lag` is the frontier's behind the newest planned interval when the batch was settled."""
+    """One batch of a trend. `lag` is how far the frontier was behind the newest planned interval when it was settled."""
 
     row: Row
     lag: Lag | None
@@ -34,16 +34,16 @@ def trend(snapshot: Snapshot, length: int) -> list[TrendPoint]:
     begin = max(len(snapshot.rows) - length, 0)
     run = snapshot.rows[snapshot.first :]
     lags = lags_of(run, max(begin - snapshot.first, 0))
-    before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # planned later, further back: no lag of theirs
+    before: list[Lag | None] = [None] * max(snapshot.first - begin, 0)  # earlier than the anchor: they have no lag
     return [TrendPoint(row, lag) for row, lag in zip(snapshot.rows[begin:], [*before, *lags], strict=True)]
 
 
 def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
     """For each interval of the run from position `begin` on, the lag at the moment it was settled.
 
-    An interval is settled when it first passes, or else at the last thing that happened to it. At that moment the
-    frontier stood before the first interval that had not passed yet, and the newest planned one was the last whose plan
-    was frozen by then: a hole shows as a lag that grows until somebody closes it.
+    An interval is settled when it first passes, or else at its last change. At that moment the frontier stood before the
+    first interval that had not passed, and the newest planned interval was the last one with a frozen plan. So a hole shows
+    as a lag that grows until the hole is closed.
     """
     if not run:
         return []

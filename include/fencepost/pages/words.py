@@ -1,4 +1,4 @@
-"""Numbers, times and states as a person reads them."""
+"""Numbers, times and states as text for a person."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost.protocol.awaiting import sentence, what_stays
 
 
 def number(value: float | None) -> str:
-    """`12,345`; nothing where there is none."""
+    """`12,345`; empty for None."""
     return "" if value is None else f"{value:,.0f}"
 
 
@@ -23,7 +23,7 @@ def short_number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """`98.5 %`; what is less than all never reads as 100."""
+    """`98.5 %`; less than all never reads as 100."""
     return "100 %" if value >= 100 else f"{min(value, 99.9):.1f} %"
 
 
@@ -41,14 +41,14 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """`2013-01-01 05:00`, in UTC; seconds only where they say something."""
+    """`2013-01-01 05:00`, in UTC; with seconds only if they are not zero."""
     if value is None:
         return ""
     return f"{value:%Y-%m-%d %H:%M:%S}" if value.second else f"{value:%Y-%m-%d %H:%M}"
 
 
 def span(start: datetime, end: datetime) -> str:
-    """`2013-01-01 05:00 → 01-02 05:00`: the end's date without what it shares with the start's."""
+    """`2013-01-01 05:00 → 01-02 05:00`: the end without the part of the date that it shares with the start."""
     if start.date() == end.date():
         return f"{moment(start)} → {end:%H:%M}"
     return f"{moment(start)} → {end:%m-%d %H:%M}" if start.year == end.year else f"{moment(start)} → {moment(end)}"
@@ -84,7 +84,7 @@ def tip(row: Row) -> str:
 
 
 def standing(row: Row, batch: Batch) -> str:
-    """How a revision stands beside the others of its interval; nothing where it is the newest and in force."""
+    """How a revision relates to the others of its interval; empty if it is the newest and in force."""
     newest, counts = row.newest, row.batch
     told = []
     if newest.revision != batch.revision:

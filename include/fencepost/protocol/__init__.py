@@ -1,1 +1,1 @@
-"""What may happen to a batch, decided by pure functions of the ledger; what the model in `tests/model` explores."""
+"""What may happen to a batch: pure functions of the ledger. The model in `tests/model` explores them."""

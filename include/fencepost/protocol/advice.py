@@ -1,4 +1,4 @@
-"""What a person can do next about a batch: commands that exist, and help in its state."""
+"""What a person can do next about a batch: commands that exist and that help in its state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REASON = '--reason "..."'
 
 
 def next_task(batch: Batch) -> str:
-    """The DAG's task that an interval's newest revision needs next; a superseded one needs a new plan."""
+    """The DAG's task that an interval's newest revision needs next. A superseded one needs a new plan."""
     match batch.state:
         case State.PLANNED:
             return "write"
@@ -24,12 +24,12 @@ def next_task(batch: Batch) -> str:
 
 
 def go_on(batch: Batch) -> str:
-    """How to have the steps done that are still to do."""
+    """How to run the remaining steps."""
     return f"{batch.command('run')} (in Airflow: clear {next_task(batch)})"
 
 
 def why_not_passed(batch: Batch) -> str:
-    """Why a written batch may not be published as it is, for an error's sentence."""
+    """Why a written batch may not be published as it is; the end of an error message."""
     if batch.verdict is None:
         return "it has not been judged, and only a passed batch advances."
     if batch.verdict.outcome is Outcome.REJECTED:
@@ -38,12 +38,12 @@ def why_not_passed(batch: Batch) -> str:
 
 
 def what_next(batch: Batch, older: Batch | None = None) -> str:
-    """What a person can do about a batch that is not published: commands that exist, and help in its state.
+    """What a person can do about an unpublished batch: commands that exist and that help in its state.
 
     `older` is the revision that counts until this one is published, if there is one.
     """
     run, publish = go_on(batch), batch.command("publish", REASON)
-    instead = f"puts it in the place of revision {older.revision}" if older else "publishes it"
+    instead = f"replaces revision {older.revision} by it" if older else "publishes it"
     without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
     skip = f"{batch.command('skip', REASON)} {without}"
     undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
@@ -54,15 +54,15 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
             return f"{run} judges and publishes it; {skip}."
         case State.WRITTEN if undetermined:
             return (
-                f"See its report and mend what it names, most often the suite. Then {run} judges it again. Or {skip}."
+                f"Read its report and fix what it names, most often the suite. Then {run} judges it again. Or {skip}."
             )
         case State.WRITTEN:
             return f"It has passed. {run} publishes it; {skip}."
         case State.REJECTED:
             return (
-                f"See its report. If the suite is wrong, mend it; then {run} judges it again. If "
-                "the transform is wrong, mend it; then the same command (in Airflow: clear write) writes a new revision. As it "
-                f"is, {publish} {instead}, and {skip}."
+                f"Read its report. If the suite is wrong, fix it; then {run} judges the batch again. If "
+                "the transform is wrong, fix it; then the same command (in Airflow: clear write) writes a new revision. "
+                f"Otherwise {publish} {instead} as it is, or {skip}."
             )
         case State.PUBLISHING:
             return (

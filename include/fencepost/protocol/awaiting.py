@@ -1,7 +1,7 @@
-"""What awaits a person, whatever an older revision says: the one answer for `status`, the pages and the run's question.
+"""What awaits a person: the one answer for `status`, the pages and the run's question.
 
-Pure. The newest revision of an interval is the one that somebody may have to act on. An older revision stays in force
-beside it, published or skipped, until the newer one is published; it hides nothing here.
+Pure. A person may have to act on the newest revision of an interval. An older revision, published or skipped, stays in force
+until the newer one is published; that does not hide the newer one here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True)
 class Awaiting:
-    """A revision that awaits a person, and the older one that counts meanwhile, if there is one."""
+    """A revision that awaits a person, and the older one that counts until then, if there is one."""
 
     batch: Batch
     need: Need
@@ -46,9 +46,9 @@ class Awaiting:
 def need_of(
     batch: Batch, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
 ) -> Need | None:
-    """What an interval's newest revision needs a person for, or None while it goes on by itself.
+    """Why an interval's newest revision needs a person, or None while it continues by itself.
 
-    A revision under way is stuck when its run has `stopped`, or when nothing happened to it for longer than `patience`.
+    A revision under way is stuck if its run has `stopped`, or if it has not changed for longer than `patience`.
     """
     if batch.state in PASSED or was_withdrawn(batch):
         return None
@@ -67,7 +67,7 @@ def awaiting(
     *,
     stopped: bool = False,
 ) -> Awaiting | None:
-    """What awaits a person of one interval, given its revisions in order (at least one)."""
+    """What awaits a person in one interval, given its revisions in order (at least one)."""
     newest = revisions[-1]
     need = need_of(newest, now, patience, stopped=stopped)
     return None if need is None else Awaiting(newest, need, in_force(revisions))
@@ -80,20 +80,20 @@ def awaiting_person(view: View, now: datetime | None = None, patience: timedelta
 
 
 def in_force(revisions: Sequence[Batch]) -> Batch | None:
-    """The older revision that counts, published or skipped, while the newest is neither."""
+    """The older revision that counts, published or skipped; None if the newest one counts."""
     counts = revision_in_force(revisions)
     return None if revisions[-1].state in PASSED or counts.revision == revisions[-1].revision else counts
 
 
 def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
-    """What stays as it is until `batch` is published; nothing where no older revision counts."""
+    """What stays as it is until `batch` is published; empty if no older revision counts."""
     if older is None:
         return ""
     return f"{lead}revision {older.revision} stays {older.state} until revision {batch.revision} is published"
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """The text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
@@ -103,4 +103,4 @@ def _happened(batch: Batch, need: Need) -> str:
     if need is Need.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
     done = "judged" if batch.verdict and batch.state is not State.PUBLISHING else batch.state
-    return f"revision {batch.revision} is stuck: {done}, and nothing since {batch.changed_at:%Y-%m-%d %H:%M} UTC"
+    return f"revision {batch.revision} is stuck: {done}, and unchanged since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""What may happen to a batch, decided by pure functions of the ledger; nothing here talks to Kafka.
+"""What may happen to a batch: pure functions of the ledger. Nothing here talks to Kafka.
 
 ```
  planned ──▶ written ──▶ published ──(new revision published)──▶ superseded
@@ -6,13 +6,14 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
-A staged batch is `publishing` on its way from written, or rejected, to published: `protocol/publication.py`. It goes on to
-published and nowhere else, unless it cannot: then it is given up, for a new revision.
+A staged batch is `publishing` between written, or rejected, and published: `protocol/publication.py`. From there it can only
+become published, or be given up for a new revision.
 
-An operator may skip what is not published; a skipped batch, like a published one, counts until a new revision of it is
-published. An operator may also withdraw an interval that has no offsets, or is not published: it is superseded, by nothing.
+An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
+published. An operator may withdraw an interval that has no offsets or is not published: it becomes superseded, without a
+newer revision.
 
-Every function answers with the records to write (none: the work is done already) or raises with the reason.
+Every function returns the records to write (none if the work is done already), or raises with the reason.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
-    """The lowest lane no planned batch holds; the batch about to be superseded gives its own back.
+    """The lowest lane that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
 
     Raises:
-        NoFreeLane: naming the batches that hold lanes.
+        NoFreeLane: names the batches that hold lanes.
     """
     holders = {b.plan.lane: b for b in view.all() if b.state is State.PLANNED and b != but_for}
     for lane in range(lanes):
@@ -38,21 +39,21 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
             return lane
     held = ", ".join(str(b.id) for _, b in sorted(holders.items()))
     raise NoFreeLane(
-        f"all {lanes} lanes are held by batches that are planned and not yet written ({held}). Let them finish or run them "
+        f"all {lanes} lanes are held by batches that are planned but not written yet ({held}). Let them finish, run them "
         "again, or raise `lanes` in pipeline.yaml."
     )
 
 
 def most_writers(view: View, lane: int) -> int:
-    """The most writers any batch of the lane ever had: that many transactional ids exist."""
+    """The largest number of writers that a batch of the lane has had: that many transactional ids exist."""
     return max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
 
 
 def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | None:
-    """The batch that answers for the interval as it stands, or None when a revision has to be planned.
+    """The interval's batch, or None if a revision has to be planned.
 
-    `reprocess` asks for another revision of an interval that is finished; one that is under way already is kept, so
-    that a retried request makes one revision and not two.
+    `reprocess` asks for another revision of a finished interval. A revision that is under way is kept, so a retried request
+    makes one revision, not two.
 
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
@@ -60,8 +61,8 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
     for other in view.standing:
         if other != interval and other.overlaps(interval):
             raise TransitionRefused(
-                f"interval {interval} overlaps the planned interval {other} in part, so their records could not be told "
-                "apart. Use the planned interval's own start and end, or one that lies outside of it."
+                f"interval {interval} overlaps the planned interval {other} and is not the same, so their records could not "
+                "be told apart. Use the planned interval's own start and end, or an interval outside of it."
             )
     latest = view.standing_batch(interval)
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
@@ -79,9 +80,9 @@ def record_planned(
     decision: Decision | None = None,
     given_up: str = "",
 ) -> tuple[Batch, ...]:
-    """The records of a new revision: itself, and the older one it pushes aside (one the frontier has passed stays).
+    """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
 
-    One that is being published is pushed aside only once its publication was `given_up`, which says what readers saw of it.
+    A batch that is being published is replaced only if its publication was `given_up`, which says what readers saw of it.
     """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
@@ -104,14 +105,14 @@ def record_written(view: View, interval: Interval, revision: int, result: Writte
     """
     batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
-        return ()  # another attempt was faster; its receipts are the same marks as ours
+        return ()  # another attempt was faster; its receipts come from the same marks as ours
     check_receipts(batch, result)
     done = in_state(batch, State.WRITTEN, result.written_at, f"{result.rows} rows")
     return (done.model_copy(update={"written": result}),)
 
 
 def check_receipts(batch: Batch, result: Written) -> None:
-    """Receipts cover the plan: each task-partition once and to its end, each under the batch's own lease."""
+    """Check that receipts cover the plan: each task-partition once, complete, and under the batch's own lease."""
     tasks = sorted(r.task for r in result.receipts if r.complete)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
     foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
@@ -124,7 +125,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """The batch a validate step is about: a written one, or one whose publication or skip is decided, which is left as it is."""
+    """The batch for a validate step: a written one, or one that is (being) published or skipped, which stays as it is."""
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
@@ -137,11 +138,11 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     """Record a verdict on a written or rejected batch.
 
     Raises:
-        Overtaken: another validation was recorded since this one began; it may know a newer suite.
+        Overtaken: another validation was recorded since this one began; it may have used a newer suite.
     """
     batch = own_revision(view, interval, revision)
     if batch.verdict == verdict or batch.state in DECIDED:
-        return ()  # recorded, by a commit whose answer got lost; or published or skipped meanwhile, by a run beside this one
+        return ()  # recorded by a commit whose answer got lost; or published or skipped by a concurrent run
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only a written batch is judged. {go_on(batch)} writes and judges it."
@@ -162,7 +163,7 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
     """Whether a decision that answers a question is recorded already, by a commit whose answer got lost.
 
     Raises:
-        Overtaken: the batch is not any more as it was when the question was asked, so the answer is to something else.
+        Overtaken: the batch has changed since the question was asked, so the answer no longer applies.
     """
     if decision is None or decision.asked is None:
         return False
@@ -176,14 +177,14 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
         judged_by = f", after validation {batch.verdict.number}" if batch.verdict else ""
         now = f"batch {batch.id} is {batch.state}{judged_by}"
     raise Overtaken(
-        f"{decision.by} answered {decision.action!r} about batch {asked.batch}, rejected by validation {asked.validation}, and "
-        f"now {now}. Nothing was decided. In Airflow the next attempt asks again, about what is there then: wait for it, or "
+        f"{decision.by} answered {decision.action!r} about batch {asked.batch}, rejected by validation {asked.validation}, but "
+        f"now {now}. Nothing was decided. In Airflow the next attempt asks again about the present state: wait for it, or "
         "clear decide."
     )
 
 
 def asked_about(batch: Batch) -> Asked | None:
-    """What identifies a judged batch as it stands; None where no verdict was recorded."""
+    """What identifies a judged batch as it stands; None if no verdict was recorded."""
     if batch.verdict is None:
         return None
     return Asked(batch=str(batch.id), lease=batch.known_lease, validation=batch.verdict.number)
@@ -196,21 +197,23 @@ def decide_publish(
     decision: Decision | None = None,
     begin: Callable[[View, Batch], Publication] | None = None,
 ) -> tuple[Batch, ...]:
-    """Publish the newest revision and supersede the one published, or skipped, before. A staged batch begins to be published.
+    """Publish the newest revision and supersede the one that was published or skipped before.
 
-    A passed verdict is asked for, or an operator's decision on a rejected batch. A skipped batch is left as it is, unless
-    an operator asks for it: a run that an operator's skip overtook has nothing to do. `begin` says how a staged batch will be
-    copied (`begin_publication`).
+    A staged batch begins to be published.
+
+    It needs a passed verdict, or an operator's decision on a rejected batch. Without a decision a skipped batch stays as it
+    is: the run that the operator's skip overtook has nothing left to do. `begin` says how a staged
+    batch will be copied (`begin_publication`).
     """
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
     if batch.state in {State.PUBLISHED, State.PUBLISHING} or (batch.state is State.SKIPPED and decision is None):
-        return ()  # a run of a skipped interval has nothing to do either; what is decided is not decided again
+        return ()
     if batch.state is State.SKIPPED:
         raise TransitionRefused(
-            f"batch {batch.id} is skipped: its output, if any, counts for nothing. {batch.command('run', '--reprocess')} writes "
-            "and judges the same input as a new revision, and publishes what passes."
+            f"batch {batch.id} is skipped, so its output does not count. {batch.command('run', '--reprocess')} writes "
+            "the same input as a new revision, judges it, and publishes it if it passes."
         )
     if batch.written is None or batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -239,7 +242,7 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 
 
 def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Let the frontier pass an interval without its output, by an operator's word."""
+    """Let the frontier pass an interval without its output, on an operator's decision."""
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
@@ -252,7 +255,7 @@ def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Bat
         )
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
-            f"batch {batch.id} is {batch.state}, and what is published stays; only an unpublished batch can be skipped. "
+            f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped. "
             f"{batch.command('run', '--reprocess')} replaces it by a new revision."
         )
     after = in_state(
@@ -262,14 +265,14 @@ def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Bat
 
 
 def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Take an interval out of the order of intervals, by an operator's word, as if it had not been planned.
+    """Take an interval out of the order of intervals on an operator's decision, as if it had never been planned.
 
-    One that has no offsets may go in any state: nothing was read under it. One that has some may while it is not
-    published or skipped and no later interval begins where it ends; they fall in the interval that is planned next. The
-    interval can be planned again, from what is left then.
+    An interval without offsets can be withdrawn in any state: nothing was read under it. An interval with offsets can be
+    withdrawn while it is not published or skipped and no later interval begins where it ends. Its offsets then fall in the
+    interval that is planned next. A withdrawn interval can be planned again, from what is left then.
 
     Raises:
-        TransitionRefused: its records would be in no interval any more, or in two.
+        TransitionRefused: its records would end up in no interval, or in two.
     """
     _known(view, interval)
     if view.is_withdrawn(interval):
@@ -288,26 +291,26 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     passed = next((b for b in view.batches[interval] if b.state in DECIDED), None)
     if passed is not None:
         return (
-            f"batch {passed.id} is {passed.state}, with offsets of topic {passed.plan.source.topic}: withdrawn, they would "
-            "be read again by another interval. Only an interval without offsets, or one not published, can be withdrawn."
+            f"batch {passed.id} is {passed.state} and has offsets of topic {passed.plan.source.topic}: after a withdrawal "
+            "another interval would read them again. Only an interval without offsets, or one not published, can be withdrawn."
         )
     if after is not None:
         return (
-            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: withdrawn, they would be "
-            f"in no interval. Withdraw {after.interval} first, or finish this one."
+            f"batch {latest.id} has offsets, and interval {after.interval} begins where it ends: after a withdrawal they "
+            f"would be in no interval. Withdraw {after.interval} first, or finish this one."
         )
     return None
 
 
 def record_withdrawn(batch: Batch, decision: Decision) -> Batch:
-    """The batch as `was_withdrawn` knows it."""
+    """The batch as `was_withdrawn` recognizes it."""
     note = f"{decision.action} by {decision.by}: {decision.reason}"
     after = in_state(batch, State.SUPERSEDED, decision.decided_at, note)
     return after.model_copy(update={"decision": decision})
 
 
 def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
-    """The batch in another state, with a line of history."""
+    """The batch in another state, with one more line of history."""
     return batch.model_copy(update={"state": state, "history": (*batch.history, Event(state=state, at=at, note=note))})
 
 
@@ -323,7 +326,7 @@ def _standing(view: View, interval: Interval) -> Batch:
     batch = _known(view, interval)
     if was_withdrawn(batch):
         raise TransitionRefused(
-            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval is as if it had not been planned. "
+            f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval counts as never planned. "
             f"{batch.command('run')} plans it again."
         )
     return batch
@@ -337,10 +340,10 @@ def own_revision(view: View, interval: Interval, revision: int) -> Batch:
     """
     batch = _known(view, interval)
     if batch.revision != revision:
-        raise Superseded(f"revision {revision} of {interval} was superseded by revision {batch.revision} meanwhile.")
+        raise Superseded(f"revision {revision} of {interval} has been superseded by revision {batch.revision}.")
     if was_withdrawn(batch):
         raise Superseded(
-            f"batch {batch.id} was withdrawn meanwhile ({batch.history[-1].note}): its output counts for nothing. "
+            f"batch {batch.id} has been withdrawn ({batch.history[-1].note}): its output does not count. "
             f"{batch.command('run')} plans the interval again."
         )
     return batch

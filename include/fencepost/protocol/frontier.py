@@ -1,4 +1,4 @@
-"""How far the source is dealt with, and how far the output is validated: ends of unbroken runs of batches."""
+"""How far the source is processed and how far the output is validated: the ends of unbroken runs of batches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Place = tuple[str, int]  # a topic, and a partition of it
 
 
 def of_topic(ends: Mapping[Place, int], topic: str) -> dict[int, int]:
-    """Those of one topic, by partition."""
+    """The ends in one topic, by partition."""
     return {partition: end for (name, partition), end in sorted(ends.items()) if name == topic}
 
 
 def frontier(view: View) -> dict[Place, int]:
-    """Per source partition, the end of the longest unbroken run of published (or skipped) batches.
+    """Per source partition, the end of the longest unbroken run of published or skipped batches.
 
-    The run begins at the anchor, so planning an interval further back moves nothing; nor does withdrawing the interval
-    that was the anchor once. A batch whose range of a partition is empty does not break that partition's run.
+    The run begins at the anchor, so planning an earlier interval moves nothing. Withdrawing a former anchor moves nothing
+    either. A batch with an empty range in a partition does not break that partition's run.
     """
     ends: dict[Place, int] = {}
     broken: set[Place] = set()
-    for batch in _run(view):
+    for batch in view.run:
         for place, part in _parts(batch):
             if place in broken:
                 continue
@@ -40,10 +40,10 @@ def frontier(view: View) -> dict[Place, int]:
 
 
 def accounted_for(view: View) -> dict[Place, int]:
-    """Per source partition, how far the ledger accounts for committed offsets: they never lie behind this honestly.
+    """Per source partition, the furthest committed offset that the ledger can explain.
 
-    It is the frontier; and in a partition that no standing batch has, where the frontier may have stood before one that had it
-    was withdrawn.
+    That is the frontier. In a partition that only withdrawn batches have, it is where the frontier may have stood before
+    the withdrawal.
     """
     ends: dict[Place, int] = {}
     for batch in view.all():
@@ -54,14 +54,14 @@ def accounted_for(view: View) -> dict[Place, int]:
 
 
 def _parts(batch: Batch) -> Iterator[tuple[Place, OffsetRange]]:
-    """What it reads of every partition of its sources."""
+    """The range it reads in each partition of its sources."""
     for source in batch.plan.sources:
         for part in source.ranges:
             yield (source.topic, part.partition), part
 
 
 def _former_anchors(view: View) -> list[Batch]:
-    """What was withdrawn and was planned before the anchor was: the frontier may have been counted from there."""
+    """The withdrawn batches that were planned before the anchor: the frontier may have started there."""
     anchor = view.anchor
     if anchor is None:
         return []
@@ -69,11 +69,11 @@ def _former_anchors(view: View) -> list[Batch]:
 
 
 def holding_back(view: View) -> Batch | None:
-    """The batch that keeps the frontier from going on: the first one of the run with records and without a publication.
+    """The batch that holds the frontier back: the first one of the run that has offsets and is not published or skipped.
 
-    None where every batch after it is unfinished too and nothing published waits behind.
+    None if no finished batch waits behind it, unless it is rejected.
     """
-    run = _run(view)
+    run = view.run
     for position, batch in enumerate(run):
         if batch.state not in PASSED and not batch.plan.is_empty:
             return (
@@ -85,28 +85,19 @@ def holding_back(view: View) -> Batch | None:
 def validated_ends(view: View) -> dict[Place, int]:
     """Per output partition, the end of the output of the unbroken run from the anchor on.
 
-    Offsets in an output topic that was deleted since, or that the pipeline has left, mean nothing in the present one,
-    which is that of the newest plan.
+    Only offsets in the present output topic count, which is the newest plan's. Offsets in a topic that was deleted, or that
+    the pipeline no longer writes to, mean nothing there.
     """
     ends: dict[Place, int] = {}
     newest = max(view.all(), key=view.order, default=None)
-    for batch in _run(view):
+    for batch in view.run:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
         here = newest is not None and batch.plan.output.topic_id == newest.plan.output.topic_id
         output = batch.published
-        # One without offsets may be withdrawn.
+        # An empty batch may still be withdrawn.
         if batch.state is State.PUBLISHED and output is not None and not batch.plan.is_empty and here:
             for partition, end in enumerate(output.ends):
                 place = output.topic, partition
                 ends[place] = max(end, ends.get(place, 0))
     return ends
-
-
-def _run(view: View) -> list[Batch]:
-    """The batch that counts of every interval from the anchor on."""
-    anchor = view.anchor
-    if anchor is None:
-        return []
-    effective = [view.effective(i) for i in view.standing if i.start >= anchor.start]
-    return [b for b in effective if b is not None]

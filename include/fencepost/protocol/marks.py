@@ -1,10 +1,11 @@
 """Marks: a group offset committed inside a writer's transaction, and what it tells the next attempt.
 
-A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`; its metadata is the
-receipt as compact JSON, far below Kafka's limit of 4,096 bytes. A mark whose receipt is not complete belongs to a chain of
-transactions (`output.commit_every`), and says how many of the task-partition's rows, in their order, have committed.
+A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`. Its metadata is the
+receipt as compact JSON, far below Kafka's limit of 4,096 bytes. A mark with an incomplete receipt belongs to a chain of
+transactions (`output.commit_every`): it says how many of the task-partition's rows, in order, have committed.
 
-A group keeps the marks of earlier Fenceposts: a lane is used for years. Who reads one knows the topic that it counts.
+A lane is used for years, so its group still has marks of earlier versions. Those do not name the topic they count; the
+reader does.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from fencepost.model import Receipt
 
 
 class Standing(StrEnum):
-    """What a writer that has called init_transactions may do, having read its mark afterwards."""
+    """What a writer may do once it has called init_transactions and then read its mark."""
 
-    WRITE = "write"  # this lease has not committed: an older lease's mark, another ledger's, or none
-    RESUME = "resume"  # this lease has committed the first rows: go on behind them
+    WRITE = "write"  # this lease has not committed: the mark is an older lease's or another ledger's, or there is none
+    RESUME = "resume"  # this lease has committed the first rows: continue after them
     DONE = "done"  # this lease has committed: skip, and return the receipt
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
@@ -31,7 +32,7 @@ class Standing(StrEnum):
 def compare_mark(mark: Receipt | None, lease: int, ledger: str) -> Standing:
     """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark.
 
-    Leases of two ledgers do not compare: the mark of a ledger that was lost stands in nobody's way, and proves nothing.
+    Leases of two ledgers cannot be compared: a mark under a lost ledger proves nothing and blocks nothing.
     """
     if mark is None or mark.ledger != ledger or mark.lease < lease:
         return Standing.WRITE
@@ -46,10 +47,10 @@ def mark_metadata(receipt: Receipt) -> str:
 
 
 def read_mark(text: str | None, topic: str, where: str) -> Receipt:
-    """The receipt in a mark's metadata; one that names no topic is of `topic`, the output.
+    """The receipt in a mark's metadata. An early receipt names no topic; it counts `topic`, the output.
 
     Raises:
-        NeedsOperator: somebody else committed an offset there.
+        NeedsOperator: the offset was not committed by Fencepost.
     """
     try:
         return Receipt.model_validate_json(text or "")
@@ -66,10 +67,10 @@ def read_mark(text: str | None, topic: str, where: str) -> Receipt:
 
 
 def receipt_from_2(receipt: dict[str, Any], topic: str) -> dict[str, Any]:
-    """A receipt of a ledger of version 1 or 2, as its JSON says it, in the form of version 3. What it counts is of `topic`.
+    """The JSON of a receipt of ledger version 1 or 2, in the form of version 3. It counts records of `topic`.
 
     Raises:
-        LookupError, TypeError, ValueError: it is none.
+        LookupError, TypeError, ValueError: it is not such a receipt.
     """
     rest = dict(receipt)
     tally = {"rows": rest.pop("rows"), "fingerprint": rest.pop("fingerprint"), "bytes": rest.pop("bytes", 0)}

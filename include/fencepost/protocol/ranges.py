@@ -1,7 +1,7 @@
 """Which offsets a batch reads. Pure: lists hold one offset per source partition.
 
-Ranges of neighbouring intervals touch and never overlap, so a record that arrives late falls in the batch that is open when it
-arrives, and none is lost or read twice.
+Ranges of neighbouring intervals touch and never overlap, so no record is lost or read twice. A late record falls in the batch
+that is open when it arrives.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def range_starts(
 ) -> list[int]:
     """Where each source partition's range starts. Pure: the lists hold one offset per partition.
 
-    The end of the preceding planned interval; before the first one (`by_start` is given then), the first record of the
-    interval's time, or the last stable offset where there is none yet.
+    It starts at the end of the preceding planned interval. If none precedes, `by_start` is given: the range starts at the
+    first record at or after the interval's start, or at the last stable offset if there is no such record yet.
     """
     if before is not None or by_start is None:
         known = _bounds(before, "end")
@@ -36,9 +36,9 @@ def frozen_ranges(
 ) -> tuple[OffsetRange, ...]:
     """The offset range of every source partition. Pure, as above.
 
-    It ends at the first record (from its start on) at or after the interval's end, or at the last stable offset where
-    there is none yet, and never beyond the start of the interval planned after it. Intervals that touch leave no offset
-    between them.
+    It ends at the first record (from its start on) at or after the interval's end, or at the last stable offset if there is
+    no such record yet. It never goes beyond the start of the following planned interval. Intervals that touch leave no
+    offset between them.
     """
     limit = _bounds(after, "start")
     touches = after is not None and after.interval.start == interval.end
@@ -49,7 +49,7 @@ def frozen_ranges(
         if partition in limit:
             end = limit[partition] if touches else min(end, limit[partition])
         elif after is not None:
-            end = start  # a partition younger than the batch planned after this one: left to the newest interval
+            end = start  # the partition is younger than the following interval's plan: the newest interval reads it
         ranges.append(OffsetRange(partition=partition, start=start, end=max(start, end)))
     return tuple(ranges)
 
@@ -58,7 +58,7 @@ def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
     if batch is None:
         return {}
     bounds = {r.partition: getattr(r, side) for r in batch.plan.source.ranges}
-    if side == "start":  # what expired was the batch's too, at each of its revisions
+    if side == "start":  # offsets that expired belong to the batch too, at each of its revisions
         for part in batch.plan.source.lost:
             bounds[part.partition] = min(part.start, bounds[part.partition])
     return bounds
@@ -67,7 +67,7 @@ def _bounds(batch: Batch | None, side: str) -> dict[int, int]:
 def without_expired(
     ranges: Sequence[OffsetRange], earliest: Sequence[int]
 ) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-    """What is left of the ranges, and the parts of them that lie before the earliest offset still in the topic."""
+    """What is left of the ranges, and their parts that lie before the earliest offset still in the topic."""
     left, lost = [], []
     for part in ranges:
         first = min(max(part.start, earliest[part.partition]), part.end)

@@ -1,4 +1,4 @@
-"""When a planned batch may not be written as it was planned, and is planned again as a new revision."""
+"""When a batch can no longer be written as planned and needs a new revision."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fencepost.protocol.publication import is_whole, marks_may_be_gone
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a batch is measured against before it is written: what decides its output, clock, and topics as they are now.
+    """The present state that a batch is compared with before it is written: digests, software, clock and topics.
 
-    Of a staged batch too: `staging_topic_id` (empty: the topic is not there), what is gone (`staged_gone`) of the offsets between
-    which it was staged, and, of one that is being published, the receipts of its copy (`copied`) where all of them are there.
+    For a staged batch: `staging_topic_id` (empty: the topic does not exist), the deleted part of its staged offsets
+    (`staged_gone`), and, while it is being published, the receipts of its copy (`copied`) if all of them are there.
     """
 
     digests: Mapping[str, str]
@@ -24,7 +24,7 @@ class Circumstances:
     marks_kept_for: timedelta
     output_topic_id: str
     ledger_topic_id: str = ""
-    expired: tuple[OffsetRange, ...] = ()  # of the batch's ranges, what is gone from the source
+    expired: tuple[OffsetRange, ...] = ()  # parts of the batch's ranges that the source no longer has
     accept_loss: bool = False  # the pipeline says on_expired: skip
     staging_topic_id: str = ""
     staged_gone: tuple[OffsetRange, ...] = ()
@@ -32,12 +32,12 @@ class Circumstances:
 
 
 def may_be_revised(batch: Batch) -> bool:
-    """Whether circumstances matter to it at all: what is published, skipped or superseded stays as it is."""
+    """Whether the batch may get a new revision; a published, skipped or superseded one stays as it is."""
     return batch.state in {State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING}
 
 
 def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
-    """Why the batch has to be written as a new revision, or None when it can be written, or be left, as it is."""
+    """Why the batch needs a new revision, or None if it can be written or left as it is."""
     if not may_be_revised(batch):
         return None
     if batch.state is State.PUBLISHING:
@@ -52,15 +52,15 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
-        return "its ledger was made anew from a copy since it was planned, so its lease says nothing about its marks"
-    # What is written in full has one meaning, whoever wrote it; of this batch some task-partitions may have committed.
+        return "its ledger was restored from a copy since it was planned, so its lease says nothing about its marks"
+    # Some task-partitions of this batch may have committed under the other software; a batch has to be the work of one.
     if batch.plan.software != found.software:
-        return f"it was planned under {batch.plan.software}, and this is {found.software}"
+        return f"it was planned with {batch.plan.software}, and this is {found.software}"
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     if found.expired and found.accept_loss:
-        return "records of its ranges expired, and the pipeline says on_expired: skip"
+        return "records in its ranges expired, and the pipeline says on_expired: skip"
     return None
 
 
@@ -103,6 +103,6 @@ PARTS = {
 
 def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
     if not planned:
-        return "it was planned by an earlier Fencepost, which did not record all that decides its output"
+        return "it was planned by an earlier Fencepost, which did not record everything that decides its output"
     parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
     return f"what decides its output changed since it was planned: {', '.join(parts)}"

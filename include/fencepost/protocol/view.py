@@ -1,4 +1,4 @@
-"""The ledger as the decisions see it: every revision of every interval, and which of them counts."""
+"""The ledger as the decisions see it: every revision of every interval, and the one that counts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import cached_property
 
 from fencepost.model import Batch, Interval, Outcome, State
 
-# What a newer revision pushes aside when it is planned; and what the frontier passes, which stays in force until the newer
-# revision is published: it would move back otherwise.
+# A newer revision replaces these when it is planned. The frontier passes the others, which stay in force until the newer
+# revision is published: otherwise the frontier would move back.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
 DECIDED = PASSED | {State.PUBLISHING}  # no verdict changes any more what becomes of it
@@ -27,7 +27,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 class View:
     """The ledger as read: the newest record of every revision of every interval.
 
-    A view is asked many questions and never changes, so what is sorted once stays sorted.
+    A view never changes, so it sorts once.
     """
 
     batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
@@ -51,7 +51,7 @@ class View:
         return revision_in_force(revisions) if revisions else None
 
     def updated(self, records: Iterable[Batch]) -> View:
-        """The view when these records stand behind all others."""
+        """The view with these records appended."""
         batches = dict(self.batches)
         for batch in records:
             others = [b for b in batches.get(batch.interval, ()) if b.revision != batch.revision]
@@ -59,23 +59,32 @@ class View:
         return View(batches)
 
     @cached_property
+    def _in_order(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
+        """All planned intervals with their revisions, in order of time. Looked up one by one, each would be hashed again."""
+        return sorted(self.batches.items(), key=lambda item: item[0].start)
+
+    @cached_property
+    def _standing(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
+        return [(interval, revisions) for interval, revisions in self._in_order if not was_withdrawn(revisions[-1])]
+
+    @cached_property
     def intervals(self) -> list[Interval]:
         """All planned intervals, in order of time, withdrawn ones too."""
-        return sorted(self.batches, key=lambda i: i.start)
+        return [interval for interval, _ in self._in_order]
 
     def is_withdrawn(self, interval: Interval) -> bool:
-        """Whether its newest revision gave way to none: an operator took the interval out of the order."""
+        """Whether an operator took the interval out of the order: its newest revision is superseded by none."""
         latest = self.latest(interval)
         return latest is not None and was_withdrawn(latest)
 
     def standing_batch(self, interval: Interval) -> Batch | None:
-        """The newest revision of an interval that stands; None where none was planned, or it was withdrawn."""
+        """The interval's newest revision; None if none was planned, or if the interval was withdrawn."""
         return None if self.is_withdrawn(interval) else self.latest(interval)
 
     @cached_property
     def standing(self) -> list[Interval]:
         """The planned intervals that have not been withdrawn, in order of time: those whose ranges touch."""
-        return [i for i in self.intervals if not self.is_withdrawn(i)]
+        return [interval for interval, _ in self._standing]
 
     def before(self, interval: Interval) -> Batch | None:
         """The planned interval that precedes this one."""
@@ -90,7 +99,7 @@ class View:
         return self.latest(self.standing[position]) if position < len(self.standing) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
-        """The later interval that was planned before this one, and left it no offset; None where it has some."""
+        """The later interval that was planned first and left this one no offset; None if this one has some."""
         batch, after = self.latest(interval), self.after(interval)
         if batch is None or after is None or self.is_withdrawn(interval) or has_had_offsets(batch):
             return None
@@ -100,25 +109,29 @@ class View:
         return after if self.planned_first(after.interval) < self.planned_first(interval) else None
 
     def planned_first(self, interval: Interval) -> Order:
-        """When the interval's ranges were frozen: by its first revision, or the first since it was withdrawn."""
-        revisions = self.batches[interval]
+        """When the interval's ranges were frozen: by its first revision, or by the first one after a withdrawal."""
+        return self._planned_first(self.batches[interval])
+
+    def _planned_first(self, revisions: Sequence[Batch]) -> Order:
+        if len(revisions) == 1:
+            return self.order(revisions[0])
         since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
         return self.order(revisions[min(since + 1, len(revisions) - 1)])
 
     def order(self, batch: Batch) -> Order:
-        """Sorts batches as they were planned.
+        """A key that sorts batches in the order they were planned.
 
-        By lease in one ledger topic. A topic that was restored from a copy counts leases anew: what was planned in the one
-        before comes first, by the clock, since a copied plan record has another offset.
+        Within one ledger topic that is the order of leases. A topic that was restored from a copy starts its leases anew, and
+        a copied plan record has another offset. So batches planned in an earlier topic come first, by the clock.
         """
         number, copied = self._topics[batch.plan.ledger_topic_id]
         return number, batch.plan.planned_at if copied else ALWAYS, batch.known_lease
 
     @cached_property
     def _topics(self) -> dict[str, tuple[int, bool]]:
-        """By the id of each ledger topic that batches were planned in: its number in order, and whether one came after it.
+        """For each ledger topic id in which batches were planned: its number in order, and whether a topic came after it.
 
-        Early plans name no topic, and were made in the first one.
+        Early plans name no topic; they were made in the first one.
         """
         begun: dict[str, datetime] = {}
         for batch in self._all:
@@ -134,21 +147,30 @@ class View:
 
     @cached_property
     def _all(self) -> tuple[Batch, ...]:
-        return tuple(b for i in self.intervals for b in self.batches[i])
+        return tuple(batch for _, revisions in self._in_order for batch in revisions)
 
     @cached_property
     def anchor(self) -> Interval | None:
-        """The interval that was planned first of all that stand; the frontier is counted from it."""
-        return min(self.standing, key=self.planned_first, default=None)
+        """The standing interval that was planned first; the frontier starts there."""
+        first = min(self._standing, key=lambda item: self._planned_first(item[1]), default=None)
+        return first[0] if first else None
+
+    @cached_property
+    def run(self) -> list[Batch]:
+        """For every interval from the anchor on, the batch that counts."""
+        anchor = self.anchor
+        if anchor is None:
+            return []
+        return [revision_in_force(revisions) for i, revisions in self._standing if i.start >= anchor.start]
 
 
 def was_withdrawn(batch: Batch) -> bool:
-    """Whether an operator took it out of the order, rather than a newer revision its place."""
+    """Whether an operator withdrew the batch, rather than a newer revision superseding it."""
     return batch.state is State.SUPERSEDED and batch.decision is not None and batch.decision.action == WITHDRAW
 
 
 def revision_in_force(revisions: Sequence[Batch]) -> Batch:
-    """Of an interval's revisions in order, the one that counts: the published one; else one that was skipped; else the newest."""
+    """The revision that counts, of an interval's revisions in order: the published one, else a skipped one, else the newest."""
     for state in (State.PUBLISHED, State.SKIPPED):
         for batch in reversed(revisions):
             if batch.state is state:
@@ -157,12 +179,12 @@ def revision_in_force(revisions: Sequence[Batch]) -> Batch:
 
 
 def has_had_offsets(batch: Batch) -> bool:
-    """Whether its ranges have offsets, or had some that expired."""
+    """Whether its ranges have offsets, or had offsets that expired."""
     return not batch.plan.is_empty or any(source.lost for source in batch.plan.sources)
 
 
 def has_passed(batch: Batch, suite_digest: str | None = None) -> bool:
-    """Whether a written batch has passed, under this very suite where one is given: it may be published as it is."""
+    """Whether a written batch has passed and may be published; with a digest, whether it has passed that suite."""
     verdict = batch.verdict
     passed = verdict is not None and verdict.outcome is Outcome.PASSED
     same = verdict is not None and suite_digest in {None, verdict.suite_digest}

@@ -1,19 +1,19 @@
-"""Judging a batch: the suite a pipeline declares, the engines that evaluate it, the gate and the report.
+"""Judges a batch: the suite a pipeline declares, the engines that evaluate it, the gate and the report.
 
-suite.py           what is declared               no Great Expectations, no Spark
-checks.py          what was found, as values
+suite.py           the declared suite: no Great Expectations, no Spark
+checks.py          results of checks, as values
 catalogue.py       expectation types proven to give one answer on pandas and on Spark
-prepare.py         what each engine is asked of a declared expectation
+prepare.py         turns a declared expectation into a question for each engine
 columns.py         the batch as Great Expectations sees it, the same for both engines
 engines.py         the door to Great Expectations, with engine_metrics.py
-engine_metrics.py  metrics of its that we define anew
-empty.py           what expectations say of a batch without records
-history.py         is a batch like those published before it
-evaluation.py      a frame and a suite in, an evaluation out
+engine_metrics.py  metrics of Great Expectations that we redefine
+empty.py           what expectations say about a batch without records
+history.py         is a batch like those published before it?
+evaluation.py      evaluates a suite on a batch
 samples.py         unexpected records as a report shows them
 gate.py            the decision, a pure function
-report.py          what a report holds, and in which order
-report_html.py     it as one HTML file, which needs no network
+report.py          the content of a report, and its order
+report_html.py     the report as one HTML file, which needs no network
 report_text.py     the verdict in a few lines
-report_files.py    where reports lie, each whole or not at all
+report_files.py    report files, each written whole or not at all at all
 """

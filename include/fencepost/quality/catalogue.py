@@ -1,8 +1,8 @@
-"""The expectation types that are proven to give one answer on pandas and on Spark, and what each of them takes.
+"""The expectation types proven to give one answer on pandas and on Spark, and the columns and arguments of each.
 
 Great Expectations' engines differ in many small ways (nulls in comparisons, regex dialects, type names, quantiles).
-Under `quality.engine: auto` the engine follows from the batch's size, so only what is in this list is evaluated:
-`tests/integration/quality/test_same_answer_on_both_engines.py` has a case for each entry.
+Under `quality.engine: auto` the batch's size decides the engine, so only types in this list are evaluated.
+`tests/integration/quality/test_same_answer_on_both_engines.py` has a case for each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fencepost.model import Frozen
 
 
 class Kind(StrEnum):
-    """What a column's values are once they are prepared for Great Expectations (see `columns.py`)."""
+    """The kind of a column's values once they are prepared for Great Expectations (see `columns.py`)."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -34,9 +34,9 @@ class Scope(StrEnum):
 
 
 class OfNone(StrEnum):
-    """What something drawn from a column or a table is in a batch without records."""
+    """The value of a column's or table's metric in a batch without records."""
 
-    NUMBER = "number"  # 0, which is as good an answer as any other
+    NUMBER = "number"  # 0, an answer like any other
     SET = "set"  # the empty set
     NOTHING = "nothing"  # not defined: a minimum, a mean, a share of 0
 
@@ -48,13 +48,13 @@ TEXT = frozenset({Kind.TEXT})
 
 
 class Entry(Frozen):
-    """What is known of one type.
+    """What is known about one type.
 
-    `kinds` of column it takes; `values` names the arguments given in the column's own units; `nulls` marks checks
-    that judge nulls too; `alike` needs all columns of one kind; `ignore_row_if` lists the settings on which both
-    engines agree, the first being the one meant when none is declared (None: it has to be declared). Drawn from no
-    value at all, a COLUMN check passes if `holds_for_none` and is evaluated as usual if `counts`; else it fails. `of_none`
-    says what it draws from a batch without records, on which nothing fails that is not defined.
+    `kinds`: the kinds of column it takes. `values`: the arguments in the column's own units. `nulls`: it judges nulls too.
+    `alike`: all columns have to be of one kind. `ignore_row_if`: the settings on which both engines agree; the first one is
+    the default (None: it has to be declared). If there is no value at all, a COLUMN check passes with `holds_for_none`, is
+    evaluated as usual with `counts`, and fails otherwise. `of_none`: its metric on a batch without records; a check whose
+    metric is undefined there does not fail.
     """
 
     scope: Scope
@@ -123,7 +123,7 @@ PROVEN: dict[str, Entry] = {
     "expect_table_column_count_to_equal": Entry(scope=Scope.SCHEMA),
 }
 
-# Types Great Expectations knows that one engine lacks, or on which the two give different answers.
+# Types of Great Expectations that one engine lacks, or on which the two give different answers.
 ONE_ENGINE_ONLY: dict[str, str] = {
     "expect_column_values_to_match_like_pattern": "Great Expectations has it for SQL only; use a regex",
     "expect_column_values_to_match_like_pattern_list": "Great Expectations has it for SQL only; use a regex list",

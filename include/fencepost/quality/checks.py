@@ -1,4 +1,4 @@
-"""What evaluating a suite found: one result per expectation, and all of them with the verdict."""
+"""The results of evaluating a suite: one per expectation, and all of them with the verdict."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Status(StrEnum):
 
 
 class SampleRow(Frozen):
-    """One unexpected record: where it lies in Kafka, its key, and the values the check looked at.
+    """One unexpected record: its place in Kafka, its key, and the checked values.
 
-    A key that is not valid UTF-8 is given as hex with `key_is_hex`. Long texts are cut and say so.
+    A key that is not valid UTF-8 is given as hex, with `key_is_hex`. Long texts are cut and say so.
     """
 
     topic: str
@@ -36,12 +36,12 @@ class SampleRow(Frozen):
 
 
 class CheckResult(Frozen):
-    """What became of one declared expectation.
+    """The result of one declared expectation.
 
-    Counts are of records: `element_count` looked at, `missing_count` of them null and so not judged, and
-    `unexpected_count` that do not hold; all three are None where an expectation is not about single records.
-    `unexpected_percent` is of the records judged. `no_value` says that it found nothing to judge (all null,
-    or none left by its row_condition). `sample` holds the first unexpected records by partition and offset.
+    The counts are records: `element_count` were looked at, `missing_count` of them are null and so were not judged, and
+    `unexpected_count` do not hold. All three are None if an expectation is not about single records. `unexpected_percent` is
+    the share of the judged records. `no_value`: it found nothing to judge (all null, or none left by its row_condition).
+    `sample` has the first unexpected records by partition and offset.
     """
 
     index: int = Field(ge=0)
@@ -66,7 +66,7 @@ class CheckResult(Frozen):
 
     @classmethod
     def judged(cls, declared: Declared, holds: bool, observed: JsonValue) -> CheckResult:
-        """The result of an expectation that looks at no single record."""
+        """The result of an expectation that is not about single records."""
         return cls(**declared.model_dump(), status=Status.PASSED if holds else Status.FAILED, observed=observed)
 
     @classmethod
@@ -81,7 +81,7 @@ class CheckResult(Frozen):
 
 
 class Evaluation(Frozen):
-    """The verdict on a batch and what it rests on. `engine` is `none` where no record was looked at."""
+    """The verdict on a batch and its basis. `engine` is `none` if no record was read."""
 
     outcome: Outcome
     reason: str
@@ -97,15 +97,15 @@ class Evaluation(Frozen):
 
     @property
     def failed_critical(self) -> tuple[str, ...]:
-        """Titles of the failed critical expectations, as `model.Verdict` wants them."""
+        """Titles of the failed critical expectations, for `model.Verdict`."""
         return tuple(c.title for c in self.failed(Severity.CRITICAL))
 
     @property
     def failed_warning(self) -> tuple[str, ...]:
-        """Titles of the failed warnings, as `model.Verdict` wants them."""
+        """Titles of the failed warnings, for `model.Verdict`."""
         return tuple(c.title for c in self.failed(Severity.WARNING))
 
     @property
     def unexpected_rows(self) -> int:
-        """Unexpected records, added over the failed critical checks: one that fails two counts twice."""
+        """Unexpected records, summed over the failed critical checks: a record that fails two checks counts twice."""
         return sum(c.unexpected_count or 0 for c in self.failed(Severity.CRITICAL))

@@ -1,4 +1,4 @@
-"""The batch as Great Expectations sees it: the same values, of few kinds, whichever engine is to judge them.
+"""The batch as Great Expectations sees it: the same values, of few kinds, on both engines.
 
 | Spark type | becomes | so that |
 |---|---|---|
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 COORDINATES = ("_topic", "_partition", "_offset", "_key")
-HASH = "_hash"  # of key and value, where the batch is to be compared with its receipts
+HASH = "_hash"  # of key and value, if the batch is compared with its receipts
 EXACT_DIGITS = 15  # decimals of so many digits survive a double
 EXACT_INTEGER = 2**53  # integers up to this survive a double
 
 
 def column_kinds(frame: DataFrame) -> dict[str, Kind]:
-    """The value columns of a frame, in order, with the kind each becomes."""
+    """The value columns of a frame, in order, with the kind that each becomes."""
     return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in (*COORDINATES, HASH)}
 
 
 def prepared_frame(frame: DataFrame, columns: Iterable[str], conditions: Mapping[str, str]) -> DataFrame:
-    """Coordinates, hash, the columns that are checked, and one boolean column per row_condition (name: Spark SQL).
+    """Coordinates, hash, the checked columns, and one boolean column per row_condition (name: Spark SQL).
 
-    Conditions are evaluated by Spark on the columns as the transform gave them, whichever engine judges.
+    Spark always evaluates the conditions, on the transform's own columns, whichever engine judges.
     """
     from pyspark.sql import functions as F
 
@@ -57,7 +57,7 @@ def condition_error(frame: DataFrame, sql: str) -> str | None:
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    # PySpark logs what it raises, with the JVM's whole stack. A plain logger of that name would fail its next call.
+    # PySpark logs what it raises, with the JVM's whole stack. A plain logger with that name would fail PySpark's next call.
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     log.disabled, before = True, log.disabled
     try:
@@ -115,8 +115,8 @@ def _expression(name: str, data_type: DataType) -> Column:
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """The checked columns of an Arrow table as pandas columns whose nulls never turn into another value or type.
 
-    Integers with nulls become doubles only while that is exact, else Python's own integers; comparisons with a
-    null are False, as `==` in Spark's null-safe form is, and never pandas' NA, which no count would see.
+    Integers with nulls become doubles if that is exact, else Python's own integers. A comparison with a null is False, as in
+    Spark's null-safe `==`, and never pandas' NA, which no count would include.
     """
     import numpy as np
     import pandas as pd

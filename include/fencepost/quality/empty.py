@@ -1,13 +1,13 @@
-"""What each expectation says of a batch without records, by our own arithmetic.
+"""What each expectation says about a batch without records, by our own arithmetic.
 
-Great Expectations takes seconds to import, and its two engines differ most where there is nothing: this is what both say
-once differences are settled, as `tests/integration/quality/test_empty_batches.py` shows for every proven type.
+Great Expectations takes seconds to import, and its two engines differ most on empty data. This gives the answer of both once
+their differences are settled, as `tests/integration/quality/test_empty_batches.py` shows for every proven type.
 
 | looks at | on no records |
 |---|---|
 | the number of records, the set of a column's distinct values | judged: 0, and the empty set |
 | single records, or a figure that needs a value (a mean, a share) | nothing to judge: passes, and says so |
-| the columns' names and types | judged where they are known; nothing to judge where the transform was not run |
+| the columns' names and types | judged if they are known; nothing to judge if the transform did not run |
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fencepost.quality.checks import CheckResult
 from fencepost.quality.prepare import NotEvaluable, condition_of, known
 from fencepost.quality.suite import Declared
 
-NO_COLUMNS = "there was nothing to read, so the transform was not run and its columns are not known"
+NO_COLUMNS = "there was nothing to read, so the transform did not run and its columns are unknown"
 BOUNDS = ("min_value", "max_value", "strict_min", "strict_max")
 
 
 def on_no_records(declared: Declared, engine: Literal["auto", "pandas", "spark"]) -> CheckResult:
-    """The result of an expectation of Great Expectations on no records; errored where it cannot be evaluated at all."""
+    """The result of a Great Expectations type on no records; errored if it could not be evaluated on any batch."""
     try:
         entry = known(declared.type, engine)
         condition_of(declared)
@@ -45,7 +45,7 @@ def on_no_records(declared: Declared, engine: Literal["auto", "pandas", "spark"]
 
 
 def _allows_none(declared: Declared, *, column: bool) -> bool:
-    """Whether 0 is the number asked for, or lies within the bounds."""
+    """Whether 0 is the expected number, or lies within the bounds."""
     needed = ("column",) if column else ()
     if declared.type.endswith("_to_equal"):
         _check_arguments(declared, ("value",), required=("value",))
@@ -53,7 +53,7 @@ def _allows_none(declared: Declared, *, column: bool) -> bool:
     _check_arguments(declared, (*needed, *BOUNDS), required=needed)
     low, high = _whole(declared, "min_value"), _whole(declared, "max_value")
     if not column and low is not None and high is not None and low > high:
-        raise NotEvaluable(f"min_value ({low}) lies above max_value ({high})")
+        raise NotEvaluable(f"min_value ({low}) is above max_value ({high})")
     above = low is None or low < 0 or (low == 0 and not _flag(declared, "strict_min"))
     below = high is None or high > 0 or (high == 0 and not _flag(declared, "strict_max"))
     return above and below
@@ -65,11 +65,11 @@ def _check_arguments(declared: Declared, allowed: tuple[str, ...], required: tup
             raise NotEvaluable(f"{name}: unknown argument; allowed here are {', '.join(allowed)}")
     for name in required:
         if declared.kwargs.get(name) is None:
-            raise NotEvaluable(f"{name} is required, and missing")
+            raise NotEvaluable(f"{name} is required but missing")
 
 
 def _whole(declared: Declared, name: str) -> int | None:
-    """A count's bound. Great Expectations cuts fractions off, which is no mistake to repeat: 0.5 is above 0."""
+    """A count's bound, a whole number. Great Expectations would cut 0.5 off to 0, so a fraction is refused."""
     value = declared.kwargs.get(name)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Metrics of Great Expectations that we define anew, so that they mean the same on both engines."""
+"""Metrics of Great Expectations that we redefine, so that they mean the same on both engines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 def settle_differences() -> None:
     """Give two metrics one meaning on both engines. Defining the class registers it with Great Expectations.
 
-    `A > B` where one is null: Spark's null is neither expected nor unexpected and passes in silence; pandas
-    counts it as unexpected, and so do we. Quantiles: Spark takes the value at rank ceil(q * n), pandas the
-    nearest; we take Spark's.
+    `A > B` with a null: on Spark it is neither expected nor unexpected and passes silently; pandas counts it as
+    unexpected, and so do we. Quantiles: Spark takes the value at rank ceil(q * n), pandas the nearest one; we take Spark's.
     """
     from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine

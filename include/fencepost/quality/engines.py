@@ -1,13 +1,11 @@
-"""Great Expectations on pandas and on Spark: the one door to it (with `engine_metrics.py`), opened in functions.
+"""Great Expectations on pandas and on Spark: the only door to it (with `engine_metrics.py`), imported inside functions.
 
-What it is trusted with: computing an expectation's metrics and saying True or False from them. What it is not:
-dropping unknown types, success over a suite, severities, lists of unexpected rows. No data context exists, so
-nothing is written to disk and nothing is sent anywhere.
+We let it compute an expectation's metrics and answer True or False. We do not let it drop unknown types, decide about a whole
+suite, apply severities or list unexpected rows. There is no data context, so it writes nothing to disk and sends nothing.
 
-How rows are counted and sampled: all expectations of one frame share one metric graph (Spark answers their
-aggregates in one job) at BOOLEAN_ONLY, which computes counts and collects no value. The condition of a failed
-check, the very one that was counted, is then applied once more to fetch the first few records. Asking for
-`unexpected_index_column_names` instead built every unexpected row: 16 s and 20 MB for 445 thousand of them.
+All expectations of one frame share one metric graph (Spark computes their aggregates in one job) at BOOLEAN_ONLY, which counts
+and collects no value. The condition of a failed check, the very one that was counted, then fetches the first few records.
+`unexpected_index_column_names` would build every unexpected row instead: 16 s and 20 MB for 445 thousand of them.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ if TYPE_CHECKING:
 
 LONGEST_ERROR = 2_000
 _LOADING = Lock()
-LISTED = 20  # values Great Expectations lists of a set
+LISTED = 20  # values of a set that Great Expectations lists
 
 
 class Found(NamedTuple):
-    """What Great Expectations answered for one expectation, before any rule of ours.
+    """Great Expectations' answer for one expectation, before any rule of ours.
 
-    `success` is True, False, or None for anything else. Of an errored one, only `error` is set. `unexpected` is
-    the condition that marks unexpected records, with the frame it applies to; None where there is none.
+    `success` is True, False, or None for anything else. If the expectation is errored, only `error` is set. `unexpected` is
+    the condition that marks unexpected records, with its frame, or None.
     """
 
     success: bool | None = None
@@ -49,7 +47,7 @@ class Found(NamedTuple):
 
 
 def find_on_pandas(prepared: Sequence[Prepared], frames: Mapping[str, pd.DataFrame]) -> dict[int, Found]:
-    """Evaluate on pandas. `frames` maps a row_condition (`""` for none) to the records it leaves."""
+    """Evaluate on pandas. `frames` maps a row_condition (`""` for none) to the records that it selects."""
     with _quiet():
         load()
         from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
@@ -59,7 +57,7 @@ def find_on_pandas(prepared: Sequence[Prepared], frames: Mapping[str, pd.DataFra
 
 
 def find_on_spark(prepared: Sequence[Prepared], frames: Mapping[str, DataFrame]) -> dict[int, Found]:
-    """Evaluate on Spark, on persisted frames. `frames` maps a row_condition to the records it leaves."""
+    """Evaluate on Spark, on persisted frames. `frames` maps a row_condition to the records that it selects."""
     with _quiet():
         load()
         from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
@@ -72,8 +70,8 @@ def find_on_spark(prepared: Sequence[Prepared], frames: Mapping[str, DataFrame])
 def load() -> None:
     """Import Great Expectations, which takes seconds, or wait until another thread has.
 
-    Its modules import each other in circles. Two threads in the middle of that each meet modules that the other has half
-    made, and get an ImportError: so nothing here imports any of it before this has returned.
+    Its modules import each other in circles. If two threads import them at once, each sees the other's half-made modules
+    and gets an ImportError. So nothing here imports any of it before this function has returned.
     """
     with _LOADING:
         import great_expectations.execution_engine.pandas_execution_engine
@@ -81,7 +79,7 @@ def load() -> None:
 
 
 def load_ahead() -> None:
-    """Begin with `load` in a thread. A failure is left to those to tell who need it."""
+    """Start `load` in a thread. Ignore its failure: the next caller of `load` gets it."""
 
     def begin() -> None:
         with suppress(Exception):  # not `_quiet`: warning filters are the whole process's
@@ -115,7 +113,7 @@ def unexpected_records(found: Found) -> DataFrame:
     from pyspark.sql import functions as F
 
     condition, frame = _marked(found)
-    # A column first: conditions over windows (unique) cannot stand in a filter.
+    # A column first: a filter cannot contain conditions over windows (unique).
     marked: DataFrame = frame.withColumn("_unexpected", condition).where(F.col("_unexpected"))
     return marked
 
@@ -220,14 +218,14 @@ def _answer(engine: Any, one: _Asked, values: Mapping[Any, Any], aborted: Mappin
 
 
 def _drawn_from_nothing(entry: Entry) -> Found:
-    """pandas sums nothing to 0 and Spark to null; a check drawn from no value has one answer here instead."""
+    """One answer for both engines on no values: pandas would sum them to 0, and Spark to null."""
     return Found(success=entry.holds_for_none, judged_count=0)
 
 
 def _observed(result: Mapping[str, Any]) -> Any:
-    """The metric itself; of two sets that should be alike, what one has and the other has not.
+    """The metric itself; for two sets that should be equal, their difference.
 
-    Great Expectations lists up to 20 such values, on Spark any of them: a longer list is told by its number alone.
+    Great Expectations lists up to 20 such values, on Spark in no fixed choice. So a longer list is given by its number only.
     """
     differences: dict[str, Any] = {}
     for name, shown_as in (("unexpected", "not in the set"), ("missing", "not in the column")):
@@ -240,7 +238,7 @@ def _observed(result: Mapping[str, Any]) -> Any:
 def _by_record(
     engine: Any, one: _Asked, metrics: Mapping[str, Any], values: Mapping[Any, Any], success: bool | None, metric: str
 ) -> Found:
-    """Counts of a check that judges each record, and its condition if it failed."""
+    """The counts of a check that judges each record, and its condition if it failed."""
     elements = int(metrics["table.row_count"])
     # A sum over no record is null on Spark.
     unexpected = int(metrics[f"{metric}.unexpected_count"] or 0)
@@ -279,13 +277,13 @@ def _explain(error: Exception) -> str:
 
 
 def _raised(name: str, message: str) -> str:
-    """The first line is fit for a log; what follows may quote records and is for the report alone."""
+    """The first line is fit for a log. The lines after it may quote records and are for the report only."""
     return f"Great Expectations raised {name}; the report has its message\n{message}"[:LONGEST_ERROR]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Great Expectations, pandas and tqdm warn and log per metric; what matters is in the results."""
+    """Silence Great Expectations, pandas and tqdm, which warn and log for each metric. The results have what matters."""
     logger = logging.getLogger("great_expectations")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

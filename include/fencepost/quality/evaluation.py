@@ -1,7 +1,7 @@
-"""A batch's frame and a suite in, an evaluation out.
+"""Evaluates a suite on a batch.
 
-The engine is chosen by rows and bytes, since Great Expectations is several times as fast on pandas while the data fit, and
-they go through the driver's heap on their way there; the verdict, the counts and the sample rows are the same either way.
+Rows and bytes decide the engine: Great Expectations is several times as fast on pandas, but the data have to fit, and pass
+through the driver's heap. The verdict, the counts and the sample rows are the same either way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fencepost.quality.suite import HISTORY, Suite
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LISTED = 20  # values a report holds of an observed set
+LISTED = 20  # values that a report shows of an observed set
 NONE_KNOWN = History()
 DIGITS = 12  # two engines add doubles in different orders: beyond this their sums may differ
 
@@ -34,7 +34,7 @@ Sampler = Callable[[Prepared, engines.Found], tuple[SampleRow, ...]]
 
 
 class NotAsPromised(Exception):
-    """What was read is not what the receipts promise."""
+    """The batch that was read is not the one that the receipts promise."""
 
     def __init__(self, rows: int, fingerprint: int) -> None:
         super().__init__(f"{rows} records with fingerprint {fingerprint:016x}")
@@ -42,13 +42,13 @@ class NotAsPromised(Exception):
 
 
 class Promised(NamedTuple):
-    """What the receipts say of the batch; without a fingerprint, it is taken at its word."""
+    """Rows and fingerprint from the batch's receipts. Without a fingerprint nothing is compared."""
 
     rows: int
     fingerprint: int | None
 
     def compare(self, rows: int, fingerprint: int) -> None:
-        """Raises NotAsPromised where the batch that was read is another."""
+        """Raise NotAsPromised if another batch was read."""
         if (rows, fingerprint) != self:
             raise NotAsPromised(rows, fingerprint)
 
@@ -64,22 +64,22 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
-    `frame` holds the output's value columns beside `_topic`, `_partition`, `_offset` and `_key` (binary), and
-    only this batch's records; it is read once, and not at all if `rows`, which the receipts promise, is 0. With the
-    `fingerprint` that they promise it also holds `_hash`, and what was read is compared before it is judged. `size` is that of
-    the records' keys and values, in bytes.
+    `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
+    only. It is read once, or not at all if `rows`, the number that the receipts promise, is 0. If the receipts' `fingerprint`
+    is given, `frame` also has `_hash`, and the records are compared before they are judged. `size` is the size of the
+    records' keys and values in bytes.
 
-    1. Check every expectation against the columns; what cannot be evaluated is errored, and read no further.
-       Those that compare the batch with earlier ones need no columns: `history` is all they look at.
-    2. Evaluate those about the schema, on Spark's types: no record is needed.
-    3. Read the records once, into pandas or into Spark's cache, compare, and evaluate the rest. Where nothing is left, or
-       there are no records, none is read, and the evaluation's engine is `none`.
+    1. Check each expectation against the columns. One that cannot be evaluated is errored and goes no further. Those that
+       compare the batch with earlier ones need `history` only.
+    2. Evaluate those about the schema on Spark's types, which needs no record.
+    3. Read the records once, into pandas or into Spark's cache, compare them, and evaluate the rest. If there is no other
+       expectation, or no record, nothing is read, and the evaluation's engine is `none`.
     4. Judge.
 
-    Errors of Spark while it reads are raised, not judged: the step may be retried.
+    An error that Spark raises while it reads is raised, not judged: the step may be retried.
 
     Raises:
-        NotAsPromised: nothing was judged.
+        NotAsPromised: the records differ from the receipts, and nothing was judged.
     """
     started = time.monotonic()
     engine: Engine = "none"
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
-    """Evaluate `suite` on a batch that had nothing to read, and judge it: without a frame, Spark or Great Expectations."""
+    """Evaluate `suite` on a batch that read nothing, and judge it, without a frame, Spark or Great Expectations."""
     started = time.monotonic()
     results = {
         one.index: liken(one, history) if one.type in HISTORY else on_no_records(one, quality.engine)
@@ -151,7 +151,7 @@ def _evaluate_on_pandas(
     columns, conditions = _needed(ready)
     table = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}).toArrow()
     if promised.fingerprint is not None:
-        hashes = table.column(HASH).to_numpy().view(np.uint64)  # whose sums are modulo 2**64
+        hashes = table.column(HASH).to_numpy().view(np.uint64)  # sums are modulo 2**64
         promised.compare(table.num_rows, int(hashes.sum()))
     records = to_pandas(table.select(list(columns)))
     frames = {"": records}
@@ -180,7 +180,7 @@ def _evaluate_on_spark(
     records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()})
     records = records.persist(StorageLevel.DISK_ONLY)  # in memory, a batch larger than the heap ends the JVM *(seen)*
     try:
-        # Fills the cache. A read that fails is raised here; within Great Expectations it would pass for a bad check.
+        # Fills the cache. A failed read is raised here; inside Great Expectations it would look like a bad check.
         if promised.fingerprint is None:
             records.count()
         else:
@@ -216,13 +216,13 @@ def _no_sample(one: Prepared, found: engines.Found) -> tuple[SampleRow, ...]:
 def _result(
     one: Prepared, answers: Mapping[int, engines.Found], kinds: Mapping[str, Kind], rows: int, sample: Sampler
 ) -> CheckResult:
-    """What Great Expectations found, as a result: anything but a plain True or False on all rows is errored."""
+    """Great Expectations' answer as a result. Anything but a plain True or False on all rows is errored."""
     declared = one.declared
     found = answers.get(declared.index, engines.Found(error="Great Expectations gave no result"))
     if found.error:
         return CheckResult.errored(declared, found.error)
     if found.success is None:
-        return CheckResult.errored(declared, "Great Expectations said neither True nor False")
+        return CheckResult.errored(declared, "Great Expectations answered neither True nor False")
     whole = one.condition is None and one.scope is not Scope.SCHEMA
     if whole and found.element_count is not None and found.element_count != rows:
         return CheckResult.errored(
@@ -244,7 +244,7 @@ def _result(
 
 
 def _observed(value: Any, one: Prepared, kinds: Mapping[str, Kind]) -> Any:
-    """A metric's value as small JSON, in the column's units where it is one of the column's values."""
+    """A metric's value as small JSON; one of the column's values is in the column's units."""
     if hasattr(value, "tolist"):  # NumPy's
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -1,8 +1,7 @@
-"""The gate: what a batch's verdict is, decided by a pure function from what was declared and what was found.
+"""The gate: a pure function that decides a batch's verdict from the declared suite and the results.
 
-It fails closed. `passed` needs every declared expectation evaluated exactly once, more than zero of them, and
-no critical one failed. Anything that keeps a check from being evaluated makes the verdict `undetermined`,
-whatever the check's severity: nobody knows what it would have said.
+It fails closed. `passed` requires at least one declared expectation, each evaluated exactly once, and no critical one failed.
+If a check cannot be evaluated, the verdict is `undetermined` whatever the check's severity, because its answer is unknown.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ def judge(
     """The outcome and a one-sentence reason.
 
     1. A suite without expectations says nothing: undetermined.
-    2. A batch without records is rejected where the pipeline's rule says so; else it is judged like any other.
-    3. Declared = evaluated, each exactly once and as declared, or undetermined.
+    2. A batch without records is rejected if the pipeline's rule says so; otherwise it is judged like any other.
+    3. Each declared expectation has exactly one result, as declared; otherwise undetermined.
     4. An errored check: undetermined.
     5. A failed critical check: rejected.
-    6. Otherwise passed; failed warnings, and checks that found no value to judge, are named.
+    6. Otherwise passed. The reason names failed warnings and checks that found no value to judge.
 
     Severity is taken from the suite, never from a result.
     """
@@ -36,12 +35,12 @@ def judge(
     if not declared or len(declared) != len(suite.expectations):
         return (
             Outcome.UNDETERMINED,
-            "The suite holds no expectation, or two with one number; nothing can be judged.",
+            "The suite has no expectation, or two with the same number; nothing can be judged.",
         )
     # 2.
-    none = "The batch holds no records. " if rows == 0 else ""
+    none = "The batch has no records. " if rows == 0 else ""
     if rows == 0 and empty_rule == "reject":
-        return Outcome.REJECTED, "The batch holds no records; quality.empty is 'reject'."
+        return Outcome.REJECTED, "The batch has no records, and quality.empty is 'reject'."
     # 3.
     by_index: dict[int, CheckResult] = {}
     for result in results:
@@ -57,13 +56,13 @@ def judge(
         ):
             return (
                 Outcome.UNDETERMINED,
-                f"A result was given for {result.title}, which was not declared so, or twice.",
+                f"There is a result for {result.title}, which was not declared so, or there are two.",
             )
         by_index[result.index] = result
     missing = [e.title for i, e in declared.items() if i not in by_index]
     if missing:
         return Outcome.UNDETERMINED, (
-            f"{_count(len(declared))} declared and only {len(by_index)} evaluated; without a result: {_named(missing)}."
+            f"{_count(len(declared))} declared but only {len(by_index)} evaluated; without a result: {_named(missing)}."
         )
     # 4.
     failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]
@@ -71,7 +70,7 @@ def judge(
     warnings = [e.title for e in failed if e.severity is Severity.WARNING]
     errored = [r for r in by_index.values() if r.status not in (Status.PASSED, Status.FAILED)]
     if errored:
-        also = f". Besides, {len(critical)} critical failed." if critical else "."
+        also = f". Also, {len(critical)} critical failed." if critical else "."
         return Outcome.UNDETERMINED, (
             f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
             f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
@@ -87,12 +86,10 @@ def judge(
     idle = [r.title for r in by_index.values() if r.no_value]
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
     held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""
-    if not held and none and idle:  # most of them, so they are counted and not named
+    if not held and none and idle:  # these are most of them, so count them instead of naming them
         left = len(declared) - len(idle)
         hollow = ""
-        held = (
-            f"{left} of {_count(len(declared))} could be judged all the same, and {'holds' if left == 1 else 'hold'}."
-        )
+        held = f"{left} of {_count(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
         if not left:
             held = f"None of the {_count(len(declared))} had anything to judge, and quality.empty is 'pass'."
     return Outcome.PASSED, f"{none}{held or f'All {_count(len(declared))} hold.'}{beside}{hollow}"

@@ -1,11 +1,12 @@
-"""Is a batch like those published before it? Two checks that look at no record, but at what the ledger knows.
+"""Is a batch like those published before it? Two checks that read the ledger, not the records.
 
-A batch is like the others when its figure lies within `spreads` times their spread of their median; the spread is the median
-absolute deviation, which one odd batch does not move. `tolerance` is the least distance that counts: after many batches of
-the same size the spread is 0. With fewer than `at_least` published batches nothing is judged, and the check passes.
+A batch is like the others if its figure is at most `spreads` times their spread away from their median. The spread is the
+median absolute deviation, which one odd batch does not move. `tolerance` is the smallest distance that counts, because the
+spread is 0 after many batches of the same size. With fewer than `at_least` published batches nothing is judged, and the check
+passes.
 
-A batch that read no record has no newest one. Nothing came in its interval, so the newest there is lies before it: the check
-fails where even the interval's length is too old, and has nothing to judge otherwise.
+A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is older than
+the interval's start. The freshness check fails if even the interval's length is too old; otherwise it has nothing to judge.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from fencepost.quality.suite import FRESHNESS, Declared, FreshnessLimits, Limits
 
 
 class PastBatch(Frozen):
-    """One batch: records out, and how old its newest source record was at the interval's end (None: not known).
+    """One batch: records out, and the age of its newest source record at the interval's end (None: unknown).
 
-    Of one that read no record at all, `older_than` says what is known instead: the length of its interval.
+    If it read no record at all, `older_than` has the length of its interval instead.
     """
 
     rows: int = Field(ge=0)
@@ -34,14 +35,14 @@ class PastBatch(Frozen):
 
 
 class History(Frozen):
-    """The batch that is judged, and those published for earlier intervals, the newest first."""
+    """The batch to judge, and those published for earlier intervals, the newest first."""
 
     batch: PastBatch = PastBatch(rows=0)
     before: tuple[PastBatch, ...] = ()
 
 
 def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> History:
-    """What the checks compare, drawn from the ledger's `batches`."""
+    """The history for these checks, from the ledger's `batches`."""
     earlier = [b for b in batches if b.state is State.PUBLISHED and b.interval.end <= batch.interval.start]
     earlier.sort(key=lambda b: b.interval.start, reverse=True)
     before = tuple(_point(b.interval, b.written) for b in earlier if b.written)
@@ -64,7 +65,7 @@ def liken(declared: Declared, history: History) -> CheckResult:
 
 
 def _volume(declared: Declared, history: History) -> CheckResult:
-    """Records out, as many as usual: neither fewer nor more."""
+    """Check that there are as many records out as usual: neither fewer nor more."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
     usual = _usual([float(p.rows) for p in history.before], limits)
@@ -77,17 +78,17 @@ def _volume(declared: Declared, history: History) -> CheckResult:
 
 
 def _freshness(declared: Declared, history: History) -> CheckResult:
-    """The newest source record, as near to the interval's end as usual, or nearer."""
+    """Check that the newest source record is as close to the interval's end as usual, or closer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
     age, older_than = history.batch.age, history.batch.older_than
     ages = [p.age.total_seconds() for p in history.before if p.age is not None]
     if age is not None:
         found = _time(age.total_seconds())
     elif older_than is not None:
-        found = f"none was read, so above {_time(older_than.total_seconds())}"
+        found = f"no record was read, so more than {_time(older_than.total_seconds())}"
     else:
         return _not_judged(
-            declared, {}, "no source record has a timestamp, or none was counted: a retry found them written"
+            declared, {}, "no source record has a timestamp, or a retry found the output written and counted no input"
         )
     observed: dict[str, JsonValue] = {"age of the newest record": found}
     usual = _usual(ages, limits)
@@ -100,11 +101,11 @@ def _freshness(declared: Declared, history: History) -> CheckResult:
         return CheckResult.judged(declared, age.total_seconds() <= latest, observed)
     if older_than is not None and older_than.total_seconds() >= latest:
         return CheckResult.judged(declared, False, observed)
-    return _not_judged(declared, observed, "no record was read, and the last one before may be young enough")
+    return _not_judged(declared, observed, "no record was read, and the last earlier record may be new enough")
 
 
 def _usual(figures: Sequence[float], limits: Limits) -> tuple[float, float] | None:
-    """Median and median absolute deviation of the newest figures; None where there are too few."""
+    """Median and median absolute deviation of the newest figures; None if there are too few."""
     newest = figures[: limits.batches]
     if len(newest) < limits.at_least:
         return None

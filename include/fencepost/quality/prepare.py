@@ -1,7 +1,7 @@
-"""From a declared expectation to what each engine is asked: checked against the columns, in their units.
+"""Turns a declared expectation into a question for each engine: checked against the columns, and in their units. Pure.
 
-Whatever the two engines would take differently is settled or refused here, before any record is read, so a mistake
-in a suite gets the same clear sentence on every batch, whichever engine it would have run on. All pure.
+It settles or refuses what the two engines would treat differently, before any record is read. So a mistake in a suite gives the
+same clear sentence on every batch and on both engines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REGEXES = ("regex", "regex_list")
 
 
 class NotEvaluable(ValueError):
-    """The expectation cannot be evaluated on this batch's columns; the message says why and what to do."""
+    """The expectation cannot be evaluated on this batch's columns. The message says why and what to do."""
 
 
 class Prepared(Frozen):
@@ -39,7 +39,7 @@ class Prepared(Frozen):
 
     @property
     def scope(self) -> Scope | None:
-        """What it looks at; None when nothing is known of the type."""
+        """What it looks at; None if the type is unknown here."""
         return self.entry.scope if self.entry else None
 
 
@@ -60,7 +60,7 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     if entry.scope is Scope.SCHEMA:
         return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
     if not columns and entry.scope is not Scope.TABLE:
-        raise NotEvaluable("its column is required, and missing")
+        raise NotEvaluable("its column is required but missing")
     _refuse_unknown_columns(columns, kinds)
     _check_kinds(entry, columns, kinds)
     for name in entry.values:
@@ -77,7 +77,7 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
 
 
 def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) -> tuple[Entry | None, str | None]:
-    """What can be said of an expectation before there are columns: its catalogue entry, and its row_condition.
+    """Check an expectation as far as that needs no columns; return its catalogue entry and its row_condition.
 
     Raises:
         NotEvaluable: the type is not proven, or an argument fits no column at all.
@@ -88,7 +88,7 @@ def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) 
         return None, condition
     if entry.scope is Scope.SCHEMA:
         if condition is not None:
-            raise NotEvaluable("it looks at columns, not at records: it takes no row_condition")
+            raise NotEvaluable("it looks at columns, not at records, so it takes no row_condition")
         if "type_" in kwargs and not isinstance(kwargs["type_"], str):
             raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
         return entry, None
@@ -103,10 +103,10 @@ def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) 
 
 
 def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None:
-    """What is known of a type; None for one that only an engine that was named may try.
+    """What is known about a type; None for an unproven one, which needs a named engine.
 
     Raises:
-        NotEvaluable: it may not be used at all.
+        NotEvaluable: the type may not be used.
     """
     entry = PROVEN.get(name)
     if entry is None and (engine == "auto" or not _exists_on(name, engine)):
@@ -142,12 +142,12 @@ def _why_not(name: str) -> str:
 
 
 def unknown_type(name: str) -> str:
-    """What to say of a type nobody knows."""
-    return f"Great Expectations knows no such type; {_alike(name) or 'docs/expectations.md lists the proven ones'}"
+    """The message about an unknown type."""
+    return f"Great Expectations has no such type; {_alike(name) or 'docs/expectations.md lists the proven ones'}"
 
 
 def _alike(name: str) -> str:
-    """A question that names the proven types which are spelt alike; nothing where none is."""
+    """A question with the proven types of a similar name; empty if there is none."""
     near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
     return f"did you mean {' or '.join(near)}?" if near else ""
 
@@ -160,7 +160,7 @@ def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
             if isinstance(column, str):
                 found.append(column)
             elif column is not None:
-                raise NotEvaluable(f"{name}: a column is named by a text; found {column!r}")
+                raise NotEvaluable(f"{name}: expected a column's name; found {column!r}")
     return tuple(found)
 
 
@@ -171,7 +171,7 @@ def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind])
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(kinds)}"
             raise NotEvaluable(f"there is no column {column}; {hint}")
         if not re.fullmatch(r"\w+", column):
-            raise NotEvaluable(f"column {column!r}: a checked column's name holds letters, digits and _ only")
+            raise NotEvaluable(f"column {column!r}: only letters, digits and _ are allowed in a checked column's name")
 
 
 def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
@@ -196,14 +196,14 @@ def _check_strftime(template: JsonValue) -> None:
     try:
         datetime.strptime(datetime.now(UTC).strftime(str(template)), str(template))  # noqa: DTZ007
     except ValueError as error:
-        raise NotEvaluable(f"strftime_format {template!r} cannot be parsed with: {error}") from None
+        raise NotEvaluable(f"strftime_format {template!r} cannot parse a time: {error}") from None
 
 
 def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue:
-    """A bound or set value in the units the column has for Great Expectations: days and microseconds for times."""
+    """A bound or set value in the units of the prepared column: days for dates, microseconds for times."""
     if isinstance(value, list):
         return [_in_units(one, kind, column, name) for one in value]
-    wrong = NotEvaluable(f"{name}: {value!r} is not a {kind}, which column {column} is")
+    wrong = NotEvaluable(f"{name}: {value!r} is not a {kind}, but column {column} is")
     if kind is Kind.TEXT and isinstance(value, str):
         return value
     if kind is Kind.BOOLEAN and isinstance(value, bool):
@@ -232,14 +232,14 @@ def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue
 
 
 def _exact(bound: int | float, name: str) -> int | float:
-    """Great Expectations makes a double of every bound; beyond 2**53 the engines round it differently."""
+    """Great Expectations turns every bound into a double; beyond 2**53 the engines round it differently."""
     if isinstance(bound, int) and abs(bound) > 2**53:
-        raise NotEvaluable(f"{name}: {bound} lies beyond 2**53, where Great Expectations cannot compare exactly")
+        raise NotEvaluable(f"{name}: {bound} is beyond 2**53, where Great Expectations cannot compare exactly")
     return bound
 
 
 def shown(value: object, kind: Kind) -> object:
-    """A value in the column's units as a person reads it: the reverse of the units for dates and times."""
+    """A value in the column's units, for a person: dates and times again."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     try:
@@ -256,7 +256,7 @@ def _regexes(value: JsonValue, translate: Callable[[str], str]) -> JsonValue:
     if isinstance(value, list):
         return [_regexes(one, translate) for one in value]
     if not isinstance(value, str):
-        raise NotEvaluable(f"a regex is a text; found {value!r}")
+        raise NotEvaluable(f"expected a regex as text; found {value!r}")
     return translate(value)
 
 
@@ -279,7 +279,7 @@ def _split(pattern: str) -> tuple[str, str]:
     found = LEADING_FLAGS.match(pattern)
     flags, rest = (found.group(1), pattern[found.end() :]) if found else ("", pattern)
     if set(flags) - set("imsx") or "(?P" in rest:
-        raise NotEvaluable(f"regex {pattern!r}: only what Python and Java share: flags i m s x, no (?P...) groups")
+        raise NotEvaluable(f"regex {pattern!r}: use only what Python and Java share: flags i m s x, no (?P...) groups")
     try:
         re.compile(f"(?a{flags}:{rest})")
     except re.error as error:

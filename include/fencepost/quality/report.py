@@ -1,7 +1,7 @@
-"""The report of one validation: what an operator reads first, as HTML, as JSON and as a few lines of text.
+"""The report of one validation, which an operator reads first: as HTML, as JSON and as a few lines of text.
 
-HTML and JSON hold the same data. Both show values of a capped number of unexpected records: they belong where the
-output topic's own readers may look, and nowhere else. The lines of text hold coordinates only.
+HTML and JSON have the same data. Both show values of a capped number of unexpected records, so keep them where only readers of
+the output topic may look. The lines of text show coordinates only.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, descr
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.suite import Severity
 
-REPORT_VERSION = 2  # of 2 on, `batch` has the form of ledger version 3
+REPORT_VERSION = 2  # from 2 on, `batch` has the form of ledger version 3
 
 
 class ReceiptCheck(Frozen):
-    """What the receipts promise and what read_committed showed; equal, or the batch is not judged at all.
+    """What the receipts promise, and what a read_committed reader saw. If they differ, the batch is not judged.
 
-    Where records are missing, `deleted` are the offsets of the batch's output that its topic no longer has, and `compacted` says
-    whether the topic is.
+    If records are missing, `deleted` has the offsets of the batch's output that the topic no longer has, and `compacted` says
+    whether the topic is compacted.
     """
 
     rows_expected: int = Field(ge=0)
@@ -37,7 +37,7 @@ class ReceiptCheck(Frozen):
 
     @property
     def difference(self) -> str:
-        """What was promised and what was found, and why they differ where that is known."""
+        """What was promised and what was found, and why they differ if that is known."""
         found = (
             f"The receipts promise {self.rows_expected} records with fingerprint {self.fingerprint_expected:016x}; "
             f"read_committed shows {self.rows_read} with {self.fingerprint_read:016x}."
@@ -45,26 +45,28 @@ class ReceiptCheck(Frozen):
         if self.deleted:
             return (
                 f"{found} The output topic no longer has {describe_ranges(self.deleted)}: its retention (retention.ms, "
-                "retention.bytes), or somebody, deleted them before they were judged."
+                "retention.bytes) or a person deleted them before they were judged."
             )
         if self.compacted:
-            return f"{found} The output topic is compacted: records with a newer one of their key were removed before judgement."
-        return f"{found} Records were lost, doubled or changed, or somebody else writes under this batch's header."
+            return f"{found} The output topic is compacted: it removed records whose key has a newer one before they were judged."
+        return f"{found} Records were lost, doubled or changed, or another program writes with this batch's header."
 
     def cure(self, topic: str) -> str:
-        """The first step of what is to be done about a difference."""
+        """The first step to take about a difference."""
         if self.deleted:
-            return f"Raise retention.ms and retention.bytes of topic {topic}, which counts from the records' own timestamps"
+            return (
+                f"Raise retention.ms and retention.bytes of topic {topic}; age counts from the records' own timestamps"
+            )
         if self.compacted:
-            return f"Raise min.compaction.lag.ms of topic {topic}, or take `compact` out of its cleanup.policy"
+            return f"Raise min.compaction.lag.ms of topic {topic}, or remove `compact` from its cleanup.policy"
         return (
-            f"Find who else writes to topic {topic}, or what gives the transform other rows on a retry (rand(), uuid(), "
-            "current_timestamp(), a table read meanwhile)"
+            f"Find out who else writes to topic {topic}, or what makes the transform give other rows on a retry (rand(), uuid(), "
+            "current_timestamp(), a table that changed)"
         )
 
 
 class Report(Frozen):
-    """All a report shows. `number` counts the validations of this revision, from 1.
+    """Everything that a report shows. `number` counts the validations of this revision, from 1.
 
     `batch` is the ledger record with its plan and receipts. `seconds` are durations by step.
     """
@@ -79,36 +81,36 @@ class Report(Frozen):
     @field_validator("batch", mode="before")
     @classmethod
     def _of_any_version(cls, batch: object) -> object:
-        """A report of an earlier Fencepost holds a record of its own version."""
+        """A report from an earlier Fencepost has a record of an earlier version."""
         return upcast(batch) if isinstance(batch, dict) else batch
 
     @property
     def next_step(self) -> str:
-        """What the reader is to do now, in one line."""
+        """What the reader should do now, in one line."""
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
             cure = self.receipt_check.cure(self.batch.plan.written_to.topic)
-            return f"The suite was not run. {cure}; then write the batch anew. docs/operating.md says how."
+            return f"The suite did not run. {cure}; then write the batch again. docs/operating.md says how."
         if self.evaluation.outcome is Outcome.UNDETERMINED:
-            return "Nothing advances until every check can be evaluated: mend those marked below and clear validate."
+            return "Nothing advances until every check can be evaluated: fix those marked below and clear validate."
         if self.evaluation.rows == 0 and self.evaluation.failed_critical:
             return (
-                "Is an empty batch right? Then mend expectations.yaml so that it allows one, and clear validate. "
-                "Else mend the source or the transform and clear write. docs/operating.md says more."
+                "Is an empty batch right? Then change expectations.yaml to allow it, and clear validate. "
+                "If not, fix the source or the transform and clear write. docs/operating.md says more."
             )
         if self.evaluation.rows == 0:
             return (
                 "Is an empty batch right? Then set quality.empty: pass and clear validate. "
-                "Else mend the source or the transform and clear write. docs/operating.md says more."
+                "If not, fix the source or the transform and clear write. docs/operating.md says more."
             )
         return (
-            "Is the suite wrong? Mend expectations.yaml and clear validate. "
-            "Are the data wrong? Mend the transform and clear write. docs/operating.md says more."
+            "Is the suite wrong? Fix expectations.yaml and clear validate. "
+            "Are the data wrong? Fix the transform and clear write. docs/operating.md says more."
         )
 
     def in_order(self) -> tuple[CheckResult, ...]:
-        """All checks, first what decides the verdict: errored, failed critical, failed warning, passed."""
+        """All checks, the decisive ones first: errored, failed critical, failed warning, passed."""
         return tuple(sorted(self.evaluation.checks, key=lambda check: (rank(check), check.index)))
 
 

@@ -1,4 +1,4 @@
-"""Reports on disk: each whole or not at all, and none replaced."""
+"""Report files on disk: each is written whole or not at all, and none is replaced."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from fencepost.quality.report import Report
 
 
 class ReportMissing(Exception):
-    """There is no report to show; the text says why and what helps."""
+    """There is no report to show; the text says why and what to do."""
 
 
 def report_file(batch: Batch, suffix: str) -> Path:
     """The report of the batch's last verdict, as `.html` or `.json`: the file that the verdict names, and no other.
 
-    The folder may have moved since, or be mounted elsewhere on this machine; the file's own name stays.
+    The folder may have moved since, or may be mounted elsewhere on this machine; the file keeps its name.
 
     Raises:
-        ReportMissing: it was not judged yet, or its report is not in this machine's reports folder.
+        ReportMissing: the batch was not judged yet, or its report is not in this machine's reports folder.
     """
     if batch.verdict is None:
-        raise ReportMissing(
-            "This batch has not been judged yet, so there is no report. It is written by the validate task."
-        )
+        raise ReportMissing("This batch has not been judged yet, so there is no report. The validate task writes it.")
     named, folder = Path(batch.verdict.report), reports_folder().resolve()
     place = folder / batch.pipeline / str(batch.interval)
     for candidate in (named, place / named.name):
@@ -36,7 +34,7 @@ def report_file(batch: Batch, suffix: str) -> Path:
             file = candidate.with_suffix(suffix).resolve()
             if file.is_relative_to(folder) and file.is_file():
                 return file
-        except (ValueError, OSError):  # no name at all, or one that no file can have
+        except (ValueError, OSError):  # no name, or one that no file can have
             continue
     raise ReportMissing(
         f"Its report, {named.stem}{suffix}, is not in {place}, where this process looks for it. Mount the folder that "
@@ -49,7 +47,7 @@ FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 
 class ReportFiles(NamedTuple):
-    """Where a report was written."""
+    """The paths of a written report."""
 
     html: Path
     json: Path
@@ -58,9 +56,9 @@ class ReportFiles(NamedTuple):
 def write_report(report: Report, folder: Path) -> ReportFiles:
     """Write `<folder>/<pipeline>/<interval>/revision-<r>-validation-<n>.html` and `.json`, each atomically.
 
-    Owner and group may read it, others never: it shows records. The umask may narrow that further.
-    A name is given once: another attempt at the same validation gets `-attempt-2` and so on, so that what the ledger names
-    is what was recorded. Whoever reads sees a whole report.
+    Only owner and group may read it, because it shows records. The umask may narrow that further. No name is used twice:
+    another attempt at the same validation gets `-attempt-2` and so on, so the ledger names the very report that it recorded.
+    A reader always sees a whole report.
     """
     from fencepost.quality.report_html import render_html  # Jinja is needed here only
 
@@ -81,7 +79,7 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
 
 
 def _create(target: Path, text: str) -> bool:
-    """Make the file whole or not at all; whether the name was still free."""
+    """Make the file whole or not at all; return whether the name was still free."""
     draft = target.with_name(f".{target.name}.{uuid4().hex}")
     with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE), "wb") as part:
         try:

@@ -1,6 +1,6 @@
-"""The report as one HTML file that needs no network: nothing in it is loaded, and nothing runs.
+"""The report as one HTML file that needs no network: it loads nothing and runs nothing.
 
-All data are escaped by Jinja, and characters that would reorder, hide or break a line are shown by their number.
+Jinja escapes all data. Characters that would reorder, hide or break a line are shown by their number.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fencepost.quality.report import Report, rank, span
 
 TEMPLATE = "report.html.j2"
 CELL = 160  # characters of one value in a table
-SHOWN = 8  # unexpected records of a check that are not folded away
-FEW = 12  # rows a table has without being folded away
+SHOWN = 8  # unexpected records of a check that are always visible
+FEW = 12  # a table with more rows is folded
 WORDS = {Outcome.PASSED: "Passed", Outcome.REJECTED: "Rejected", Outcome.UNDETERMINED: "Undetermined"}
 RANKS = ("not evaluated", "critical failed", "warning", "passed")
 
 
 def render_html(report: Report) -> str:
-    """The whole page. Raises nothing for any data: what cannot be shown is shown by its number."""
+    """The whole page, for any data: a character that cannot be drawn is shown by its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
     begins = plan.written_to.ends
@@ -60,13 +60,13 @@ def _template() -> Template:
         "percent": percent,
         "moment": lambda value: f"{value:%Y-%m-%d %H:%M:%S} UTC",
         "rank": lambda check: RANKS[rank(check)],
-        "asked": asked,
+        "arguments": arguments_of,
     }
     return environment.from_string(source)
 
 
 def visible(value: object, longest: int | None = None) -> str:
-    """A text in which every character that draws nothing, or moves others about, is shown as `⟨U+202E⟩`."""
+    """The text, with every character that draws nothing or moves others shown as `⟨U+202E⟩`."""
     text = str(value)
     cut = len(text) - longest if longest is not None and len(text) > longest else 0
     shown = "".join(_shown(character) for character in (text[:longest] if cut else text))
@@ -74,7 +74,7 @@ def visible(value: object, longest: int | None = None) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as it stands in a table: text as it is, all else as JSON, cut to a cell's length."""
+    """A value for a table cell: text as it is, everything else as JSON, cut to the cell's length."""
     if value is None:
         return "null"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -82,14 +82,14 @@ def cell(value: Any) -> str:
 
 
 def percent(value: float | None) -> str:
-    """`1.43 %`, with a space that does not break; what is more than nothing never reads as 0."""
+    """`1.43 %`, with a non-breaking space; a small share never reads as 0."""
     if value is None:
         return ""
     return "< 0.01\u00a0%" if 0 < value < 0.01 else f"{value:.2f}\u00a0%"
 
 
-def asked(check: CheckResult) -> str:
-    """An expectation's arguments on one line, its columns left out: they stand in the title."""
+def arguments_of(check: CheckResult) -> str:
+    """An expectation's arguments on one line, without its columns, which the title has."""
     columns = ("column", "column_A", "column_B", "column_list")
     rest = {name: value for name, value in check.kwargs.items() if name not in columns}
     return ", ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in rest.items())

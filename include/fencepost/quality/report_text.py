@@ -1,4 +1,4 @@
-"""The verdict in a few lines, for a terminal or a task log: coordinates of records, never their values."""
+"""The verdict in a few lines, for a terminal or a task log. They show coordinates of records, never their values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fencepost.model import Written
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report, rank, span
 
-LISTED = 6  # checks that the lines of text name
-COORDINATES = 3  # records that they name of each
+LISTED = 6  # checks named in the text
+COORDINATES = 3  # records named for each check
 
 
 def render_plain(report: Report) -> str:
-    """The verdict and what failed in 5 to 15 lines, for a terminal or a task log. Holds no record's values."""
+    """The verdict and the failed checks in 5 to 15 lines, for a terminal or a task log. Shows no record's values."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
         f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
@@ -40,7 +40,9 @@ def render_plain(report: Report) -> str:
 
 
 def _rows_in(written: Written) -> str:
-    return "not counted by a retry that found them written" if written.rows_in is None else f"{written.rows_in:,} in"
+    return (
+        "input not counted, a retry found the output written" if written.rows_in is None else f"{written.rows_in:,} in"
+    )
 
 
 def _plain_check(check: CheckResult) -> str:

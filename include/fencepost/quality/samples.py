@@ -1,4 +1,4 @@
-"""Unexpected records as a report shows them: coordinates in Kafka, the key, and the values that were looked at."""
+"""Unexpected records as a report shows them: coordinates in Kafka, the key, and the checked values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.quality.catalogue import Kind
 from fencepost.quality.checks import SampleRow
 from fencepost.quality.prepare import shown
 
-LONGEST = 300  # characters of a key or value that a report holds
+LONGEST = 300  # characters that a report shows of a key or value
 
 
 def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> SampleRow:
@@ -26,7 +26,7 @@ def sample_row(record: Mapping[str, Any], columns: tuple[str, ...], kinds: Mappi
 
 
 def cut(value: Any) -> Any:
-    """A text no longer than a report can bear; what was cut says how long it was."""
+    """The value, cut if it is a long text; a cut text says how long it was."""
     if isinstance(value, str) and len(value) > LONGEST:
         return f"{value[:LONGEST]}… ({len(value):,} characters)"
     return value

@@ -1,4 +1,4 @@
-"""The suite a pipeline declares: `expectations.yaml` in, a frozen value out, or an error that names the cure.
+"""The suite that a pipeline declares: `expectations.yaml` in, a frozen value out, or an error that names the fix.
 
 Nothing here imports Great Expectations: Airflow's DAG processor reads suites every few seconds.
 """
@@ -22,13 +22,13 @@ from fencepost.model import Frozen
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
-# Arguments Great Expectations takes that would go round the gate, or mean something else on each engine.
+# Arguments of Great Expectations that would bypass the gate, or that mean something else on each engine.
 REFUSED_KWARGS = {
     "severity": "write severity beside type, not inside kwargs",
     "result_format": "counts and a capped sample are always reported",
     "catch_exceptions": "a check that raises makes the verdict undetermined",
     "condition_parser": "row_condition is always Spark SQL here",
-    "batch_id": "a suite is evaluated on the batch it is run for",
+    "batch_id": "a suite always judges its own batch",
     "meta": "write description beside type",
     "notes": "write description beside type",
     "id": "expectations are numbered in the order of the file",
@@ -53,7 +53,7 @@ class Limits(Frozen):
     @model_validator(mode="after")
     def _can_be_judged(self) -> Self:
         if self.at_least > self.batches:
-            raise ValueError(f"at_least ({self.at_least}) lies above batches ({self.batches}): nothing would be judged")
+            raise ValueError(f"at_least ({self.at_least}) is above batches ({self.batches}): nothing would be judged")
         return self
 
 
@@ -64,13 +64,13 @@ class VolumeLimits(Limits):
 
 
 class FreshnessLimits(Limits):
-    """`tolerance_seconds` come on top of the median."""
+    """`tolerance_seconds` are added to the median."""
 
     tolerance_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
 
 
 VOLUME, FRESHNESS = "expect_batch_volume_like_history", "expect_batch_freshness_like_history"
-# Fencepost's own types: they compare the batch with earlier ones. Great Expectations evaluates all others.
+# Fencepost's own types, which compare the batch with earlier ones. Great Expectations evaluates all others.
 HISTORY: dict[str, type[Limits]] = {VOLUME: VolumeLimits, FRESHNESS: FreshnessLimits}
 
 
@@ -94,7 +94,7 @@ class Declared(Frozen):
 
 
 class Suite(Frozen):
-    """All expectations of a pipeline, in the order of the file, and the SHA-256 of what they say."""
+    """All expectations of a pipeline, in the order of the file, and the SHA-256 of their content."""
 
     expectations: tuple[Declared, ...]
     digest: str
@@ -105,15 +105,20 @@ class Suite(Frozen):
         text = json.dumps([e.model_dump(mode="json") for e in expectations], sort_keys=True)
         return cls(expectations=expectations, digest=hashlib.sha256(text.encode()).hexdigest())
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a check compares the batch with earlier ones."""
+        return any(declared.type in HISTORY for declared in self.expectations)
+
 
 def load_suite(file: Path) -> Suite:
     """Read and check `expectations.yaml`.
 
-    An empty suite, a doubled declaration and a check that could not fail are refused: each passes in silence.
-    Whether a type exists is not known here; the gate finds that out.
+    It refuses an empty suite, a duplicate declaration and a check that could not fail: each would pass silently.
+    It does not know whether a type exists; the gate finds that out.
 
     Raises:
-        SettingsError: naming file, field, what was found and what is allowed.
+        SettingsError: names file, field, what was found and what is allowed.
     """
     raw = read_yaml(file)
     if not isinstance(raw, dict) or set(raw) != {"expectations"}:
@@ -164,7 +169,7 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
 
 
 def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Great Expectations accepts each of these, and then passes whatever the data are."""
+    """Refuse arguments that Great Expectations accepts and with which every batch passes."""
     if kind in HISTORY:
         _check_limits(HISTORY[kind], kwargs, where)
         return
@@ -179,7 +184,7 @@ def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str
         )
     bounds = [kwargs.get("min_value"), kwargs.get("max_value")]
     if kind.endswith("_between") and "quantile" not in kind and bounds == [None, None]:
-        raise SettingsError(f"{where}: min_value, max_value or both are required; without them every value passes.")
+        raise SettingsError(f"{where}: min_value or max_value is required; without them every value passes.")
     for name in LISTS:
         value = kwargs.get(name)
         if name in kwargs and (not isinstance(value, list) or not value):
@@ -205,7 +210,7 @@ def _check_limits(limits: type[Limits], kwargs: dict[str, JsonValue], where: str
 
 
 def _plain(value: Any, where: str) -> JsonValue:
-    """YAML's value as JSON: dates and times as ISO text; what JSON cannot hold is refused."""
+    """YAML's value as JSON, with dates and times as ISO text. A value that JSON cannot hold is refused."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Spark: sessions, exact reads, the user's transform, and the writer in its executors."""
+"""Spark: sessions, exact reads, the user's transform, and the writer that runs in executors."""

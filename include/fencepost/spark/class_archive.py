@@ -1,4 +1,4 @@
-"""Which archive of classes a JVM of Spark's is started with. `local/class_archive.py` makes it."""
+"""The archive of classes that Spark's JVM starts with. `local/class_archive.py` makes it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 ARCHIVE, RECORD = "job-classes.jsa", "job-classes.json"
-# A class that cannot be archived, or an archive of another Java, is told of on stderr: stdout belongs to the command.
+# The JVM warns of a class it cannot archive, or of another Java's archive, on stderr: stdout belongs to the command.
 TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
 
 
 def java_options(folder: Path) -> str:
-    """What a JVM is given to use the archive in the connector's folder; nothing where there is none, or not all of it.
+    """The JVM options that use the archive in the connector's folder; empty if there is none, or if it is incomplete.
 
-    A JVM that maps half of an archive dies, so its size has to be the recorded one.
+    A JVM that maps half an archive dies, so the archive has to have the recorded size.
     """
     archive = folder / ARCHIVE
     try:
@@ -25,12 +25,12 @@ def java_options(folder: Path) -> str:
 
 
 def quoted_option(option: str, file: Path) -> str:
-    """An option as Spark takes it from a string of several, where a path may hold blanks."""
+    """An option, quoted for a string of several options: a path may contain blanks."""
     return f'"{option}={file}"'
 
 
 def read_archive_record(folder: Path) -> dict[str, Any]:
-    """What was noted about the archive in this folder; empty where there is none, or nobody can read it."""
+    """The record about the archive in this folder; empty if there is none or if it cannot be read."""
     try:
         found = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):

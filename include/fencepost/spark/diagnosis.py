@@ -1,10 +1,10 @@
-"""What may be said of an error that Spark, a transform or a bug raised: its kind and its place, never its words.
+"""Describes an error from Spark, a transform or a bug by its kind and place, without quoting its message.
 
-Such words quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. A log, Airflow's UI and
-a terminal are read by more people than the topic is. The words go to the log at level DEBUG.
+Such messages quote records: `[CAST_INVALID_INPUT] The value '...' of the type "STRING" cannot be cast`. More people can read
+a log, Airflow's UI or a terminal than can read the topic. The whole message goes to the log at level DEBUG.
 
-A record may hold anything, a traceback too. So the first traceback in a text counts, which stands before any words; and what a
-writer raised on purpose is found behind a number that no record knows.
+A record may contain anything, even a traceback. So only the first traceback in a text counts, which precedes any message. An
+error that a writer raised on purpose follows a number that no record knows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ HOW_TO_SEE = "FENCEPOST_LOG=DEBUG logs the whole error, which may quote records"
 
 _BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+)([A-Za-z_][\w.]*)(?=:|\s|$)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
-# Spark's error condition, where Spark puts it: first in an error's text, behind nothing but words of Spark's and py4j's own.
+# Spark's error condition, where Spark puts it: at the start of an error's text, after nothing but Spark's and py4j's own words.
 _CONDITION = re.compile(
     r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
     r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
@@ -38,19 +39,21 @@ _CONDITION = re.compile(
 )
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
-# Where Spark names the task that failed, in front of any words of the task's own.
+# Where Spark names the task that failed, before any words from the task itself.
 _LOST = re.compile(
     r"\(TID \d+\) \([^)\n]{0,200}\): (?:(ExecutorLostFailure \([^)\n]{0,200}\)(?: Reason: [^\n]{0,300})?)|[^E])"
 )
-_UNTOLD = frozenset({"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"})  # say nothing; the cause does
-# Classes of SQLSTATE that a query's own expressions end with: feature, cardinality, data, constraint, external routine, syntax,
-# and raise_error.
+_UNTOLD = frozenset(
+    {"SPARK_JOB_CANCELLED", "INTERNAL_ERROR", "FAILED_EXECUTE_UDF"}
+)  # these say nothing; their cause does
+# Classes of SQLSTATE for failures in a query's own expressions: feature, cardinality, data, constraint, external routine,
+# syntax, and raise_error.
 _OF_EXPRESSIONS = frozenset({"0A", "21", "22", "23", "38", "39", "42", "P0"})
-# A Python worker that was cut off, or had no room. Raised in the transform's own lines, they are the transform's.
+# A Python worker lost its connection or ran out of memory. Raised in the transform's own lines, these are the transform's.
 _OF_MACHINES = frozenset(
     "EOFError MemoryError OSError IOError ConnectionResetError BrokenPipeError TimeoutError".split()
 )
-# What only a mistake in a program raises.
+# Only a mistake in a program raises these.
 _DEFECTS = (
     *(TypeError, AttributeError, LookupError, NameError, AssertionError, ValueError, ArithmeticError, ImportError),
     *(RecursionError, NotImplementedError),
@@ -58,14 +61,14 @@ _DEFECTS = (
 
 
 class _Traceback(NamedTuple):
-    """A Python worker's error: the exception's name, and the files and lines it came through."""
+    """A Python worker's error: the exception's name, and the files and lines of its frames."""
 
     kind: str
     frames: list[tuple[Path, str]]
 
     def own(self, folder: Path | None) -> list[tuple[Path, str]]:
         """The frames in the pipeline's folder."""
-        return [f for f in self.frames if folder is not None and f[0].parent.name == folder.name]
+        return [f for f in self.frames if folder is not None and folder in f[0].parents]
 
 
 def _traceback_in(text: str) -> _Traceback | None:
@@ -78,7 +81,7 @@ def _traceback_in(text: str) -> _Traceback | None:
 def describe(error: BaseException, folder: Path | None = None) -> str:
     """One line: Spark's error condition, or the exception's type with the line that raised it.
 
-    A line in `folder`, the pipeline's, is preferred to one of a library.
+    A line in `folder`, the pipeline's folder, takes precedence over a library's line.
     """
     log.debug("the whole error", exc_info=error)
     text = str(error)
@@ -97,13 +100,13 @@ def describe(error: BaseException, folder: Path | None = None) -> str:
 
 
 def _condition(text: str) -> str | None:
-    """Spark's condition. In brackets further on, a record's words may stand."""
+    """Spark's error condition. Brackets further on in the text may quote a record."""
     found = _CONDITION.match(text)
     return str(found.group(1)) if found else None
 
 
 def _lost_executor(text: str) -> str | None:
-    """What Spark says of an executor that ended with its task, or None where the task failed by itself."""
+    """Spark's reason for losing the executor together with its task, or None if the task failed by itself."""
     found = _LOST.search(text)
     return str(found.group(1)).strip() if found and found.group(1) else None
 
@@ -116,26 +119,32 @@ def _at(raised: _Traceback, folder: Path | None) -> str:
 
 
 def is_the_transforms(error: Exception, folder: Path) -> bool:
-    """Whether a job failed in the transform's own code or expressions: the same records make it fail again."""
+    """Whether a job failed in the transform's own code or expressions, so that the same records fail again."""
     text = str(error)
     if _lost_executor(text):
         return False
     raised = _traceback_in(text)
     if raised is not None:
-        ours = any(file.parent.name == "fencepost" for file, _ in raised.frames)
+        ours = any(_is_ours(file) for file, _ in raised.frames)
         return bool(raised.own(folder)) or not (ours or raised.kind in _OF_MACHINES)
     state, condition = _STATE.search(text), _condition(text)
     of_the_source = condition is not None and condition.startswith("KAFKA")
     return state is not None and state.group(1) in _OF_EXPRESSIONS and not of_the_source
 
 
+def _is_ours(file: Path) -> bool:
+    """Whether it is a module of this package, wherever an executor keeps it: a folder above may be named like it."""
+    package, parts = resources.files("fencepost"), file.parts
+    return any(part == "fencepost" and package.joinpath(*parts[n:]).is_file() for n, part in enumerate(parts, 1))
+
+
 def carry(error: FencepostError, nonce: str) -> RuntimeError:
-    """An error of ours as a task can raise it, for `carried_in` to find in the text that Spark makes of it."""
+    """A Fencepost error in the form that a task can raise; `find_carried` finds it again in Spark's text."""
     return RuntimeError(f"{nonce} {json.dumps({'type': type(error).__name__, 'message': str(error)})}")
 
 
 def find_carried(text: str, nonce: str) -> FencepostError | None:
-    """The error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else is found."""
+    """The error that a task of this job raised on purpose. The nonce is the job's own secret, so nothing else matches."""
     begin = text.find(f"{nonce} {{")
     if not nonce or begin < 0:
         return None
@@ -145,20 +154,20 @@ def find_carried(text: str, nonce: str) -> FencepostError | None:
 
 
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
-    """An error nobody foresaw, without its words. A mistake in a program is not worth a retry; anything else may be."""
+    """An unforeseen error, without its message. A mistake in a program is not worth a retry; anything else may be."""
     where = f"{doing and f' in {doing}'}: {describe(error)}."
     if isinstance(error, _DEFECTS):
         return Unexpected(
-            f"defect of Fencepost's{where} Running again ends the same way: report it with this line. {HOW_TO_SEE}."
+            f"defect in Fencepost{where} Running again ends the same way: report it with this line. {HOW_TO_SEE}."
         )
-    return Retriable(f"unexpected error{where} It may be the machine's or its network's: run again. {HOW_TO_SEE}.")
+    return Retriable(f"unexpected error{where} The machine or the network may have failed: run again. {HOW_TO_SEE}.")
 
 
 def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
-    """How Spark's JVM ended, where an error may have come of that; None while it lives.
+    """How Spark's JVM ended, if that may have caused the error; None while it lives.
 
-    py4j says it in many ways: a refused or broken connection, an empty answer, an object that is not there. So the process is
-    looked at; under spark-submit, whose JVM is not our child, it is asked something.
+    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this looks at
+    the process. Under spark-submit the JVM is not our child, so this asks it something.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -172,7 +181,7 @@ def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
     if not _from(error, (Py4JError, OSError, EOFError)):
         return None
     if process is not None:
-        with suppress(subprocess.TimeoutExpired):  # its sockets close before it can be waited for
+        with suppress(subprocess.TimeoutExpired):  # its sockets close before the process has ended
             return _ending(process.wait(2))
         return None
     try:
@@ -190,7 +199,7 @@ def _ending(code: int) -> str:
 
 
 def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Whether the error is of these kinds, or came of one that is."""
+    """Whether the error, or one that caused it, is of these kinds."""
     while error is not None:
         if isinstance(error, kinds):
             return True
@@ -200,9 +209,10 @@ def _from(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -
 
 @contextmanager
 def jvm_watched(doing: str) -> Iterator[None]:
-    """Raises DriverDied in the place of whatever the death of Spark's JVM makes of a step.
+    """Raise DriverDied if Spark's JVM died in the block, instead of the error that this caused.
 
-    Of its answers too: a check that could not be evaluated is a verdict, and this one would be the dead JVM's.
+    Also if the block ended without an error: a check that could not be evaluated is a verdict, and a dead JVM must not cause
+    one.
     """
     try:
         yield
@@ -216,15 +226,14 @@ def jvm_watched(doing: str) -> Iterator[None]:
         if ended is None:
             return
     raise DriverDied(
-        f"{doing}: Spark's JVM, the driver, died at work ({ended}). Most often memory ran out: look at `dmesg` and at the "
-        "container's or pod's limit, and set spark.driver.memory under spark: in pipeline.yaml to fit. Nothing is half done; "
-        "run again."
+        f"{doing}: Spark's JVM, the driver, died ({ended}). Most often memory ran out: look at `dmesg` and at the limit of the "
+        "container or pod, and set spark.driver.memory to fit, under spark: in pipeline.yaml. Nothing is half done; run again."
     )
 
 
 @contextmanager
 def spark_reads(doing: str) -> Iterator[None]:
-    """Raises JobFailed for what Spark raises while it only reads."""
+    """Raise JobFailed if Spark fails in this block, which only reads."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

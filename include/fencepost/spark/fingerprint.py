@@ -1,4 +1,4 @@
-"""Rows and fingerprint of records: what receipts promise, as Spark reckons it."""
+"""Rows and fingerprint of records, computed by Spark, to compare with the receipts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def fingerprint_hash() -> str:
 
 
 def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
-    """Count, and sum of the records' hashes modulo 2**64."""
+    """The number of records, and the sum of their hashes modulo 2**64."""
     return count_and_sum(frame.select(F.expr(fingerprint_hash()).alias("hash")), "hash")
 
 
 def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
-    """Count, and sum of a column of hashes modulo 2**64. Halves are summed apart: a plain sum would overflow."""
+    """The number of rows, and the sum of a column of hashes modulo 2**64. A plain sum would overflow, so halves are summed."""
     row = frame.agg(
         F.count("*").alias("rows"),
         F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),

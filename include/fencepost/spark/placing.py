@@ -1,10 +1,10 @@
-"""Layout `output`'s shuffle: every row to the Spark partition of its output partition, ordered inside.
+"""The shuffle of layout `output`: each row goes to the Spark partition of its output partition, and is ordered there.
 
-Kafka's Java client places a key by `Utils.murmur2` of its bytes, and Spark's Kafka connector brings that client: the
-function is called where Spark's generated code runs, so no row leaves the JVM for it.
+Kafka's Java client places a key by `Utils.murmur2` of its bytes, and Spark's Kafka connector includes that client. Spark's
+generated code calls the function, so no row leaves the JVM for it.
 
-Spark 4.0 shuffles by its own hash of a column only. So each output partition p gets a number whose Spark hash falls on
-p, and the shuffle is by that number: Spark partition p then holds exactly the rows of output partition p.
+Spark 4.0 can shuffle only by its own hash of a column. So each output partition p gets a number whose Spark hash falls on p,
+and the shuffle uses that number: Spark partition p then holds exactly the rows of output partition p.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WORD = 0xFFFFFFFF
 
 
 def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) -> DataFrame:
-    """The rows, in `partitions` Spark partitions, each in the source's order where the transform kept it.
+    """The rows, in `partitions` Spark partitions, each in the source's order if the transform kept it.
 
-    A transform keeps it by keeping `_partition` and `_offset`; without them rows are ordered by key and value, so that
-    an attempt and its retry write the same sequence. A row without a key is placed by its value, for the same reason.
-    `total`: rows that one source record became are in order too, by all their columns; a chain that is taken up counts rows.
+    A transform keeps the order by keeping `_partition` and `_offset`. Without them rows are ordered by key and value, so an
+    attempt and its retry write the same sequence. For the same reason, a row without a key is placed by its value.
+    With `total`, rows made from one source record are ordered too, by all their columns: a resumed chain counts rows.
     """
     spark = records.sparkSession
     homes = F.array(*(F.lit(n) for n in numbers(partitions)))
@@ -41,10 +41,10 @@ def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) ->
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:
-    """The partition Kafka's Java client gives a binary key: murmur2, made positive, modulo partitions."""
+    """The partition that Kafka's Java client gives a binary key: murmur2, made positive, modulo partitions."""
     jvm = spark._jvm
     assert jvm is not None
-    # The connector's jars are seen by the thread's class loader, which is Spark's, and not by py4j's.
+    # The thread's class loader, which is Spark's, sees the connector's jars; py4j's does not.
     utils = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(CLIENT_UTILS)
     catalyst = jvm.org.apache.spark.sql.classic.ExpressionUtils
     hashed = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
@@ -72,7 +72,7 @@ def numbers(partitions: int) -> list[int]:
 
 
 def _spark_hash(number: int) -> int:
-    """Spark's `hash` of an int: murmur3 with seed 42. Asking Spark takes a job."""
+    """Spark's `hash` of an int: murmur3 with seed 42. Computed here, because asking Spark takes a job."""
     mixed = _rotated(number * 0xCC9E2D51 & WORD, 15) * 0x1B873593 & WORD
     mixed = (_rotated(42 ^ mixed, 13) * 5 + 0xE6546B64) & WORD
     mixed ^= 4  # bytes

@@ -1,4 +1,4 @@
-"""Records in and out: source bytes to the columns a transform sees, its result to keys and values, and back again."""
+"""Records in and out: source bytes to a transform's columns, its result to keys and values, and those back to columns."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("v
 
 
 def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
-    """The connector's rows with what a transform sees, and the condition under which a row is malformed.
+    """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
 
     Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
-    `_timestamp`, `_tombstone`, and `_headers` when the source asks for them. A null value is a tombstone, not
-    malformed: its fields are null. `_malformed` says why a record is, or is null.
+    `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
+    malformed; its fields are null. `_malformed` says why a record is malformed, or is null.
     """
     kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers else [])]
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
@@ -39,11 +39,11 @@ def read_source(raw: DataFrame, source: Source) -> tuple[DataFrame, Column]:
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """A transform's result as records: key, value (binary, nullable), hash (long), and where the pipeline keeps them
-    timestamp (milliseconds) and headers.
+    """A transform's result as records: key, value (binary, nullable) and hash (long), and timestamp (milliseconds) and
+    headers if the pipeline names columns for them.
 
     Raises:
-        SettingsError: a column the pipeline names is not in the result, or cannot serve.
+        SettingsError: a column that the pipeline names is missing, or has the wrong type.
     """
     output = pipeline.output
     for role in ("key", "timestamp", "headers"):
@@ -89,7 +89,7 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> list[Column]:
 
 
 def _are_headers(kind: DataType) -> bool:
-    """Whether a column holds names and values, in this order; values may be text."""
+    """Whether a column holds structs of a name and a value, in this order; values may be text."""
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     types = [field.dataType for field in kind.elementType.fields]
@@ -97,9 +97,9 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
-    """The output's records as the suite sees them: the value's fields with the types the transform gave them.
+    """The output's records as the suite sees them: the value's fields, with the types that the transform gave them.
 
-    Beside them the record's coordinates, and its hash where `raw` has it, under names that begin with `_`.
+    The record's coordinates come with them, and its hash if `raw` has it, under names that begin with `_`.
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]

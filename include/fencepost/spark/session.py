@@ -1,4 +1,4 @@
-"""Spark's session and its JVM: started, and ended, without words that nobody needs."""
+"""Starts and ends Spark's session and its JVM, without noise on stderr."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fencepost.errors import DriverDied
 from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
 
 log = logging.getLogger("fencepost.spark.session")
-# What every start of Spark says on stderr, whatever the settings.
+# Every start of Spark prints these on stderr, whatever the settings.
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
 
 
 def build_session(pipeline: Pipeline, step: str) -> SparkSession:
-    """A session for one step. Under spark-submit its master and conf are taken as they are."""
+    """A session for one step. Under spark-submit, master and conf stay as given there."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
@@ -40,7 +40,7 @@ def build_session(pipeline: Pipeline, step: str) -> SparkSession:
         for name, value in conf.items():
             builder = builder.config(name, value)
         _start_jvm(conf)
-    # It prints a traceback on stderr where the JVM died.
+    # The original prints a traceback on stderr if the JVM dies.
     setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
@@ -54,10 +54,10 @@ def _log_broken_connection(server: object, request: object, client: object) -> N
 
 
 def _start_jvm(conf: dict[str, str]) -> None:
-    """Start Spark's JVM where none runs yet, without the words that it says at every start.
+    """Start Spark's JVM if none runs yet, without the lines that every start prints.
 
     Raises:
-        DriverDied: it ended before it was up; why, it has said on stderr.
+        DriverDied: it ended before it was up; stderr shows why.
     """
     if SparkContext._gateway is not None:
         return
@@ -70,15 +70,15 @@ def _start_jvm(conf: dict[str, str]) -> None:
         os.close(its_stderr)
         passing.join(5)
         raise DriverDied(
-            "Spark's JVM could not be started; its own words stand above. Is it Java 17 or newer, is there memory enough, "
-            "and do the spark: settings of pipeline.yaml hold? Then run again."
+            "Spark's JVM did not start; its own messages stand above. Check that Java is 17 or newer, that there is enough "
+            "memory, and that the spark: settings in pipeline.yaml are right. Then run again."
         ) from error
     os.close(its_stderr)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _pass_on(words: int) -> None:
-    """What the JVM says on stderr, but for what it says at every start. By descriptor: nothing is left locked at the end."""
+    """Pass the JVM's stderr on, except the lines of every start. It uses the descriptor, so no lock is held at exit."""
     rest = b""
     while chunk := os.read(words, 65_536):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -88,6 +88,6 @@ def _pass_on(words: int) -> None:
 
 
 def _say(text: bytes) -> None:
-    """On stderr. Where nobody reads that any more, the JVM is read on: it would stand still at a full pipe."""
+    """Print on stderr. If that is closed, the JVM's pipe is still read: the JVM would block on a full one."""
     with suppress(OSError):
         os.write(2, text)

@@ -1,4 +1,4 @@
-"""Exact reads of a Kafka topic by Spark's connector."""
+"""Exact reads of a Kafka topic with Spark's connector."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import OffsetRange
 
 POLL_TIMEOUT_MS = 120_000
-# Of what is fetched already, so memory does not grow; by default the connector asks anew for every 500 records.
+# These are fetched already, so memory does not grow. By default the connector polls again for every 500 records.
 MAX_POLL_RECORDS = 50_000
 
 
 def read_ranges(
     spark: SparkSession, settings: ClientSettings, topic: str, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> DataFrame:
-    """Exactly the records of these ranges, read_committed, one Spark partition per Kafka partition.
+    """Exactly the committed records of these ranges, with one Spark partition per Kafka partition.
 
-    Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers when asked for.
+    Columns are the connector's: key, value (binary), topic, partition, offset, timestamp, and headers on request.
     """
     reader = (
         spark.read.format("kafka")
@@ -38,9 +38,9 @@ def read_ranges(
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
-    """Which range of the source each task-partition of a frame reads, or None when it shuffles.
+    """The source range that each task-partition of a frame reads, or None if the frame shuffles.
 
-    Spark's Kafka RDD keeps one partition per range, empty ones too, through filters, projections and broadcast joins.
+    Spark's Kafka RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """
     ranges = []
     for partition in frame._jdf.queryExecution().toRdd().partitions():

@@ -1,4 +1,4 @@
-"""What a Spark job is started with: settings, jars, and the package for executors."""
+"""What a Spark job starts with: settings, jars, and the package for executors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.spark.class_archive import java_options
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# The JVM's second compiler sets in after forty times as many calls and loops as it would: a job of few rows ends before that,
-# and it takes a third of such a job's processor time; one of millions is there within a second or two *(measured)*.
+# The JVM's second compiler starts after forty times the usual number of calls and loops. A job of few rows ends before that,
+# and saves a third of its processor time. A job of millions gets there within a second or two *(measured)*.
 LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
     "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
@@ -30,21 +30,25 @@ LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name
 
 
 def connector_folder() -> Path:
-    """The folder of the Kafka connector's jars, which has to hold some."""
+    """The folder with the Kafka connector's jars.
+
+    Raises:
+        SettingsError: it has no jars.
+    """
     folder = paths.connector_folder()
     if not any(folder.glob("*.jar")):
         raise SettingsError(
-            f"{folder}: the Kafka connector's jars are not there. Run `fencepost jars`, or set FENCEPOST_SPARK_JARS to the "
+            f"{folder}: the jars of the Kafka connector are missing. Run `fencepost jars`, or set FENCEPOST_SPARK_JARS to the "
             "folder that holds them."
         )
     return folder
 
 
 def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
-    """Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. Holds no secret.
+    """The Spark settings of a pipeline's jobs on that master, with the pipeline's own on top. They hold no secret.
 
-    The driver has the connector on its class path, where the archive of classes expects it; executors that are not in the
-    driver are sent the jars.
+    The driver has the connector on its class path, where the archive of classes expects it. Spark sends the jars to
+    executors outside the driver.
     """
     folder = connector_folder()
     conf = {
@@ -52,7 +56,7 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
         "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {java_options(folder)}".strip(),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        # The number of task-partitions is the plan's: nothing may merge or split them.
+        # The plan fixes the number of task-partitions: nothing may merge or split them.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -65,49 +69,49 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-        # Spark's shuffle files hold records, and are readable by everybody.
+        # Spark's shuffle files hold records, and everybody may read them.
         if "spark.local.dir" not in pipeline.spark:
             conf["spark.local.dir"] = str(private_folder())
     else:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     own = dict(pipeline.spark)
     for name, between in (("spark.jars", ","), ("spark.driver.extraClassPath", ":")):
-        if name in own and name in conf:  # more of them, not others in the connector's place
+        if name in own and name in conf:  # add to the connector's jars, do not replace them
             conf[name] += between + own.pop(name)
     return conf | own
 
 
 def private_folder() -> Path:
-    """Where Spark puts its files on this machine: a folder of this user's, which nobody else may enter.
+    """The folder for Spark's files on this machine, which only this user may enter.
 
     Raises:
-        NeedsOperator: somebody else made it.
+        NeedsOperator: another user made the folder, or others may enter it.
     """
     folder = Path(tempfile.gettempdir()) / f"fencepost-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise NeedsOperator(
-            f"{folder}: Spark's files hold records, and this is not a folder of this user's alone. Remove it, or set "
+            f"{folder}: Spark's files hold records, but this folder is not private to this user. Remove it, or set "
             "spark.local.dir in the pipeline's spark settings."
         )
     return folder
 
 
 def local_dirs(conf: Mapping[str, str], master: str) -> dict[str, str]:
-    """Variables that let `spark.local.dir` hold for Spark's JVM on this machine, where `SPARK_LOCAL_DIRS` would outweigh it.
+    """The variable that enforces `spark.local.dir` on this machine, where an inherited `SPARK_LOCAL_DIRS` would win.
 
-    On a cluster the folders are the workers' own.
+    On a cluster the workers choose their own folders.
     """
     here = master.startswith("local") and "spark.local.dir" in conf
     return {"SPARK_LOCAL_DIRS": conf["spark.local.dir"]} if here else {}
 
 
 def check_java() -> None:
-    """There is a Java for Spark's driver: JAVA_HOME's, or one on PATH. A `spark-env.sh` may name another.
+    """Check that Spark's driver has a Java: JAVA_HOME's, or one on PATH. A `spark-env.sh` may name another.
 
     Raises:
-        SettingsError: there is none, and a retry finds none either.
+        SettingsError: there is none; a retry would find none either.
     """
     home = os.environ.get("JAVA_HOME")
     if shutil.which(f"{home}/bin/java" if home else "java"):
@@ -123,12 +127,12 @@ def check_java() -> None:
 
 
 def spark_master() -> str:
-    """Where jobs of `fencepost run` run: `FENCEPOST_SPARK_MASTER`, or this machine."""
+    """The Spark master for `fencepost run`: `FENCEPOST_SPARK_MASTER`, or this machine."""
     return os.environ.get("FENCEPOST_SPARK_MASTER") or "local[*]"
 
 
 def package_zip() -> Path:
-    """The `fencepost` package as a zip for executors, named by its content and made once."""
+    """The `fencepost` package as a zip for executors. Its name has a digest of the content; it is made once."""
     files = sorted(f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts)
     digest = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:12]
     folder = paths.state_folder() / "packages"

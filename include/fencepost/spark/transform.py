@@ -1,4 +1,4 @@
-"""The user's transform: loaded, applied, and what its result is as a record's value."""
+"""The user's transform: loads it, applies it, and turns its result into a record's value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     """The pipeline's transform.py as a module whose functions travel to executors by value; None for transform.sql.
 
     Raises:
-        SettingsError: it cannot be read or imported, or has no function `transform`.
+        SettingsError: the file cannot be read or imported, or has no function `transform`.
     """
     file = pipeline.transform_file
     if file.suffix == ".sql":
@@ -34,7 +34,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
     try:
-        # Not by an import: its cache knows a text by second and size, and is written into the pipeline's folder.
+        # No import: its cache identifies a text by second and size, and lies in the pipeline's folder.
         exec(compile(_read_bytes(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except (KeyboardInterrupt, SettingsError):
         raise
@@ -51,7 +51,7 @@ def read_sql(file: Path) -> str:
     try:
         return _read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save it as UTF-8.") from None
+        raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
 
 
 def _read_bytes(file: Path) -> bytes:
@@ -62,14 +62,14 @@ def _read_bytes(file: Path) -> bytes:
 
 
 def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
-    """The user's transform applied; transform.sql selects from the table `{source}`."""
+    """The result of the user's transform; transform.sql selects from the table `{source}`."""
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
         result = select(read_sql(file), frame) if module is None else module.transform(frame)
     except AnalysisException as error:
         raise SettingsError(f"{file}: failed: {analysis_reason(error)}") from error
-    except (Exception, SystemExit) as error:  # of a job the transform ran, only what kind of failure it was
+    except (Exception, SystemExit) as error:  # the transform may have run a job: show only the kind of failure
         raise SettingsError(f"{file}: failed: {describe(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
@@ -77,7 +77,7 @@ def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
 
 
 SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-# What Spark reads as one piece, so that braces and names in it are data; and the name of the table.
+# The pieces that Spark reads as one token, whose braces and names are data; and the name of the table.
 SQL_PIECE = re.compile(
     r"""(?<!\w)[rR]'[^']*'|(?<!\w)[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|"""
     + SQL_COMMENT.pattern
@@ -100,14 +100,14 @@ def select(text: str, frame: DataFrame) -> DataFrame:
 
 
 def analysis_reason(error: AnalysisException) -> str:
-    """What Spark says of columns, types and syntax, with the place in the SQL; without its plan, which follows."""
+    """Spark's message about columns, types and syntax, with the place in the SQL, but without the plan that follows it."""
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return said.rstrip(";.") + "."
 
 
 @contextmanager
 def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
-    """Raises SettingsError where Spark cannot make records of a transform's result (two columns of one name, for example)."""
+    """Raise SettingsError if Spark cannot make records of a transform's result (two columns with one name, for example)."""
     try:
         yield
     except AnalysisException as error:
@@ -117,8 +117,11 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """Fields of the output's value: the columns of the transform's result that do not begin with `_`."""
+    """The fields of the output's value: the columns of the transform's result that do not begin with `_`."""
     fields = [f for f in frame.schema.fields if not f.name.startswith("_")]
     if not fields:
-        raise NeedsOperator(f"{pipeline.transform_file}: its result has no column for the output's value.")
+        raise NeedsOperator(
+            f"{pipeline.transform_file}: its result has no column for the output's value. Select one whose name does not begin "
+            "with _."
+        )
     return StructType(fields)

@@ -1,7 +1,7 @@
 """The write step's other half, in the executors: one task-partition, one transaction (or a chain), one mark.
 
-Invariant: however often a task-partition is attempted, by whoever, each of its rows is in at most one committed
-transaction of a lease, together with the mark that says so.
+Invariant: however many attempts there are at a task-partition, each of its rows is in at most one committed transaction
+of a lease, together with the mark that proves it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from fencepost.spark.diagnosis import carry
 
 @dataclass(frozen=True)
 class WriterTask:
-    """What an executor needs to write any task-partition of a batch. Travels inside the task, so it may hold secrets.
+    """What an executor needs to write any task-partition of a batch. It travels inside the task, so it may hold secrets.
 
     `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
-    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has placed the rows already:
+    task-partition t. `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows:
     task-partition t writes output partition t.
     """
 
@@ -50,7 +50,7 @@ class WriterTask:
     to_own_partition: bool
     batch_header: bool = True
     commit_every: CommitEvery | None = None
-    nonce: str = ""  # of the job: by it the driver knows an error that was raised here on purpose
+    nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
     stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
     failpoint: str = "write"
@@ -58,16 +58,16 @@ class WriterTask:
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
-    """Write task-partition `task` exactly once; the receipt, and whether an earlier attempt had committed it all.
+    """Write task-partition `task` exactly once; return the receipt, and whether an earlier attempt had committed all of it.
 
-    1. init_transactions: fences every earlier attempt and settles its open transaction;
-    2. read the mark: it says whether to write, to go on behind what a chain has committed, to skip, or to stop;
-    3. begin with the first row, produce, send the mark, commit; again for every link of a chain.
+    1. init_transactions: fence every earlier attempt and settle its open transaction;
+    2. read the mark: it says whether to write, to continue a chain after the rows it has committed, to skip, or to stop;
+    3. begin with the first row, produce, send the mark, commit; repeat this for each link of a chain.
 
     Raises:
         Superseded: a later lease has committed here; this attempt is the zombie.
-        TransformNotDeterministic: the rows behind the mark of a chain are not those that it committed.
-        Retriable: anything a new attempt can settle. The producer is gone either way.
+        TransformNotDeterministic: the first rows differ from those that the chain has committed.
+        Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
     transaction, mark = _initialised(job, task)  # 1, 2
     begun = _begun(job, task)
@@ -78,8 +78,8 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         case Standing.SUPERSEDED:
             assert mark is not None
             raise Superseded(
-                f"{_of(job, task)}: its mark carries lease {mark.lease}, later than ours ({job.lease}): another plan has taken "
-                "lane and place of this one. This attempt wrote nothing; look at the ledger, and let the newer run go on."
+                f"{_of(job, task)}: its mark has lease {mark.lease}, later than ours ({job.lease}): a newer plan has taken this "
+                "one's lane and place. This attempt wrote nothing. Look at the ledger, and let the newer run continue."
             )
         case Standing.RESUME:
             assert mark is not None
@@ -129,11 +129,11 @@ def _of(job: WriterTask, task: int) -> str:
 
 
 def committed_receipts(job: WriterTask) -> list[Receipt] | None:
-    """The receipts of all task-partitions where this lease has committed every one of them, else None.
+    """The receipts of all task-partitions if this lease has committed every one of them, else None.
 
     Sound without init_transactions: a complete mark is final. Its writer had fenced every attempt before it, and every
-    attempt after it reads the mark first. Transactions under way are not waited for: a dead attempt's is ended by the next
-    init_transactions, and a mark that it is about to set is one that is not there yet.
+    attempt after it reads the mark first. This does not wait for open transactions: the next init_transactions ends that of
+    a dead attempt, and a mark that is not committed yet does not count.
     """
     doing = f"batch {job.batch}: reading its marks in group {job.group}"
     marks = _marks(job, range(len(job.marks)), doing, settled=False)
@@ -153,7 +153,7 @@ def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) 
 
 
 def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
-    """Write the rows behind `begun`, one transaction or a chain of them, and return the receipt of all."""
+    """Write the rows after those of `begun`, in one transaction or a chain, and return the receipt of all rows."""
     task, receipt, tally = begun.task, begun, begun.tally(job.topic)
     header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
     pieces = _pieces(batches, job.commit_every)
@@ -185,7 +185,7 @@ def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
 
 
 class _Link:
-    """One transaction of a chain: whether it may hold more."""
+    """One transaction of a chain; it knows whether it may hold more rows."""
 
     def __init__(self, limit: CommitEvery | None) -> None:
         self._rows = limit.rows if limit else None
@@ -193,7 +193,7 @@ class _Link:
         self._held = 0
 
     def holds(self, piece: pa.RecordBatch) -> bool:
-        """Whether this piece still belongs to it; the first one always does."""
+        """Whether this piece still belongs to the transaction; the first one always does."""
         full = self._rows is not None and self._held + len(piece) > self._rows
         late = self._end is not None and time.monotonic() >= self._end
         if self._held and (full or late):
@@ -203,7 +203,7 @@ class _Link:
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces small enough for a link of the chain; without a limit as they come."""
+    """The same rows in pieces small enough for a link of the chain; without a limit, as they come."""
     if limit is None:
         yield from batches
         return
@@ -214,10 +214,10 @@ def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Ite
 
 
 def _behind(committed: Tally, batches: Iterator[pa.RecordBatch], doing: str) -> Iterator[pa.RecordBatch]:
-    """The rows behind those that a chain has committed, once the first ones are seen to be the same.
+    """The rows after those that a chain has committed, after a check that the first rows are the same.
 
     Raises:
-        TransformNotDeterministic: they are not, so nobody knows which of these rows are committed.
+        TransformNotDeterministic: they differ, so it is unknown which of these rows are committed.
     """
     seen = NOTHING
     rest: pa.RecordBatch | None = None
@@ -229,15 +229,15 @@ def _behind(committed: Tally, batches: Iterator[pa.RecordBatch], doing: str) -> 
         seen = _with(seen, batch.slice(0, committed.rows - seen.rows))
     if (seen.rows, seen.fingerprint) != (committed.rows, committed.fingerprint):
         raise TransformNotDeterministic(
-            f"{doing}: an earlier attempt has committed {committed.rows} rows, and the first {seen.rows} of this one are others: "
-            "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no order "
-            "that changes), and run with --reprocess: a new revision begins anew."
+            f"{doing}: an earlier attempt committed {committed.rows} rows, and the first {seen.rows} rows of this one differ: "
+            "the transform does not give the same rows again. Make it deterministic (no random numbers, no clock, no "
+            "unstable order), and run with --reprocess: a new revision starts over."
         )
     return chain([rest] if rest is not None and len(rest) else [], batches)
 
 
 def _with(tally: Tally, rows: pa.RecordBatch) -> Tally:
-    """The tally of these rows too."""
+    """The tally with these rows added."""
     return Tally(
         rows=tally.rows + len(rows),
         fingerprint=(tally.fingerprint + _sum(rows.column("hash"))) % 2**64,
@@ -262,14 +262,14 @@ TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each S
 
 
 def writer_of(job: WriterTask) -> Any:
-    """The function for `mapInArrow`: a Spark partition writes its task-partition and answers with its receipt.
+    """The function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
-    Which one that is, the job's local property `TASKS` says: it is known only when the job is planned, this function
-    included.
+    The job's local property `TASKS` says which task-partition that is: it is known only once the job, with this function in
+    it, is planned.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _answer(job, batches)  # what is nested travels by value, what it calls by name
+        return _answer(job, batches)  # a nested function travels by value, the functions it calls by name
 
     return write
 
@@ -289,5 +289,5 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def answer_of(receipt: Receipt, *, skipped: bool) -> pa.RecordBatch:
-    """A task's one row, as `ANSWER_SCHEMA` names it; the receipt in the same JSON as in its mark."""
+    """A task's one row, with the columns of `ANSWER_SCHEMA`; the receipt is the same JSON as in its mark."""
     return pa.RecordBatch.from_pydict({"receipt": pa.array([mark_metadata(receipt)]), "skipped": pa.array([skipped])})

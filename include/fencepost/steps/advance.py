@@ -1,8 +1,8 @@
 """Step four, advance: the only step that moves offsets, in one transaction with the ledger.
 
-A staged batch is copied to the output first, between a record that it is being published and the one that it is: `publish.py`.
-Doing any of it twice is a no-op. Group offsets are for standard lag tools and expire; the ledger is the truth, and every
-advance restores them from it.
+A staged batch is copied to the output first, between the records that it is being published and that it is: `publish.py`.
+Running it twice is a no-op. The ledger is the truth. Group offsets are for standard lag tools; they expire, and every advance
+restores them from the ledger.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def advance_batch(
 ) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
 
-    With a `decision`, an operator publishes a rejected batch. `spark` gives the session for a staged batch that is too large for
+    A `decision` publishes a rejected batch too. `spark` gives the session for a staged batch that is too large for
     one transaction; without it one is started.
 
     1. decide that the batch is published. One that is not staged is, by that;
@@ -53,7 +53,7 @@ def advance_batch(
     3. record that it is published: the frontier moves.
 
     Raises:
-        TransitionRefused: receipts do not cover the plan, or the verdict is missing or not passed.
+        TransitionRefused: receipts do not cover the plan, or the batch has not passed.
         TopicRecreated: a topic was deleted and created again since the batch was planned.
         NeedsOperator: staged records are gone.
     """
@@ -81,7 +81,7 @@ def advance_without_spark(
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, by an operator's word."""
+    """Let the frontier pass an interval without its output, on an operator's decision."""
     return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")[0]
 
 
@@ -95,7 +95,7 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
         batches = decide_publish(view, interval, utc_now(), decision, begin)
         for batch in batches:
             if batch.state is State.PUBLISHED:
-                same_topics(ledger, batch)  # offsets that are about to be published are those of the topics of now
+                same_topics(ledger, batch)  # the offsets about to be published have to be of the present topics
         return batches
 
     result, batch = _commit(ledger, interval, publish, "published")
@@ -166,9 +166,9 @@ def _commit(
         nonlocal changed
         if view.latest(interval) is None:
             raise TransitionRefused(
-                f"pipeline {name}: the interval {interval} was never planned, so it holds nothing back and there is "
+                f"pipeline {name}: interval {interval} was never planned, so it holds nothing back and there is "
                 f"nothing to decide. {interval.command('run', name)} processes it; `fencepost status {name}` "
-                "lists the intervals there are."
+                "lists the planned intervals."
             )
         batches = transition(view)
         changed = bool(batches)
@@ -198,15 +198,15 @@ def _commit(
 
 
 def _output(batch: Batch) -> dict[str, JsonValue]:
-    """Validated output by partition: first offset, and end. Partitions without any are left out."""
+    """Validated output by partition: first offset and end. Partitions without output are left out."""
     return {str(r.partition): [r.start, r.end] for r in batch.published_ranges if r.length}
 
 
 def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:
-    """Both groups' offsets where they are not yet what the ledger says, once it is changed.
+    """The offsets of both groups that differ from what the changed ledger says.
 
     Raises:
-        LedgerLost: those of the source are ahead, so the ledger lacks what moved them. Moving them back would hide that.
+        LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving them back would hide that.
     """
     pipeline = ledger.pipeline
     moves: dict[str, list[TopicPartition]] = {}

@@ -1,7 +1,7 @@
 """What `spark-submit` runs for a step: arguments in, one outcome file out.
 
-Nothing heavy is imported before the process has tied itself to its parent: from then on it cannot outlive the
-JVM, which cannot outlive the Airflow task. SparkSubmitOperator sees to neither.
+The process ties itself to its parent before it imports anything heavy. From then on it cannot outlive the JVM, and the JVM
+cannot outlive the Airflow task. SparkSubmitOperator ensures neither.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ PR_SET_PDEATHSIG = 1
 
 
 class JobOutcome(Frozen):
-    """What a job says at its end: the step's result, or the error that stopped it.
+    """A job's last word: the step's result, or the error that stopped it.
 
-    The message is fit for Airflow's log and UI: no record's content and no secret. `exit_code` is the
-    process's.
+    The message is fit for Airflow's log and UI: it quotes no record and no secret. `exit_code` is the process's.
     """
 
     status: Literal["ok", "error"]
@@ -50,12 +49,12 @@ class JobOutcome(Frozen):
 
     @classmethod
     def of(cls, result: StepResult) -> Self:
-        """The outcome of a step that ended well."""
+        """The outcome of a step that succeeded."""
         return cls(status="ok", message=result.message, result=result)
 
     @classmethod
     def of_error(cls, error: Exception, step: Step) -> Self:
-        """The outcome of a step that raised. Of an error nobody foresaw only the type is told."""
+        """The outcome of a step that raised. For an unforeseen error it gives the type and the place only."""
         known = error if isinstance(error, FencepostError) else unexpected(error, step)
         return cls(
             status="error",
@@ -67,7 +66,7 @@ class JobOutcome(Frozen):
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """The outcome in a file, or None where the job did not live to write one."""
+        """The outcome in a file, or None if the job died before it wrote one."""
         try:
             return cls.model_validate_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -83,10 +82,10 @@ class JobOutcome(Frozen):
 def main(step: Step, argv: Sequence[str]) -> int:
     """Run one step on Spark and return the exit code.
 
-    1. tie this process to the one that started it;
-    2. read the arguments, the pipeline's settings and start the session;
+    1. tie this process to its parent;
+    2. read the arguments and the pipeline's settings, and start the session;
     3. run the step;
-    4. write the outcome, and only then stop the session, which may fail and matters no more.
+    4. write the outcome, and only then stop the session: if that fails, it no longer matters.
     """
     tie_to_parent(signal.SIGTERM)  # 1
     args = _parser(step).parse_args(argv)  # 2
@@ -112,14 +111,14 @@ def main(step: Step, argv: Sequence[str]) -> int:
 
 
 def start_log(level: str) -> None:
-    """Log to stderr, `fencepost.*` at this level. Never others below INFO: py4j at DEBUG logs the settings sent to Spark.
+    """Log to stderr, `fencepost.*` at this level. Other loggers stay at INFO: py4j at DEBUG logs the settings sent to Spark.
 
     Raises:
-        SettingsError: there is no such level.
+        SettingsError: the level does not exist.
     """
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
-        raise SettingsError(f"FENCEPOST_LOG is {level!r}, allowed are DEBUG, INFO, WARNING, ERROR and CRITICAL.")
+        raise SettingsError(f"FENCEPOST_LOG is {level!r}; set it to DEBUG, INFO, WARNING, ERROR or CRITICAL.")
     number = known[level.upper()]
     logging.basicConfig(
         level=max(number, logging.INFO), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -136,7 +135,7 @@ def start_log(level: str) -> None:
 def load_engines() -> None:
     """Load Great Expectations, which takes seconds, while the JVM makes the session.
 
-    What the step itself imports is there by then: two threads that import one package may meet half of a module.
+    The step's own imports come first: two threads that import one package may see half a module.
     """
     import fencepost.steps.validate  # noqa: F401
     from fencepost.quality.engines import load_ahead
@@ -170,7 +169,7 @@ def _parser(step: Step) -> argparse.ArgumentParser:
 def tie_to_parent(signal_number: int) -> None:
     """Have the kernel send this process a signal when its parent ends; 0 unties it.
 
-    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process, and Linux alone has it.
+    See prctl(2), PR_SET_PDEATHSIG. The parent is the thread that made this process. Only Linux has this call.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
@@ -178,7 +177,7 @@ def tie_to_parent(signal_number: int) -> None:
 
 @contextmanager
 def tied_to_parent() -> Iterator[None]:
-    """Tied to the parent while the block runs: a task that outlived its supervisor would go on unseen."""
+    """Tie this process to its parent while the block runs: a task that outlives its supervisor would go on unseen."""
     tie_to_parent(signal.SIGTERM)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Step one, plan: freeze what a batch reads and under which ids it is written.
+"""Step one, plan: freeze what a batch reads and the ids it writes under.
 
-What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so a record that
-arrives late falls in the batch that is open when it arrives, and none is lost or read twice.
+What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost or
+read twice. A late record falls in the batch that is open when it arrives.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fencepost.steps.broker_limits import check_transaction_timeout
 from fencepost.steps.preflight import check_pipeline
 from fencepost.steps.topics import check_same_topic, expired_error
 
-# An interval may end so far ahead of this machine's clock, which need not be the scheduler's.
+# How far an interval may end ahead of this machine's clock, because the scheduler's clock may differ.
 CLOCKS = timedelta(minutes=5)
 
 
@@ -63,14 +63,14 @@ def plan_batch(
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
-    1. make the ledger and the output topic where they are missing;
-    2. check the cluster's limits, which would make every write fail;
-    3. decide and freeze in one coordinator transaction. Where something is planned, the ledger must be all that was recorded,
-       the interval must have ended, the source must be the topic of the plans beside it, a lane must be free, and transform and
-       suite must load, in this order; what is to be written must be there to be judged.
+    1. make the ledger and the output topic if they are missing;
+    2. check the cluster's limits, which could make every write fail;
+    3. decide and freeze in one coordinator transaction. Before anything is planned, in this order: the ledger must be
+       complete, the interval must have ended, the source must be the topic of the neighbouring plans, a lane must be free,
+       and transform and suite must load. The output must keep the records until they are judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
-    asked for it, and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
+    asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
     source, output = _ready(ledger)  # 1, 2
@@ -87,7 +87,7 @@ def plan_batch(
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
             check_same_source(view, interval, source)
-            free_lane(view, pipeline.lanes, latest)  # a plan that waits for one asks every second
+            free_lane(view, pipeline.lanes, latest)  # a plan that waits for a lane comes by every second
             check_pipeline(pipeline)
             checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
@@ -100,7 +100,7 @@ def plan_batch(
 
 
 def _ready(ledger: Ledger) -> tuple[Topic, Destination]:
-    """Source topic and destination, the latter made if missing, like the ledger; on a cluster that takes what is written."""
+    """The source topic and the destination. Makes destination and ledger if they are missing, and checks the cluster's limits."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
     ledger.create()
@@ -111,7 +111,7 @@ def _ready(ledger: Ledger) -> tuple[Topic, Destination]:
 
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Take an interval out of the order, so that those before it get their records again. Moves no offsets."""
+    """Take an interval out of the order, so that earlier intervals get their records again. Moves no offsets."""
     changed = False
 
     def decide(view: View) -> Change:
@@ -128,17 +128,17 @@ def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -
 
 
 def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
-    """The interval lies in the past, by this machine's clock.
+    """Check that the interval lies in the past, by this machine's clock.
 
     Raises:
-        SettingsError: every interval before it would get no records from now on, up to the last one.
+        SettingsError: it does not. Its batch would take the records of every interval before it that is not planned yet.
     """
     now = utc_now()
     if interval.end > now + CLOCKS:
         raise SettingsError(
             f"pipeline {pipeline.name}: interval {interval} ends in the future (this machine's clock says {now:%Y-%m-%d %H:%M} "
-            "UTC). Its batch would hold what is in the source now, and intervals planned later that lie before it would get "
-            "no records. Check the times, or wait until it has ended; `fencepost run --allow-future` plans it all the same."
+            "UTC). Its batch would hold everything in the source now, and earlier intervals that are planned later would get "
+            "no records. Check the times, or wait until the interval has ended. `fencepost run --allow-future` plans it now."
         )
 
 
@@ -151,7 +151,7 @@ def decide_plan(
     reprocess: bool,
     decision: Decision | None = None,
 ) -> Change | None:
-    """The interval's first revision, or another one where that is asked for; None where it stands as it is."""
+    """The interval's first revision, or another one on `reprocess`; None if its batch stays as it is."""
     if standing_plan(view, interval, reprocess) is not None:
         return None
     note = "reprocess was asked for" if view.standing_batch(interval) else ""
@@ -162,9 +162,9 @@ def decide_plan(
 def revise(
     ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None], given_up: GivenUp | None = None
 ) -> Batch:
-    """Plan the batch's input again as a new revision, which supersedes it; the interval's newest revision then.
+    """Plan the batch's input again as a new revision, which supersedes it; return the interval's newest revision.
 
-    `reason` is asked about the batch as it stands when this is decided: a run beside this one may have published it.
+    `reason` gets the batch as it stands at the decision: a concurrent run may have published it.
     """
     pipeline, interval = ledger.pipeline, batch.interval
     source, output = ledger.cluster.describe(pipeline.source.topic), destination_of(ledger)
@@ -190,9 +190,9 @@ def decide_revision(
     reason: Callable[[Batch], str | None],
     given_up: GivenUp | None = None,
 ) -> Change | None:
-    """The revision that takes the batch's place; None where somebody else has revised it, or no reason holds any more.
+    """The revision that replaces the batch; None if another run has revised it, or if the reason no longer holds.
 
-    One whose publication has begun gives way only where that very publication was given up.
+    A batch that is being published is replaced only if that very publication was given up.
     """
     interval = batch.interval
     latest = view.latest(interval)
@@ -209,10 +209,10 @@ def decide_revision(
 
 
 def check_same_source(view: View, interval: Interval, source: Topic) -> None:
-    """The interval's own plan, or else those beside it, which bound its ranges, are of this very topic.
+    """Check that the plans that bound the interval's ranges read this very topic: its own plan, or else its neighbours'.
 
     Raises:
-        TopicRecreated: it was deleted and created again since, or is another.
+        TopicRecreated: the topic was deleted and created again, or is another one.
     """
     latest = view.standing_batch(interval)
     for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
@@ -221,7 +221,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
 
 
 def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Destination) -> Plan:
-    """The plan of the interval's next revision. One planned before, and not withdrawn, keeps its ranges."""
+    """The plan of the interval's next revision. It keeps the ranges of the one before, unless that was withdrawn."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     latest = view.standing_batch(interval)
     check_same_source(view, interval, source)
@@ -257,7 +257,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
 
 
 def _kept_until_judged(output: Destination, change: Change | None) -> Change | None:
-    """The change, if what it plans to write will be there to be judged."""
+    """The change, after a check that the output keeps the planned records until they are judged."""
     for batch in change.batches if change else ():
         if batch.state is State.PLANNED and not batch.plan.is_empty:
             output.check_keeps(batch.interval)
@@ -265,7 +265,7 @@ def _kept_until_judged(output: Destination, change: Change | None) -> Change | N
 
 
 def _milliseconds(moment: datetime) -> int:
-    """For Kafka's search by timestamp, where negative numbers mean something else, and no record is older than 1970."""
+    """For Kafka's search by timestamp, where negative numbers mean something else. No record is older than 1970."""
     return max(0, round(moment.timestamp() * 1000))
 
 
@@ -289,15 +289,15 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
 
 
 def _starved(view: View, by: Batch) -> str:
-    """What to say of an interval without offsets, where a later one was planned first."""
+    """The advice for an interval without offsets, if a later one was planned first."""
     when = by.interval
-    told = f"It has no records: the later interval {when} was planned before it, and begins at the same offsets. "
+    told = f"It has no records: the later interval {when} was planned first and begins at the same offsets. "
     if why_it_stays(view, when) is None:
         return (
             f"{told}If {when} was a mistake, {by.command('withdraw', REASON)} takes it out of the order; intervals planned "
             "from then on get their records"
         )
     return (
-        f"{told}Records of this interval are not lost: they are in {when}, which has offsets and stays, or in an interval "
+        f"{told}The records of this interval are not lost: they are in {when}, which cannot be withdrawn, or in an interval "
         "planned after it"
     )

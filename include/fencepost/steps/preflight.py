@@ -1,6 +1,6 @@
-"""What can be known to be wrong with a pipeline before anything of it is planned: its transform and its suite.
+"""Finds errors in a pipeline's transform and suite before anything is planned.
 
-Starts no Spark. A transform.py is executed, as the write step does; what a transform.sql says, only Spark can tell.
+Does not start Spark. It executes a transform.py, as the write step does. Only Spark can check a transform.sql.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from fencepost.quality.suite import HISTORY, load_suite
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """The transform can be loaded, and each expectation evaluated as far as no column is needed to tell.
+    """Check that the transform loads, and that each expectation is right as far as that shows without a column.
 
     Raises:
-        SettingsError: naming the file, and what is wrong in it.
+        SettingsError: names the file and the error in it.
     """
     from fencepost.spark.transform import load_transform
 
@@ -33,7 +33,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
 
 
 def _check_known(name: str, where: str) -> None:
-    """A type beyond the proven ones, for a named engine. Great Expectations takes seconds to import, so for such alone."""
+    """Check a type beyond the proven ones, for a named engine. Only these need Great Expectations, a slow import."""
     from fencepost.quality.engines import knows
     from fencepost.quality.prepare import unknown_type
 

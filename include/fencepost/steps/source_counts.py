@@ -1,4 +1,4 @@
-"""How many records a batch has read, which of them were malformed, and how new the newest is."""
+"""How many records a batch read, which of them were malformed, and how new the newest one is."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fencepost.model import Batch, Layout
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.spark.records import read_source
 
-SHOWN = 20  # malformed records named by their coordinates
+SHOWN = 20  # malformed records listed by their coordinates
 
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """What was read: records, malformed ones among them, where the first of those are, and the latest timestamp.
+    """What a batch read: records, malformed ones, the coordinates of the first malformed ones, and the latest timestamp.
 
-    `rows` is None where nobody counted, which is only where malformed records would have failed the batch.
+    `rows` is None if nothing was counted. That happens only where a malformed record would have failed the batch.
     """
 
     rows: int | None = 0
@@ -35,7 +35,7 @@ class SourceCounts:
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = ()) -> SourceCounts:
-        """From what `_counts` gave."""
+        """From a row of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
@@ -45,10 +45,10 @@ class SourceCounts:
 def observed_counts(
     answers: Sequence[Row], seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
 ) -> SourceCounts:
-    """Records read and malformed ones: as Spark observed them where that is sure to be all, or else read once more.
+    """The counts as Spark observed them where those are sure to be complete; otherwise the source is read once more.
 
-    Under `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run again,
-    or stop early (a limit): there, as many rows as the ranges have offsets are all of them.
+    Under layout `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run
+    again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
     """
     if any(a["skipped"] for a in answers):
         return count_again(raw, pipeline)
@@ -60,9 +60,9 @@ def observed_counts(
 
 
 def count_again(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
-    """The counts where an earlier attempt's are lost: read once more if anything asks for them.
+    """The counts if an earlier attempt's are lost: the source is read once more only if something needs them.
 
-    Dropped records must be told of, and freshness is judged by the newest record. A suite that cannot be read may ask.
+    The report shows dropped records, and freshness needs the newest record. A suite that cannot be read may need it too.
     """
     try:
         asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
@@ -74,7 +74,7 @@ def count_again(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
 
 
 def count_columns(malformed: Column) -> list[Column]:
-    """The aggregates over a source that `SourceCounts.of` takes."""
+    """The aggregates over a source for `SourceCounts.of`."""
     return [
         F.count(F.lit(1)).alias("rows"),
         F.count_if(malformed).alias("malformed"),
@@ -83,7 +83,7 @@ def count_columns(malformed: Column) -> list[Column]:
 
 
 def count_source(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
-    """The same counted from the frozen ranges, and where the first malformed records are."""
+    """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
     frame, malformed = read_source(raw, pipeline.source)
     total = frame.agg(*count_columns(malformed)).head()
     assert total is not None

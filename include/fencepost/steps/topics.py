@@ -1,4 +1,4 @@
-"""A batch's topics are still those it was planned on, with all the records it needs."""
+"""Checks that a batch's topics are still those it was planned on, with all the records it needs."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fencepost.outputs.output import Output, output_of, written_to
 from fencepost.protocol.ranges import without_expired
 
 NEW_NAME = (
-    "To go on with the topic of now, give the pipeline a new name: rename its folder, and set schedule.start to where this "
-    "one ended. What is published stays as it is, and this one's ledger keeps its history."
+    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
+    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
 )
 
 
 def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
-    """The error for records of the interval that are gone from the source."""
+    """The error for records of the interval that the source no longer has."""
     return SourceDataExpired(
         f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {describe_ranges(expired)}; "
-        "retention deleted them before they were written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again; what is left is processed and the loss recorded."
+        "retention deleted them before the batch was written. Nothing was changed. Restore them, or accept the loss: set "
+        "source.on_expired: skip in pipeline.yaml and run again. The run processes what is left and records the loss."
     )
 
 
 def check_same_topic(batch: Batch, source: Topic) -> None:
-    """The source topic is the one the batch's offsets were frozen in.
+    """Check that the batch's offsets were frozen in this very source topic.
 
     Raises:
-        TopicRecreated: it was deleted and created again, so its offsets mean other records.
+        TopicRecreated: they were not, so they mean other records here.
     """
     planned = batch.plan.source
     if planned.topic == source.name and planned.topic_id != source.id:
@@ -50,15 +50,15 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         )
     if planned.topic != source.name:
         raise TopicRecreated(
-            f"batch {batch.id} was planned on source topic {planned.topic}, and the pipeline now reads "
+            f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
             f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
         )
 
 
 def same_topics(ledger: Ledger, batch: Batch, *, staged: bool = True) -> tuple[Topic, Output]:
-    """The batch's source topic, and what it is written to: with its output they are still those it was planned on.
+    """The batch's source topic and what it is written to, checked to be those it was planned on; its output is checked too.
 
-    What is published already has no need of its staging topic (`staged` is False).
+    A batch that is copied does not need its staging topic any more (`staged` is False).
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
@@ -74,7 +74,7 @@ def same_topics(ledger: Ledger, batch: Batch, *, staged: bool = True) -> tuple[T
 
 
 def check_topics(ledger: Ledger, batch: Batch) -> Output:
-    """The batch's topics are those it was planned on, and its range is still whole. Returns what it is written to."""
+    """Check that the batch's topics are those it was planned on and its ranges are complete; return what it is written to."""
     source, output = same_topics(ledger, batch)
     _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:

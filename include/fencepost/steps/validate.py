@@ -1,7 +1,7 @@
 """Step three, validate: judge what a read_committed reader sees of the batch, and record the verdict.
 
-Nothing of the output is written or moved here. The verdict goes into the ledger, because that is where the advance step
-looks for it: a verdict in a worker's memory could be lost, or be another revision's.
+This step writes no output and moves no offsets. The verdict goes into the ledger, where the advance step looks for it: a
+verdict in a worker's memory could be lost, or could be another revision's.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ log = logging.getLogger("fencepost.steps.validate")
 def validate_without_spark(
     pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
 ) -> StepResult | None:
-    """The step's result when there is nothing for Spark to do, or None.
+    """The step's result if Spark has nothing to do, or None.
 
-    A published or skipped batch stays as it is, one that is being published too. So does one that passed under the suite of
-    now: the same records under the same suite are not judged twice. A batch that had no offsets to read is judged here: by
-    checks that need no record.
+    A published or skipped batch stays as it is, and so does one that is being published. So does a batch that passed the
+    present suite: the same suite does not judge the same records twice. A batch without offsets is judged here, by checks that
+    need no record.
     """
     began = time.monotonic()
     ledger = ledger or Ledger(pipeline)
@@ -69,9 +69,9 @@ def validate_without_spark(
     assert written is not None
     suite = load_suite(pipeline.expectations_file)
     if batch.plan.is_empty:
-        history = history_of(batch, written, view.all())
+        history = _history(view, batch, written, suite)
         return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
-    as_before = written.rows or pipeline.quality.empty == "pass"  # that setting too may say another thing than it did
+    as_before = written.rows or pipeline.quality.empty == "pass"  # that setting may have changed too
     return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
 
 
@@ -81,13 +81,13 @@ def validate_batch(
     """Judge the interval's written batch and record the verdict.
 
     1. read the ledger: what was written, and between which output offsets;
-    2. wait until read_committed sees all of it; part of the data is never judged;
-    3. read it, compare rows and fingerprint with the receipts: losses, doubled and foreign records show here; and
-       evaluate the suite;
-    4. write the report, record the verdict.
+    2. wait until a read_committed reader sees all of it, because part of a batch is never judged;
+    3. read it, compare rows and fingerprint with the receipts (lost, doubled and foreign records show here), and evaluate
+       the suite;
+    4. write the report and record the verdict.
 
     Raises:
-        OpenTransaction: somebody's open transaction hides part of the batch for longer than the pipeline waits.
+        OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
         ReceiptsDisagree, BatchRejected, VerdictUndetermined: recorded, with a report; no offset moves.
     """
     began = time.monotonic()
@@ -104,21 +104,26 @@ def validate_batch(
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
     with spark_reads(f"batch {batch.id}, validate"):
-        check, evaluation = _evaluate(raw, pipeline, written, suite, history_of(batch, written, view.all()))  # 3
+        check, evaluation = _evaluate(raw, pipeline, written, suite, _history(view, batch, written, suite))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
     return _conclude(ledger, batch, evaluation, check, began)  # 4
 
 
+def _history(view: View, batch: Batch, written: Written, suite: Suite) -> History:
+    """Of earlier batches only where a check asks for them: of ten thousand it takes a while."""
+    return history_of(batch, written, view.all() if suite.looks_back else ())
+
+
 def _evaluate(
     raw: DataFrame, pipeline: Pipeline, written: Written, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """The comparison with the receipts, and the suite's evaluation where they agree; in one read of the batch.
+    """The comparison with the receipts and, if they agree, the suite's evaluation; in one read of the batch.
 
-    What is read is parsed before it is known to be ours. So when that fails, it is read again to say whose it is.
+    Records are parsed before it is known that they are ours. If parsing fails, they are read again to find out.
     """
     promised = written.fingerprint
-    # The types are those of the transform that wrote; a transform mended since decides nothing here.
+    # The types come from the transform that wrote the batch; a later transform has no say here.
     schema = StructType.fromJson(json.loads(written.value_schema))
     frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
     try:
@@ -149,7 +154,7 @@ def _evaluate(
 def _explained(
     output: Output, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
-    """Why there are fewer records than were committed, where the output tells."""
+    """The check with the reason for missing records, as far as the output shows one."""
     found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}
     check = check.model_copy(update=found)
     return check, evaluation.model_copy(update={"reason": check.difference})
@@ -158,7 +163,7 @@ def _explained(
 def _conclude(
     ledger: Ledger, batch: Batch, evaluation: Evaluation, check: ReceiptCheck | None, began: float
 ) -> StepResult:
-    """Report first, then the ledger: a verdict never names a report that is not there."""
+    """Write the report first, then the ledger: a verdict never names a report that does not exist."""
     number = batch.verdict.number + 1 if batch.verdict else 1
     seconds = round(time.monotonic() - began, 3)
     durations = {"write": batch.written.seconds if batch.written else 0.0, "validate": seconds}

@@ -1,4 +1,4 @@
-"""Step two, write: the transform on Spark, every task-partition in a Kafka transaction of its own."""
+"""Step two, write: run the transform on Spark; each task-partition writes in a Kafka transaction of its own."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ log = logging.getLogger("fencepost.steps.write")
 
 
 def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
-    """The step's result when there is nothing for Spark to do, or None.
+    """The step's result if Spark has nothing to do, or None.
 
-    A batch that is written already stays as it is; one without offsets to read is recorded as written, with no rows:
-    its transform is not run.
+    A batch that is written already stays as it is. A batch without offsets is recorded as written, with no rows; its
+    transform does not run.
     """
     ledger = ledger or Ledger(pipeline)
     batch = _to_write(ledger, interval)
@@ -58,11 +58,11 @@ def write_batch(
 ) -> StepResult:
     """Write the interval's batch exactly once and record it in the ledger.
 
-    1. read the ledger; revise the batch when what decides its output has changed since it was planned;
+    1. read the ledger; revise the batch if what decides its output has changed since it was planned;
     2. check that its source and output are still the topics it was planned on, with all their records;
-    3. fence ids of the lane that wider, earlier batches had and this one has not;
-    4. run the job: read, transform, write; every task-partition answers with its receipt. A retry that finds all of them
-       committed takes the receipts from the marks instead;
+    3. fence the ids of the lane that earlier, wider batches used and this one does not;
+    4. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them committed
+       takes the receipts from the marks instead;
     5. record `written`: all receipts, and where the output ends now.
     """
     began = time.monotonic()
@@ -80,12 +80,12 @@ def write_batch(
 
 
 def _to_write(ledger: Ledger, interval: Interval) -> Batch:
-    """The interval's newest revision, or a new one when that may no longer be written as it was planned."""
+    """The interval's newest revision, or a new one if that can no longer be written as it was planned."""
     batch = ledger.read().latest(interval)
     if batch is None:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
-            f"{interval.command('run', ledger.pipeline.name)} begins with that (in Airflow: the task plan)."
+            f"{interval.command('run', ledger.pipeline.name)} plans it first (in Airflow: the task plan)."
         )
 
     def reason(batch: Batch) -> str | None:
@@ -98,12 +98,12 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     given_up = None
     if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch)) is None:
         return batch
-    log.info("batch %s is written anew: %s", batch.id, why)
+    log.info("batch %s gets a new revision: %s", batch.id, why)
     return revise(ledger, batch, reason, given_up)
 
 
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
-    """What `revising` asks for, from the cluster. An output topic that was deleted is made again."""
+    """The present state, from settings and cluster. Makes an output topic that was deleted."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source = cluster.describe(pipeline.source.topic)
     check_same_topic(batch, source)
@@ -140,7 +140,7 @@ def _staging(ledger: Ledger, batch: Batch) -> dict[str, Any]:
 def _record(
     ledger: Ledger, batch: Batch, receipts: Sequence[Receipt], source: SourceCounts, schema: str, began: float
 ) -> StepResult:
-    """Record `written`. The output's ends are asked after every commit, so all of the batch lies below them."""
+    """Record `written`. The output's ends are read after every commit, so the whole batch lies below them."""
     result = Written(
         receipts=tuple(sorted(receipts, key=lambda r: r.task)),
         output=written_to(ledger, batch).now(),
@@ -158,7 +158,7 @@ def _record(
 
     def decide(view: View) -> Change:
         nonlocal changed
-        same_topics(ledger, batch)  # again: one made anew while executors started had other records under these offsets
+        same_topics(ledger, batch)  # again: a topic created anew while executors started has other records there
         batches = record_written(view, batch.interval, batch.revision, result)
         changed = bool(batches)
         return Change(batches)

@@ -1,4 +1,4 @@
-"""The write step's Spark job: read, transform, write; and what it means when it fails."""
+"""The write step's Spark job: read, transform, write; and what its failure means."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger("fencepost.steps.write")
 
 
 def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[list[Receipt], SourceCounts, str]:
-    """The receipts of all task-partitions, from the job or, where a retry finds them all committed, without one."""
+    """The receipts of all task-partitions: from the job, or from the marks if a retry finds all of them committed."""
     pipeline, plan = ledger.pipeline, batch.plan
     task = writer_task(ledger, batch)
     set_shuffle_partitions(spark, pipeline, plan)
@@ -63,7 +63,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[li
         schema = value_schema(pipeline, result).json()
         committed = asked.result()
     if committed is not None:
-        log.info("batch %s: an earlier attempt has committed all of it", batch.id)
+        log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
         return committed, count_again(raw, pipeline), schema
     with analysis_errors(pipeline):
         records = to_records(result, pipeline)
@@ -86,13 +86,13 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[li
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_DEFAULT = 200
-ROWS_A_PARTITION = 50_000  # of a shuffle's; a partition costs some ten milliseconds however few it holds
+ROWS_A_PARTITION = 50_000  # in a shuffle; a partition costs some ten milliseconds, however few rows it holds
 
 
 def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
-    """As many partitions for the transform's own shuffles as the batch has rows for, unless somebody has set a number.
+    """Give the transform's own shuffles as many partitions as the batch has rows for, unless a setting names a number.
 
-    The number follows from the frozen plan, so a retry has the same: sums of doubles depend on it.
+    The number follows from the frozen plan, so a retry has the same one: sums of doubles depend on it.
     """
     if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
@@ -101,10 +101,10 @@ def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) 
 
 
 def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[int]:
-    """Which task-partition each Spark partition writes, read from the job itself before it starts.
+    """The task-partition that each Spark partition writes, read from the job itself before it starts.
 
     Raises:
-        SettingsError: the transform shuffles (or reads something else than its source) under layout `source`.
+        SettingsError: under layout `source` the transform shuffles, or reads something other than its source.
     """
     plan = batch.plan
     if plan.layout is Layout.OUTPUT:
@@ -114,14 +114,14 @@ def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[i
     if found is None or sorted(found, key=lambda r: r.partition) != list(plan.source.ranges):
         raise SettingsError(
             f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
-            "task-partition is one source partition; this one shuffles, or unites or splits partitions (aggregates, sorts, "
-            "distinct, repartition, joins that are not broadcast). Set output.layout: output, or take that out."
+            "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
+            "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
         )
     return [position[r] for r in found]
 
 
 def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
-    """What executors need to write this batch. Holds secrets."""
+    """The task that executors need to write this batch. Holds secrets."""
     pipeline, plan = ledger.pipeline, batch.plan
     if plan.layout is Layout.SOURCE:
         marks = tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges)
@@ -147,20 +147,20 @@ MALFORMED = "fencepost: malformed source record"
 
 
 def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
-    """What really failed: Spark wraps a task's error in its own, text only.
+    """What really failed: Spark wraps a task's error in its own, as text only.
 
-    What failed in the transform itself ends the step for good: Spark has tried it as often as `spark.task.maxFailures` says,
-    and a transform gives the same for the same records.
+    A failure in the transform itself ends the step for good: Spark has tried it `spark.task.maxFailures` times, and a
+    transform does the same with the same records.
     """
     pipeline, text = ledger.pipeline, str(error)
     if how_the_jvm_ended(error):
-        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` says it
+        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` raises the error with the details
     if MALFORMED in text and (found := count_source(raw, pipeline)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
-            f"declared schema; partition:offset of the first: {where}. No offset moved. Mend the schema, or set "
-            "source.on_malformed: drop in pipeline.yaml to leave them out (counted in the report)."
+            f"declared schema; partition:offset of the first: {where}. No offset moved. Fix the schema, or set "
+            "source.on_malformed: drop in pipeline.yaml to leave them out (the report counts them)."
         )
     ours = find_carried(text, nonce)
     if ours is not None:
@@ -171,17 +171,17 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
         if pipeline.source.on_expired == "fail":
             return expired
         return WriteFailed(
-            f"batch {batch.id}: records expired while they were read. Run again: what is left is written."
+            f"batch {batch.id}: records expired while the job read them. Run again: it writes what is left."
         )
     except FencepostError as found_error:
         return found_error
     if is_the_transforms(error, pipeline.folder):
         return TransformFailed(
             f"batch {batch.id}: {pipeline.transform_file} failed on a record: {describe(error, pipeline.folder)}. No "
-            "offset moved. The same record fails again: mend the transform, then run again, which writes a new revision. "
+            "offset moved. The same record fails again: fix the transform, then run again, which writes a new revision. "
             f"{HOW_TO_SEE}."
         )
     return WriteFailed(
-        f"batch {batch.id}: the Spark job failed: {describe(error, pipeline.folder)}. What had not committed is aborted, and no "
+        f"batch {batch.id}: the Spark job failed: {describe(error, pipeline.folder)}. Uncommitted rows are aborted, and no "
         f"offset moved; run again. {HOW_TO_SEE}."
     )

@@ -180,10 +180,10 @@ def test_while_kafka_is_away_pages_say_so_with_503_and_what_to_do(get: Get, ledg
 def test_a_ledger_that_cannot_be_read_leaves_the_other_pipelines_on_the_overview(
     get: Get, ledgers: FakeLedgers
 ) -> None:
-    ledgers.content["orders"] = LedgerUnreadable("ledger x, offset 3: not a record of Fencepost's.")
+    ledgers.content["orders"] = LedgerUnreadable("ledger x, offset 3: not a Fencepost record.")
     answer = get("/")
     assert answer.status_code == 200
-    assert "offset 3: not a record" in answer.text
+    assert "offset 3: not a Fencepost record" in answer.text
 
 
 def test_a_page_of_ten_thousand_batches_holds_fifty(get: Get, ledgers: FakeLedgers) -> None:

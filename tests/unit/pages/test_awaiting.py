@@ -106,7 +106,7 @@ def test_where_nothing_awaits_a_person_nothing_says_so(
         assert "waiting a person" not in get(path).text, path
     monkeypatch.setattr(app, "stopped_runs", lambda dag_id, rows: {row.interval for row in rows[:1]})
     for path in ("/", "/pipelines/orders", INTERVAL, f"{INTERVAL}/1"):
-        assert "evision 2 is stuck: written, and nothing since" in get(path).text, path
+        assert "evision 2 is stuck: written, and unchanged since" in get(path).text, path
 
 
 def test_the_runs_tab_is_the_rejected_revisions_and_says_what_stays(get: Get, rejected: None, told: Told) -> None:

@@ -107,24 +107,24 @@ def test_an_empty_batch_is_judged_by_what_can_be_judged_on_none() -> None:
     said = judge(declared, idle, 0, "pass")
     assert said == (
         Outcome.PASSED,
-        "The batch holds no records. None of the 2 expectations had anything to judge, and quality.empty is 'pass'.",
+        "The batch has no records. None of the 2 expectations had anything to judge, and quality.empty is 'pass'.",
     )
     said = judge(declared, [results(declared, P)[0], idle[1]], 0, "pass")
     assert said == (
         Outcome.PASSED,
-        "The batch holds no records. 1 of 2 expectations could be judged all the same, and holds.",
+        "The batch has no records. 1 of 2 expectations could still be judged, and holds.",
     )
     failed = [results(declared, F)[0], idle[1]]
     outcome, reason = judge(declared, failed, 0, "pass")
     assert outcome is Outcome.REJECTED
-    assert reason == "The batch holds no records. 1 of 2 expectations failed: expect_column_values_to_not_be_null(c0)."
+    assert reason == "The batch has no records. 1 of 2 expectations failed: expect_column_values_to_not_be_null(c0)."
     warned = [idle[0], results(declared, P, F)[1]]
     outcome, reason = judge(declared, warned, 0, "pass")
     assert outcome is Outcome.PASSED
     assert "Warnings: expect_column_values_to_not_be_null(c1)." in reason
     for checks in (idle, failed, warned, []):
         outcome, reason = judge(declared, checks, 0, "reject")
-        assert (outcome, reason) == (Outcome.REJECTED, "The batch holds no records; quality.empty is 'reject'.")
+        assert (outcome, reason) == (Outcome.REJECTED, "The batch has no records, and quality.empty is 'reject'.")
 
 
 def test_declared_is_evaluated_on_empty_batches_too() -> None:

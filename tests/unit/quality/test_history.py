@@ -78,7 +78,10 @@ def test_a_batch_that_read_no_record_is_as_old_as_its_interval_is_long(length: f
     found = liken(Declared(index=0, type=FRESHNESS), History(batch=point, before=before))
     assert (None if found.no_value else found.status) is status
     assert isinstance(found.observed, dict)
-    assert found.observed["age of the newest record"] == f"none was read, so above 0:0{length // 60}:{length % 60:02}"
+    assert (
+        found.observed["age of the newest record"]
+        == f"no record was read, so more than 0:0{length // 60}:{length % 60:02}"
+    )
 
 
 def test_only_the_newest_batches_count() -> None:
@@ -145,7 +148,7 @@ def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not
         ("{bathces: 3}", "kwargs.bathces: unknown field; allowed here are batches, at_least, spreads, tolerance"),
         ("{batches: many}", "kwargs.batches: Input should be a valid integer"),
         ("{spreads: 0}", "kwargs.spreads: Input should be greater than 0"),
-        ("{batches: 3}", "at_least (7) lies above batches (3): nothing would be judged"),
+        ("{batches: 3}", "at_least (7) is above batches (3): nothing would be judged"),
     ],
 )
 def test_a_limit_that_makes_no_sense_is_refused_with_file_and_field(tmp_path: Path, kwargs: str, says: str) -> None:

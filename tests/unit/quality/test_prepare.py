@@ -64,7 +64,7 @@ def test_times_become_numbers_and_back() -> None:
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(column: str, value: Any) -> None:
-    assert f"value_set: {value!r} is not a {KINDS[column]}, which column {column} is" in refusal(
+    assert f"value_set: {value!r} is not a {KINDS[column]}, but column {column} is" in refusal(
         f"{V}be_in_set", column=column, value_set=[value]
     )
 
@@ -93,8 +93,8 @@ def test_types_that_one_engine_lacks_name_the_way_out() -> None:
 def test_a_column_that_is_not_there_is_named_with_a_close_one() -> None:
     assert refusal(f"{V}not_be_null", column="nam") == "there is no column nam; did you mean name?"
     assert "there are n, x, flag" in refusal(f"{V}not_be_null", column="zzz")
-    assert "a column is named by a text" in refusal(f"{V}not_be_null", column=5)
-    assert "letters, digits and _ only" in refusal(f"{V}not_be_null", column="dotted.name")
+    assert "expected a column's name" in refusal(f"{V}not_be_null", column=5)
+    assert "only letters, digits and _ are allowed" in refusal(f"{V}not_be_null", column="dotted.name")
 
 
 def test_row_conditions_are_texts_and_stay_out_of_the_arguments() -> None:

@@ -106,7 +106,7 @@ def test_a_doubled_declaration_is_refused_even_with_another_severity(write) -> N
 
 
 def test_a_missing_file_is_a_settings_error(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="not there"):
+    with pytest.raises(SettingsError, match="does not exist"):
         load_suite(tmp_path / "expectations.yaml")
 
 

@@ -10,7 +10,7 @@ if [ -n "${PYSPARK_PYTHON:-}" ]; then
 fi
 exec setpriv --pdeathsig TERM bash -c '
     if [ -n "${FENCEPOST_PARENT:-}" ] && [ "$PPID" != "$FENCEPOST_PARENT" ]; then
-        echo "the task that asked for this job is gone" >&2
+        echo "the Airflow task that started this job has ended" >&2
         exit 143
     fi
     exec spark-submit "$@"

@@ -1,0 +1,62 @@
+"""A ledger topic that is not there is the first thing that a step hears of, and never taken for a topic to be made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, TopicMissing, TransitionRefused
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.reader import LedgerReader
+
+PIPELINE: Any = SimpleNamespace(
+    name="orders", ledger_topic="fencepost.orders.ledger", coordinator_id="orders.coordinator"
+)
+NOWHERE = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
+
+
+def cluster(*answers: Topic | FencepostError) -> Cluster:
+    left = list(answers)
+
+    def describe(name: str) -> Topic:
+        answer = left.pop(0)
+        if isinstance(answer, FencepostError):
+            raise answer
+        return answer
+
+    return cast("Cluster", SimpleNamespace(describe=describe, high_watermarks=lambda topic: [0]))
+
+
+GONE = TopicMissing("Create the topic")
+
+
+def test_where_there_is_no_ledger_nothing_was_planned_and_nobody_is_to_make_one() -> None:
+    with pytest.raises(
+        TransitionRefused, match=r"nothing was ever planned.*fencepost run orders.*do not create"
+    ) as raised:
+        LedgerReader(PIPELINE, NOWHERE).read(cluster(GONE))
+    assert "Create the topic" not in str(raised.value)
+
+
+def test_a_ledger_deleted_while_a_step_is_at_work_is_lost() -> None:
+    there = cluster(Topic(PIPELINE.ledger_topic, "id", 1), GONE)
+    reader = LedgerReader(PIPELINE, NOWHERE)
+    reader.read(there)
+    with pytest.raises(LedgerLost, match=r"was deleted.*Restore the ledger from a copy"):
+        reader.read(there)
+
+
+@pytest.mark.parametrize("answer", [GONE, KafkaUnavailable("no broker")])
+def test_who_decides_asks_for_the_ledger_before_it_becomes_coordinator(
+    answer: FencepostError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator's init waits for a minute, and does not say for what."""
+    monkeypatch.setattr("fencepost.ledger.ledger.Transaction", None)
+    ledger = Ledger(PIPELINE, NOWHERE)
+    ledger.cluster = cluster(answer)
+    with pytest.raises((TransitionRefused, KafkaUnavailable)):
+        ledger.transact(lambda view: None)
