@@ -257,6 +257,6 @@ def test_a_job_of_airflows_says_the_type_of_what_nobody_foresaw_and_not_its_word
     ],
 )
 def test_what_is_told_of_an_error_is_its_kind_and_place(text: str, words: str) -> None:
-    said = describe(RuntimeError(text), Path("/pipelines/p"))
+    said = describe(RuntimeError(text), Path("/x/p"))
     assert words in said
     assert MARKER not in said

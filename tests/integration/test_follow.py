@@ -65,10 +65,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     offsets: list[int] = []
     take = Records.take
 
-    def spy(self: Records, records: Iterable[Record]) -> None:
+    def spy(self: Records, records: Iterable[Record]) -> list[Batch]:
         these = list(records)
         offsets.extend(offset for offset, _, _ in these)
-        take(self, these)
+        return take(self, these)
 
     monkeypatch.setattr(Records, "take", spy)
     return offsets

@@ -208,6 +208,6 @@ def test_what_other_software_wrote_in_part_is_a_new_revision(
         plan_batch(pipeline, day(1))
     write_batch(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).revision == 2
-    assert "planned under fencepost 0.0.1" in latest(pipeline, day(1)).history[0].note
+    assert "planned with fencepost 0.0.1" in latest(pipeline, day(1)).history[0].note
     write_batch(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).revision == 2, "written in full, it has one meaning"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fencepost.airflow.pools import SPARK_POOL
 from fencepost.config.loading import load_pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.airflow import Folders
-from fencepost.local.airflow_api import ENDED, AirflowApi, await_value
+from fencepost.local.airflow_api import ENDED, AirflowApi, AirflowRefused, await_value
 from fencepost.local.ports import any_free_port
 from fencepost.local.stack import SERVICES, Stack
 from fencepost.local.state_folder import StateFolder
@@ -191,7 +192,11 @@ class Running:
         await_value(at_rest, f"the runs of {name} to end", 300)
         newest = self.api.call("GET", "/backfills", dag_id=name, order_by="-id", limit=1)["backfills"][0]
         if newest["completed_at"] is None:
-            self.api.call("PUT", f"/backfills/{newest['id']}/cancel")
+            try:
+                self.api.call("PUT", f"/backfills/{newest['id']}/cancel")
+            except AirflowRefused as refused:
+                if refused.status != HTTPStatus.CONFLICT:  # which says that Airflow has just ended it
+                    raise
 
     def deadlines(self, name: str) -> list[dict[str, Any]]:
         """The deadlines of a DAG's runs, as Airflow's UI gets them."""

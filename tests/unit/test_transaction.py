@@ -52,7 +52,7 @@ def test_an_init_that_nobody_answers_hears_that_the_login_was_refused(monkeypatc
     silent = raises(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
     refused = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
     transaction = a_transaction(monkeypatch, init_transactions=silent, poll=lambda _: transaction._complaints(refused))
-    with pytest.raises(AccessDenied, match=r"an-id: init_transactions: .* refused us: wrong password"):
+    with pytest.raises(AccessDenied, match=r"an-id: init_transactions: .* refused access: wrong password"):
         transaction.init()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,10 +74,8 @@ def start_stack(only: str | None = None) -> dict[str, Any]:
 
 def up(only: Only = None) -> None:
     """Start Kafka, PostgreSQL and Airflow on this machine. Running services stay as they are."""
-    try:
+    with _errors_shown():
         services = start_stack(only)
-    except LocalStackError as error:
-        raise _failed(error) from error
     _print_services(services)
 
 
@@ -88,10 +88,8 @@ def down(only: Only = None) -> None:
         stopped.append(service)
         progress(service, event, seconds)
 
-    try:
+    with _errors_shown():
         _stack().down(only, report)
-    except LocalStackError as error:
-        raise _failed(error) from error
     if not stopped:
         out.print("No service that `up` started is running.")
 
@@ -100,10 +98,8 @@ def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: none is running."""
-    try:
+    with _errors_shown():
         found = _stack().services()
-    except LocalStackError as error:
-        raise _failed(error) from error
     running = any(service["running"] for service in found.values())
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -117,11 +113,8 @@ def services(
 def jars() -> None:
     """Download the jars of Spark's Kafka connector, and check their SHA-256."""
     folder = connector_folder()
-    try:
-        with out.status(f"downloading to {folder}"):
-            downloaded = jar_files.ensure_connector(folder)
-    except LocalStackError as error:
-        raise _failed(error) from error
+    with _errors_shown(), out.status(f"downloading to {folder}"):
+        downloaded = jar_files.ensure_connector(folder)
     out.print(
         f"  [green]✓[/] {len(list(folder.glob('*.jar')))} jars in {folder}{'' if downloaded else ', there already'}"
     )
@@ -144,10 +137,15 @@ def _stack() -> Stack:
     return Stack()
 
 
-def _failed(error: LocalStackError) -> typer.Exit:
-    # Logs hold square brackets, which are no markup of ours.
-    err.print(Text.assemble(("✗ ", "red"), str(error)))
-    return typer.Exit(error.exit_code)
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """Print a LocalStackError and exit with its code."""
+    try:
+        yield
+    except LocalStackError as error:
+        # Logs hold square brackets, which are no markup of ours.
+        err.print(Text.assemble(("✗ ", "red"), str(error)))
+        raise typer.Exit(error.exit_code) from error
 
 
 def _print_services(found: dict[str, Any]) -> None:
