@@ -124,7 +124,7 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
         if header:
             assert read_validated(spark, event).count() == 30
         else:
-            with pytest.raises(NeedsOperator, match="carry no header"):
+            with pytest.raises(NeedsOperator, match="records have no header"):
                 read_validated(spark, event)
 
 
