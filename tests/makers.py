@@ -13,6 +13,7 @@ from fencepost.model import (
     OffsetRange,
     Outcome,
     Plan,
+    Publication,
     Receipt,
     SourceTopic,
     State,
@@ -82,6 +83,34 @@ def a_written(*receipts: Receipt, **changes: Any) -> Written:
     rows = sum(t.rows for r in receipts for t in r.topics.values())
     values = {"receipts": receipts, "output": an_output(rows), "rows_in": rows, "seconds": 0, "written_at": NOW}
     return Written(**{**values, **changes})
+
+
+def a_publication(lease: int | None = 7, **changes: Any) -> Publication:
+    """A publication in one transaction that has begun and has no receipt yet."""
+    values = {
+        "lane": 0,
+        "ledger": "",
+        "lease": lease,
+        "tasks": 1,
+        "atomic": True,
+        "begun": an_output(0),
+        "begun_at": NOW,
+    }
+    return Publication(**{**values, **changes})
+
+
+def staged(batch: Batch, **changes: Any) -> Batch:
+    """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
+    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"))
+    if batch.written is not None:
+        receipts = tuple(
+            r.model_copy(update={"topics": {{"out": "staging"}.get(name, name): t for name, t in r.topics.items()}})
+            for r in batch.written.receipts
+        )
+        output = an_output(*batch.written.output.ends, topic="staging")
+        written = batch.written.model_copy(update={"receipts": receipts, "output": output})
+        after = after.model_copy(update={"written": written})
+    return after.model_copy(update=changes)
 
 
 def a_verdict(outcome: Outcome, number: int = 1, **changes: Any) -> Verdict:

@@ -23,7 +23,7 @@ def run(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool =
     """All four, as the command line runs them."""
     plan_and_write(spark, pipeline, interval, reprocess=reprocess)
     validate_without_spark(pipeline, interval) or validate_batch(spark, pipeline, interval)
-    return advance_batch(pipeline, interval)
+    return advance_batch(pipeline, interval, spark=lambda: spark)
 
 
 def latest(pipeline: Pipeline, interval: Interval) -> Batch:

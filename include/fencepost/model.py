@@ -14,10 +14,13 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, mod
 
 Offset = Annotated[int, Field(ge=0)]
 
-# 3: ranges and receipts by topic, and the output as one value. `ledger/codec.py` reads versions 1 and 2 too.
+# 3: ranges and receipts by topic, the output as one value, staged batches. `ledger/codec.py` reads versions 1 and 2 too.
 LEDGER_VERSION = 3
 BATCH_HEADER = "fencepost-batch"
-MALFORMED = "malformed"  # what stands in a rule's place where a record is
+TIMESTAMP_HEADER = (
+    "fencepost-timestamp"  # of a staged record: the timestamp it is published with, in milliseconds, as text
+)
+MALFORMED = "malformed"  # stands for a rule's name where records are malformed
 
 
 class Frozen(BaseModel):
@@ -32,6 +35,7 @@ class State(StrEnum):
     PLANNED = "planned"
     WRITTEN = "written"
     REJECTED = "rejected"
+    PUBLISHING = "publishing"
     PUBLISHED = "published"
     SUPERSEDED = "superseded"
     SKIPPED = "skipped"
@@ -141,13 +145,14 @@ class TopicOutput(Frozen):
     topic: str
     topic_id: str
     ends: tuple[Offset, ...]
-    batch_header: bool = True  # False only for batches of an early Fencepost, whose records do not name their batch
+    batch_header: bool = True  # whether its records name their batch
 
 
 class Plan(Frozen):
     """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
-    `output.ends` says where the output ended when the batch was planned. `writers` is the number of task-partitions. Ids
+    `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
+    published. Their `ends` say where the topics ended when the batch was planned. `writers` is the number of task-partitions. Ids
     `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches; they are fenced before this batch writes.
     `digests` has a digest for each part that decides the output (a plan of an early Fencepost has none). `software` names
     the versions that write it. `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
@@ -158,6 +163,7 @@ class Plan(Frozen):
 
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
     output: TopicOutput
+    staging: TopicOutput | None = None
     ledger_topic_id: str
     layout: Layout
     writers: int = Field(ge=1)
@@ -183,6 +189,11 @@ class Plan(Frozen):
         """The only source: pipelines have one today."""
         (only,) = self.sources
         return only
+
+    @property
+    def written_to(self) -> TopicOutput:
+        """Where the write step writes the batch."""
+        return self.staging or self.output
 
     @property
     def offsets(self) -> int:
@@ -293,6 +304,38 @@ class Written(Frozen):
         return (r.tally(self.output.topic) for r in self.receipts)
 
 
+class Publication(Frozen):
+    """The copy of a staged batch from its staging topic to its output, from the decision to publish it on.
+
+    `lease` is the offset, in the ledger topic with the id `ledger`, of the record that began the publication; the ledger's reader
+    fills it in, as for a plan. `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging
+    partitions otherwise. `begun` is the output at the beginning, `ended` when all of the copy was in.
+    """
+
+    lane: int = Field(ge=0)
+    ledger: str
+    lease: Offset | None = None
+    tasks: int = Field(ge=1)
+    atomic: bool
+    begun: TopicOutput
+    begun_at: AwareDatetime
+    receipts: tuple[Receipt, ...] = ()
+    ended: TopicOutput | None = None
+    seconds: float = Field(default=0, ge=0)
+
+    @property
+    def known_lease(self) -> int:
+        """The lease of a publication read from the ledger."""
+        if self.lease is None:
+            raise ValueError("this publication was not read from the ledger, so its lease is not known yet")
+        return self.lease
+
+    @property
+    def way(self) -> str:
+        """`in one transaction`, or in how many task-partitions, for a person."""
+        return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
+
+
 class Verdict(Frozen):
     """The gate's verdict on one revision, and the path of its report. `number` counts the revision's validations."""
 
@@ -355,6 +398,7 @@ class Batch(Frozen):
     written: Written | None = None
     verdict: Verdict | None = None
     decision: Decision | None = None
+    publication: Publication | None = None
     history: tuple[Event, ...] = ()
 
     @property
@@ -367,22 +411,41 @@ class Batch(Frozen):
         return self.interval.command(verb, self.pipeline, *options)
 
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
-        """Where the batch's output lies: in each output partition, between its end at planning and after writing."""
-        starts = self.plan.output.ends
-        return tuple(
-            OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
-            for p, end in enumerate(written.output.ends)
-        )
+        """Where the batch was written: in each partition of that topic, between its end at planning and after writing."""
+        return _between(self.plan.written_to, written.output)
+
+    @property
+    def published(self) -> TopicOutput | None:
+        """The output topic, and where it ended when all of a written batch was there.
+
+        None of a staged batch that was not copied: it is not published yet, or has no records.
+        """
+        if self.plan.staging is None:
+            return self.written.output if self.written else None
+        return self.publication.ended if self.publication else None
+
+    @property
+    def published_ranges(self) -> tuple[OffsetRange, ...]:
+        """Where in the output topic the batch lies, by partition: ranges without offsets where it is written without a record.
+
+        Nothing while it is not there.
+        """
+        begun = self.publication.begun if self.publication else self.plan.output
+        ended = self.published
+        if ended is None and self.written is not None and not self.is_staged:
+            ended = begun
+        return _between(begun, ended) if ended is not None else ()
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether publishing it means copying it: it was written to a staging topic, and has records."""
+        return self.plan.staging is not None and self.written is not None and self.written.rows > 0
 
     def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
-        """Where its quarantined records lie, likewise; none where the pipeline quarantines nothing."""
+        """Where its quarantined records are, in the same way; nothing if the pipeline quarantines nothing."""
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
-        starts = self.plan.quarantine.ends
-        return tuple(
-            OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end)
-            for p, end in enumerate(written.quarantine.ends)
-        )
+        return _between(self.plan.quarantine, written.quarantine)
 
     @property
     def changed_at(self) -> datetime:
@@ -395,6 +458,14 @@ class Batch(Frozen):
         if self.lease is None:
             raise ValueError(f"batch {self.id} was not read from the ledger, so its lease is not known yet")
         return self.lease
+
+
+def _between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
+    """By partition; one that is younger than `begun` from its beginning."""
+    starts = begun.ends
+    return tuple(
+        OffsetRange(partition=p, start=starts[p] if p < len(starts) else 0, end=end) for p, end in enumerate(ended.ends)
+    )
 
 
 class StepResult(Frozen):

@@ -46,7 +46,7 @@ def run(
     events: Events,
     plan: str = "planned",
 ) -> list[dict[str, Any]]:
-    monkeypatch.setattr("fencepost.steps.advance.advance_batch", lambda *_: result)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: result)
     context["ti"].xcom_pull = lambda task_ids: {"state": plan}
     context |= {"outlet_events": defaultdict(lambda: events), "inlet_events": defaultdict(lambda: events)}
     AdvanceOperator(task_id="advance", pipeline=pipeline).execute(context)  # type: ignore[arg-type]

@@ -101,6 +101,21 @@ schedule: {start: 2013-01-01, end: 2013-01-04, catchup: true}
     assert starts == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("way", "pool"), [("staged", SPARK_POOL), ("direct", "default_pool")])
+def test_a_copy_takes_a_place_of_the_pool_that_bounds_jobs(
+    make_pipeline: Callable[..., Pipeline], way: str, pool: str
+) -> None:
+    pipeline = make_pipeline(
+        settings=f"""
+source: {{topic: in, format: bytes}}
+output: {{topic: out, format: bytes, publish: {way}}}
+schedule: {{start: 2013-01-01}}
+"""
+    )
+    assert build_dag(pipeline).get_task("advance").pool == pool
+    assert ("Readers of the output see published batches only." in str(build_dag(pipeline).doc_md)) == (way == "staged")
+
+
 def test_nothing_secret_goes_to_airflows_database(dag: DAG) -> None:
     assert "hunter2" not in str(DagSerialization.to_dict(dag))
 

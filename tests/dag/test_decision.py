@@ -131,7 +131,7 @@ ASKED = Asked(batch="counted/x/1", lease=4, validation=1)
 @pytest.mark.parametrize(
     ("choice", "function"),
     [
-        ("publish anyway", "fencepost.steps.advance.advance_batch"),
+        ("publish anyway", "fencepost.steps.advance.begin_batch"),
         ("skip this interval", "fencepost.steps.advance.skip_batch"),
         ("write again", "fencepost.steps.plan.plan_batch"),
     ],

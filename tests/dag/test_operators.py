@@ -39,7 +39,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, result: StepResult) -> FakeStep:
     monkeypatch.setattr("fencepost.airflow.operators.LOOK_AGAIN", 0.1)
     step = FakeStep(result)
     monkeypatch.setattr("fencepost.steps.plan.plan_batch", step)
-    monkeypatch.setattr("fencepost.steps.advance.advance_batch", step)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", step)
     return step
 
 

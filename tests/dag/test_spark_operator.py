@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from fencepost.airflow import FencepostSparkOperator
+from fencepost.airflow import AdvanceOperator, FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, KafkaUnavailable
 from fencepost.model import Interval, StepResult
@@ -59,6 +59,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkS
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
     monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda pipeline, interval: None)
     monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda pipeline, interval: None)
     yield FakeSparkSubmit(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -111,7 +112,25 @@ def test_every_attempt_has_an_outcome_file_of_its_own(
     assert not any(file.parent.exists() for file in files)
 
 
-@pytest.mark.parametrize("step", ["write", "validate"])
+def test_a_large_staged_batch_is_copied_by_a_job_of_its_own(
+    fake: FakeSparkSubmit,
+    pipeline: Pipeline,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Airflow hears of it in the task, not in the job."""
+    told: list[StepResult] = []
+    monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *given: told.append(given[-1]))
+    fake.answers(JobOutcome.of(result))
+    operator = AdvanceOperator(task_id="advance", pipeline=pipeline, spark_binary=str(fake.script))
+    assert operator.execute(context_of()) == result.model_dump(mode="json")
+    assert fake.submitted is not None
+    assert fake.submitted[fake.submitted.index("--pipeline") - 1].endswith("spark_jobs/advance_batch.py")
+    assert told == [result]
+
+
+@pytest.mark.parametrize("step", ["write", "validate", "advance"])
 def test_spark_is_not_started_when_there_is_nothing_for_it(
     fake: FakeSparkSubmit,
     pipeline: Pipeline,

@@ -200,8 +200,9 @@ class Attacked:
         rows = Counter[str]()
         for receipt in receipts:
             rows.update({topic: tally["rows"] for topic, tally in receipt["topics"].items()})
+        staged = self.pipeline.output.publish == "staged"
         wanted = {
-            self.pipeline.output.topic: len(self.source()),
+            self.pipeline.staging_topic if staged else self.pipeline.output.topic: len(self.source()),
             self.pipeline.quarantine_topic: len(self.bad_source()),
         }
         if rows != Counter(wanted):
@@ -216,6 +217,8 @@ class Attacked:
             f"fencepost.{self.pipeline.name}.ledger": 1,
             **({self.pipeline.quarantine_topic: self.pipeline.output.partitions} if self.bad else {}),
         }
+        if self.pipeline.output.publish == "staged":
+            topics[self.pipeline.staging_topic] = self.pipeline.output.partitions
         found = []
         for topic, partitions in topics.items():
             for p in range(partitions):

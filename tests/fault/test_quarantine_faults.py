@@ -42,6 +42,7 @@ MALFORMED = PARTITIONS  # the first of the task-partitions that write malformed 
 # Half of a transaction on two topics; a commit whose answer is lost; the same of the second job.
 IN_SHORT = {("kill", 0, "write.rows@2"), ("kill", 0, "write.committed"), ("kill", MALFORMED, "write.committed")}
 IN_SHORT |= {("stop", MALFORMED, "write.committing")}
+STAGED_IN_SHORT = ("kill", 0, "write.rows@2")
 
 
 @pytest.fixture
@@ -60,15 +61,19 @@ def cases() -> Iterator[Any]:
                 if nth and task == MALFORMED:
                     continue  # it writes one Arrow batch
                 where = f"{name}{at}{nth}"
-                marks = [] if (action, task, where) in IN_SHORT else [pytest.mark.fault]
-                yield pytest.param(f"{name}#{task}{at}{nth}={action}", id=f"{where}#{task}={action}", marks=marks)
+                short = (action, task, where) in IN_SHORT
+                for publish in ("direct", "staged") if short else ("direct",):
+                    now = short and (publish == "direct") == ((action, task, where) != STAGED_IN_SHORT)
+                    marks = [] if now else [pytest.mark.fault]
+                    failpoint = f"{name}#{task}{at}{nth}={action}"
+                    yield pytest.param(failpoint, publish, id=f"{where}#{task}={action}-{publish}", marks=marks)
 
 
-@pytest.mark.parametrize("failpoint", list(cases()))
+@pytest.mark.parametrize(("failpoint", "publish"), list(cases()))
 def test_each_record_once_in_its_topic_after_a_strike_and_a_retry(
-    spark: Any, attacked: Callable[..., Attacked], failpoint: str
+    spark: Any, attacked: Callable[..., Attacked], failpoint: str, publish: str
 ) -> None:
-    case = attacked(bad=BAD, **SETTINGS)
+    case = attacked(bad=BAD, **SETTINGS, output={"publish": publish})
     plan_batch(case.pipeline, day(1))
     attempt = Attempt(spark, case.pipeline)
     with armed(spark, failpoint, case.struck):

@@ -21,7 +21,7 @@ def one_session(pipeline: Pipeline) -> Iterator[Callable[[], object]]:
     yield lambda: build_session(pipeline, "run")
 
 
-run._session = one_session
+run.spark_session = one_session
 start, end, *names = sys.argv[1:]
 for name in names:
     sys.stderr.write(f"==== {name}\n")

@@ -30,7 +30,8 @@ kafka: {bootstrap.servers: "127.0.0.1:9092"}
 
 WORDS = st.sampled_from(
     """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
-    on_malformed on_expired key timestamp partitions layout batch_header commit_every rows seconds cron timezone
+    on_malformed on_expired key timestamp partitions layout batch_header publish staging_topic staging_hours
+    atomic_megabytes commit_every rows seconds cron timezone
     start end catchup retries timeout_minutes engine pandas_max_rows sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
     spark.executor.memory n""".split()
@@ -179,8 +180,13 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a question for ever": (GOOD + "quality: {ask_operator_minutes: .inf}", "quality.ask_operator_minutes: Input should be less"),
     "a path for a time zone": (GOOD.replace("{start", "{timezone: ../../etc/passwd, start"), "schedule.timezone: not a"),
     "an end before the start": (GOOD.replace("2026-01-01", "2026-01-01, end: 2025-01-01"), "must lie after start"),
-    "no header": (GOOD.replace("topic: out", "topic: out, batch_header: false"), "batch_header is no longer a setting"),
-    "a header": (GOOD.replace("topic: out", "topic: out, batch_header: true"), "every record has its batch's header"),
+    "no header": (
+        GOOD.replace("topic: out", "topic: out, publish: direct, batch_header: false"),
+        "batch_header: false needs publish: staged",
+    ),
+    "a third way": (GOOD.replace("topic: out", "topic: out, publish: at once"), "output.publish: Input should be 'staged' or"),
+    "staged in its source": (GOOD.replace("topic: out", "topic: out, staging_topic: in"), "output.staging_topic is in, which is"),
+    "staged for an hour": (GOOD.replace("topic: out", "topic: out, staging_hours: 1"), "output.staging_hours: Input should be"),
     "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
     "a chain of both": (
         GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
@@ -194,6 +200,9 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "its own output": (GOOD.replace("topic: out", "topic: in"), "would read its own output"),
     "a quarantine in the source": (GOOD + "quality: {quarantine_topic: in}", "quality.quarantine_topic is source.topic (in)"),
     "a quarantine in the output": (GOOD + "quality: {quarantine_topic: out}", "quality.quarantine_topic is output.topic (out)"),
+    "a quarantine in the staging": (
+        GOOD + "quality: {quarantine_topic: fencepost.p.staging}", "is output.staging_topic (fencepost.p.staging)"
+    ),
     "a limit of nothing": (GOOD + "quality: {quarantine_limit: {}}", "give rows, share, or both"),
     "a limit in percent": (GOOD + "quality: {quarantine_limit: {share: 5}}", "quality.quarantine_limit.share"),
     "a limit in words": (GOOD + "quality: {quarantine_limit: all}", "quality.quarantine_limit"),

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from conftest import at, day
+from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, SettingsError, TransitionRefused, VerdictUndetermined
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.quality.report import Report
-from fencepost.steps.advance import advance_batch
+from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import QUIET_LOG, Record, create_topic, produce, read_all
@@ -33,6 +35,11 @@ from pyspark.sql import functions as F
 def transform(frame):
     return frame.groupBy("_key").agg(F.sum("n").alias("n"), F.first("name").alias("name"))
 """
+CARRYING = """
+def transform(frame):
+    return frame.select("_key", "_timestamp", "_headers", "_partition", "_offset", "_record", "n", "name")
+"""
+STAGED: dict[str, Any] = {"publish": "staged", "timestamp": "_timestamp", "headers": "_headers"}
 RULES = """
 expectations:
   - type: expect_column_values_to_be_between
@@ -51,6 +58,7 @@ HEADERS = [
     ("h", None),
     ("fencepost-batch", b"another/batch"),
     ("fencepost-rule", b"theirs"),
+    ("fencepost-timestamp", b"theirs"),
     ("", b"\xff"),
 ]
 BROKEN = [b"", b"{", b'{"n": "5"}', b"\xff\xfe", b'{"n": 1, "n": 2}']
@@ -181,6 +189,80 @@ def test_a_batch_above_the_limit_is_rejected_as_a_whole_until_the_limit_is_raise
     assert (latest(raised, day(1)).state, latest(raised, day(1)).revision) == (State.PUBLISHED, 1)
 
 
+@pytest.mark.parametrize("megabytes", [256, 0])
+def test_a_plain_consumer_of_a_staged_output_sees_good_rows_only_and_each_bad_one_is_in_quarantine_once(
+    spark: Any, broker: Broker, make_pipeline: Make, megabytes: int
+) -> None:
+    """Above the limit nothing of the batch is in the output. The same batch is published once the limit allows it."""
+    output = STAGED | {"atomic_megabytes": megabytes}
+    source = {"on_malformed": "quarantine", "headers": True}
+    shared: dict[str, Any] = {"source": source, "output": output}
+    pipeline = make_pipeline(CARRYING, RULES, quality={"quarantine_limit": {"rows": 8}}, **shared)
+    made = fill(broker, pipeline)
+    bad = Counter([*made["low"], *made["nobody"], *made["broken"]])
+    plan_and_write(spark, pipeline, day(1))
+    with pytest.raises(BatchRejected, match=r"9 records went to quarantine, above"):
+        validate_batch(spark, pipeline, day(1))
+    with pytest.raises(TransitionRefused):
+        advance_batch(pipeline, day(1))
+    assert read_all(broker.bootstrap, pipeline.output.topic, committed=False) == []
+    kept = read_all(broker.bootstrap, pipeline.quarantine_topic)
+    assert Counter(map(seen_as, kept)) == bad
+    for record in kept:
+        assert list(record.headers[: len(HEADERS)]) == HEADERS
+        assert len({name for name, _ in record.headers[len(HEADERS) :]}) == len(record.headers) - len(HEADERS) == 5
+
+    raised = make_pipeline(CARRYING, RULES, name=pipeline.name, quality={"quarantine_limit": {"rows": 9}}, **shared)
+    run(spark, raised, day(1))
+    batch = latest(raised, day(1))
+    assert (batch.state, batch.revision) == (State.PUBLISHED, 1)
+    out = read_all(broker.bootstrap, pipeline.output.topic)
+    assert Counter((r.key, r.json["n"], r.timestamp) for r in out) == Counter(
+        (key, json.loads(value or b"")["n"], time) for key, value, time in made["good"]
+    )
+    others = [(name, value) for name, value in HEADERS if name not in {"fencepost-batch", "fencepost-timestamp"}]
+    assert {r.headers for r in out} == {(*others, ("fencepost-batch", str(batch.id).encode()))}
+    assert read_all(broker.bootstrap, pipeline.quarantine_topic) == kept, (
+        "they are not published, and not written again"
+    )
+    assert batch.written is not None
+    assert batch.publication is not None
+    tasks = [r.topics for r in batch.publication.receipts]
+    assert {topic for topics in tasks for topic in topics} == {pipeline.output.topic}
+    assert sum(tally.rows for topics in tasks for tally in topics.values()) == batch.written.rows == len(made["good"])
+    found = report_of(raised).quarantined
+    assert found is not None
+    assert (found.agrees, found.accounts.written, found.accounts.quarantined) == (True, 30, 9)
+    assert found.accounts.differences() == []
+
+
+def test_a_publication_that_is_given_up_leaves_quarantined_records_that_do_not_count(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Its new revision writes them again, under its own name: the ledger says whose count."""
+    pipeline = make_pipeline(
+        KEEPING, RULES, source={"on_malformed": "quarantine"}, output={"publish": "staged"}, quality=OFF
+    )
+    made = fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    validate_batch(spark, pipeline, day(1))
+    begin_batch(pipeline, day(1))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    places = [TopicPartition(pipeline.staging_topic, p, -1) for p in range(pipeline.output.partitions)]
+    for future in admin.delete_records(places).values():
+        future.result(30)
+    run(spark, pipeline, day(1))
+    view = Ledger(pipeline).read()
+    old, new = view.batches[day(1)]
+    assert (old.state, new.state) == (State.SUPERSEDED, State.PUBLISHED)
+    assert Counter(r.batch for r in read_all(broker.bootstrap, pipeline.output.topic)) == {str(new.id): 30}
+    kept = read_all(broker.bootstrap, pipeline.quarantine_topic)
+    assert Counter(r.batch for r in kept) == {str(old.id): 9, str(new.id): 9}
+    bad = Counter([*made["low"], *made["nobody"], *made["broken"]])
+    assert Counter(seen_as(r) for r in kept if r.batch == str(new.id)) == bad
+    assert [b.id for b in quarantined_batches(view, None, None, every=False)] == [new.id]
+
+
 def test_other_rules_make_a_new_revision_and_are_not_judged_by(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     """The rules decide what is written, so they are part of what a batch is; the rest of the suite is not."""
     pipeline = make_pipeline(KEEPING, RULES, source={"on_malformed": "drop"}, quality=OFF)
@@ -225,9 +307,6 @@ def test_rows_that_aggregate_are_kept_as_results(spark: Any, broker: Broker, mak
 def test_a_record_that_is_gone_from_quarantine_makes_the_verdict_undetermined(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
     pipeline = make_pipeline(KEEPING, RULES, source={"on_malformed": "quarantine"}, quality=OFF)
     fill(broker, pipeline)
     plan_and_write(spark, pipeline, day(1))
@@ -247,8 +326,6 @@ def test_a_record_that_is_gone_from_quarantine_makes_the_verdict_undetermined(
 def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
-    from confluent_kafka.admin import AdminClient
-
     pipeline = make_pipeline(KEEPING, RULES, source={"on_malformed": "quarantine"}, quality=OFF)
     fill(broker, pipeline)
     plan_and_write(spark, pipeline, day(1))

@@ -11,6 +11,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
+from fencepost.spark.writer import WriterTask
 from waiting import await_true
 
 TOPIC = "timed-out"
@@ -20,7 +21,7 @@ SAID = r"took \d+\.\d s, longer than transaction.timeout.ms \(1000\).*output.com
 @contextmanager
 def begun(settings: ClientSettings, name: str, errors: dict[str, WriterFenced]) -> Iterator[Transaction]:
     """A transaction with a record delivered; the error with which it ends goes into `errors`."""
-    transaction = Transaction(settings, name, "write", 0)
+    transaction = Transaction(settings, name, "write", 0, WriterTask.shorter)
     transaction.init()
     try:
         with transaction:

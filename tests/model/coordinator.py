@@ -9,14 +9,17 @@ Promises, for every interleaving and with a crash after every step:
   its own lease, and its output lies between the ends that were recorded (`published wrongly`);
 - a published or skipped interval gets a new revision only when that is asked for, and a batch is pushed aside only for a
   reason that still holds (`unasked`);
-- a lane is held by one planned batch at most (`lane shared`).
+- a lane is held by one planned batch at most, a publishing lane by one that is being published (`lane shared`);
+- of a staged batch a plain reader of the output sees nothing before it is decided that it is published, and nothing more once
+  that was given up or taken back (`unjudged`); each part of it once (`doubled`); and all of it when it is published.
 
 What is modelled. Processes, each of which begins any step of any interval at any time: plan, plan with reprocess, write,
 validate, advance, skip, publish. That is more than runs do, so it covers every run, retry, backfill, cleared task and
 operator. A step reads the ledger, works, calls init_transactions, reads again, decides, and commits: between the last two
 somebody else's init may fence it, or it may crash. The write job itself is one step here that commits a lease's marks
-and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. Settings change and
-batches grow too old while all this goes on.
+and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. So does each
+task-partition of the copy of a staged batch (`parts`), whose protocol is the same; giving a publication up is one such step for
+each of them. Settings change, batches grow too old, and staged records are deleted while all this goes on.
 
 Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
 so each decision is made once per ledger.
@@ -25,16 +28,17 @@ so each decision is made once per ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import makers
-from fencepost.errors import FencepostError
+from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Layout, Outcome, State
-from fencepost.outputs.topic import KafkaTopicOutput
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Publication, Receipt, State
+from fencepost.outputs.output import Destination
+from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
 from fencepost.protocol.decisions import (
     batch_to_judge,
     decide_publish,
@@ -44,14 +48,17 @@ from fencepost.protocol.decisions import (
     record_written,
 )
 from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
+from fencepost.protocol.marks import Standing
+from fencepost.protocol.publication import GivenUp, begin_publication, record_copied
 from fencepost.protocol.revision import reason_to_revise
-from fencepost.protocol.view import PASSED, View, was_withdrawn
+from fencepost.protocol.view import PASSED, View, has_passed, was_withdrawn
 from fencepost.steps.plan import decide_plan, decide_revision
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
 
-ADVANCES = ("advance", "publish", "skip")  # the steps that move group offsets
+ADVANCES = ("advance", "publish", "skip", "copied")  # the steps that move group offsets
+REMEMBERED = ("revise", "record", "judge", "copied")  # what is decided again by whom a fenced coordinator left it to
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
 
@@ -60,6 +67,12 @@ class Rules:
     """The coordinator's rules; a mutation takes one out."""
 
     frontier: Callable[[View], dict[int, int]] = frontier
+    standing: Callable[[product.Mark | None, product.Lease], Standing] = product.standing_of
+    skip: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_skip
+    begin: Callable[..., Publication] = begin_publication
+    record: Callable[..., tuple[Batch, ...]] = record_copied
+    decide_before_copy: bool = True
+    close: bool = True  # a publication that is given up gets its marks
     read_after_init: bool = True
     fenced_by_init: bool = True
     decide_revision_again: bool = True
@@ -67,6 +80,10 @@ class Rules:
 
 class Point(NamedTuple):
     """A state. `log` are the leases in the order they wrote; a process is idle (None) or what it is at.
+
+    `shown` is the output of a pipeline that stages, as a plain reader sees it: a batch's lease, and a part of it. `marks`
+    are those of the publishing lanes, by lane and part: lease, and whether the part was copied under it. Below `gone`, staged
+    records are deleted.
 
     (word, interval, ...) is what a process remembers of the ledger it read; ("decided", that, ledger) that it has decided
     on a ledger and not yet committed.
@@ -79,6 +96,9 @@ class Point(NamedTuple):
     digest: int
     aged: int
     processes: tuple[tuple[Any, ...], ...]
+    shown: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
+    gone: int = 0
 
 
 IDLE: tuple[Any, ...] = ()
@@ -89,7 +109,7 @@ class Source:
 
     def __init__(self, intervals: int, partitions: int) -> None:
         self.intervals, self.partitions = intervals, partitions
-        self.output_end = 0
+        self.ends: dict[str, list[int]] = {}
 
     def _first(self, partition: int, day: int) -> int | None:
         if partition == 0:
@@ -106,7 +126,7 @@ class Source:
         return Topic(name, f"{name}-1", 1)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
-        return [self.output_end]
+        return self.ends[topic.name]
 
     def first_at_or_after(self, topic: Topic, ms: int, starts: list[int] | None = None) -> list[int | None]:
         day = max(0, (datetime.fromtimestamp(ms / 1000, makers.NOW.tzinfo) - makers.NOW) // makers.DAY)
@@ -118,7 +138,7 @@ class Source:
 
 
 class Coordinator:
-    """The model. `operations` are the words a process may begin with."""
+    """The model. `operations` are the words a process may begin with; `parts` of a copy there are where batches are staged."""
 
     def __init__(
         self,
@@ -135,8 +155,11 @@ class Coordinator:
         ageing: bool = False,
         group_expiry: bool = False,
         records: int | None = None,
+        parts: int = 0,
+        deletion: bool = False,
     ) -> None:
         self.rules = rules or Rules()
+        self.parts, self.deletion = parts, deletion
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
@@ -158,9 +181,11 @@ class Coordinator:
 
     # Decisions, all of them the product's.
 
-    def _fake(self, digest: int, end: int) -> Any:
-        """What `freeze` asks of a ledger."""
-        self.cluster.output_end = end
+    def _fake(self, point: Point) -> tuple[Any, Destination]:
+        """What `freeze` asks of a ledger, and where batches go."""
+        written, shown = len(point.log), len(point.shown)
+        self.cluster.ends = {"out": [shown if self.parts else written], "staging": [written] * self.parts}
+        digest = point.digest
         pipeline = SimpleNamespace(
             name="p",
             lanes=self.lanes,
@@ -168,15 +193,41 @@ class Coordinator:
             source=SimpleNamespace(on_expired="fail", on_malformed="fail", topic="in"),
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
-        return SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
+        fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
+        staging = StagingTopic(fake, "staging") if self.parts else None
+        return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
 
-    def _reason(self, batch: Batch, digest: int, aged: int) -> str | None:
-        age = 2 if batch.known_lease < aged else 0
-        return reason_to_revise(batch, product.circumstances(str(digest), age, batch.plan.output.topic_id))
+    def _reason(self, batch: Batch, point: Point) -> str | None:
+        age = 2 if batch.known_lease < point.aged else 0
+        found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
+        if self.parts:
+            found = replace(
+                found,
+                staging_topic_id="staging-1",
+                staged_gone=(OffsetRange(partition=0, start=0, end=1),) if self._is_gone(batch, point) else (),
+                copied=self._copied(batch, point),
+            )
+        return reason_to_revise(batch, found)
+
+    @staticmethod
+    def _is_gone(batch: Batch, point: Point) -> bool:
+        """Whether something was deleted of where the batch is staged."""
+        return batch.plan.staging is not None and batch.plan.staging.ends[0] < point.gone
+
+    def _copied(self, batch: Batch, point: Point) -> tuple[Receipt, ...] | None:
+        """The receipts of a batch's copy, where all of its marks are there."""
+        publication = batch.publication
+        if publication is None or batch.state is not State.PUBLISHING:
+            return None
+        marks = dict(point.marks)
+        found = [marks.get((publication.lane, part), (-1, 0)) for part in range(publication.tasks)]
+        if any(lease != publication.known_lease for lease, _ in found):
+            return None
+        return tuple(product.a_receipt(part, lease, rows) for part, (lease, rows) in enumerate(found))
 
     def decide(self, ledger: int, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...] | None:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
-        key = (ledger, operation, point.digest, point.aged, len(point.log))
+        key = (ledger, *self._decided_by(operation, point))
         if key not in self._decided:
             try:
                 self._decided[key] = self._decide(self.views[ledger], operation, point)
@@ -184,50 +235,64 @@ class Coordinator:
                 self._decided[key] = None
         return self._decided[key]
 
+    @staticmethod
+    def _decided_by(operation: tuple[Any, ...], point: Point) -> tuple[Any, ...]:
+        """All that a decision depends on beside the ledger."""
+        return operation, point.digest, point.aged, len(point.log), len(point.shown), point.marks, point.gone
+
     def _decide(self, view: View, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...]:
         word, day = operation[0], operation[1]
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
-            fake = self._fake(point.digest, len(point.log))
-            change = decide_plan(fake, view, when, self.source, KafkaTopicOutput(fake, "out"), word == "reprocess")
+            fake, output = self._fake(point)
+            change = decide_plan(fake, view, when, self.source, output, word == "reprocess")
         elif word == "revise":
-            fake = self._fake(point.digest, len(point.log))
+            fake, output = self._fake(point)
             found = self._revision(view, day, operation[2])
             if found is None:
                 return ()
             batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
+            given_up = GivenUp(*operation[4:]) if operation[4:] else None
             change = decide_revision(
-                fake,
-                view,
-                batch,
-                self.source,
-                KafkaTopicOutput(fake, "out"),
-                lambda found: self._why(batch, found, point),
+                fake, view, batch, self.source, output, lambda found: self._why(batch, found, point), given_up
             )
         elif word == "record":
             _, _, revision, lease, end = operation
             batch = self._revision(view, day, revision)
             writers = batch.plan.writers if batch else 1
-            receipts = tuple(product.a_receipt(t, lease) for t in range(writers))
-            return record_written(view, when, revision, product.a_written(receipts, (end,)))
+            if not self.parts:
+                receipts = tuple(product.a_receipt(t, lease) for t in range(writers))
+                return record_written(view, when, revision, product.a_written(receipts, (end,)))
+            receipts = tuple(product.a_receipt(t, lease, self.parts, topic="staging") for t in range(writers))
+            return record_written(view, when, revision, product.a_written(receipts, (end,) * self.parts, "staging"))
+        elif word == "copied":
+            _, _, revision, lease, rows, end = operation
+            receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
+            return self.rules.record(view, when, revision, lease, receipts, makers.an_output(end), 0, makers.NOW)
         elif word == "judge":
             found = self._revision(view, day, operation[2])
             verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
             return record_verdict(view, when, operation[2], verdict)
-        elif word == "advance":
-            return decide_publish(view, when, makers.NOW)
-        elif word == "publish":
-            return decide_publish(view, when, makers.NOW, makers.a_decision("publish"))
+        elif word in ("advance", "publish"):
+            decision = makers.a_decision("publish") if word == "publish" else None
+            return decide_publish(view, when, makers.NOW, decision, lambda view, batch: self._begun(view, batch, point))
         elif word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         else:
-            return decide_skip(view, when, makers.a_decision("skip"))
+            return self.rules.skip(view, when, makers.a_decision("skip"))
         return change.batches if change else ()
+
+    def _begun(self, view: View, batch: Batch, point: Point) -> Publication:
+        if self._is_gone(batch, point):
+            raise NeedsOperator("its staged records are gone")
+        _, output = self._fake(point)
+        limit = 0 if self.parts == 1 else -1  # nothing has a size here: in one transaction, or by partition
+        return self.rules.begin(view, batch, output.now()[0], "ledger-0", limit, makers.NOW)
 
     def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
         """The reason to revise, asked about what the ledger says now; the mutation goes by what was read before."""
         about = found if self.rules.decide_revision_again else remembered
-        return self._reason(about, point.digest, point.aged)
+        return self._reason(about, point)
 
     @staticmethod
     def _revision(view: View, day: int, revision: int) -> Batch | None:
@@ -256,6 +321,8 @@ class Coordinator:
             yield "the settings change", point._replace(digest=1)
         if self.ageing and point.aged == 0 and point.ledger != self.empty:
             yield "time passes", point._replace(aged=len(self.ledgers.batches[point.ledger]))
+        if self.deletion and not point.gone and point.log:
+            yield "time passes, and staged records are deleted", point._replace(gone=len(point.log))
         if self.group_expiry and (point.frontier or point.validated):
             yield "the groups' offsets expire", point._replace(frontier=(), validated=())
         fenced = self._fenced(point.processes)
@@ -270,6 +337,10 @@ class Coordinator:
             yield f"process at {process[:4]} crashes", self._moved(point, n, IDLE)
             if process[0] == "writing":
                 yield from self._job(point, n)
+            elif process[0] == "copying":
+                yield from self._copy(point, n)
+            elif process[0] == "closing":
+                yield from self._close(point, n)
             elif process[0] == "decided":
                 yield from self._commit(point, n)
             elif process[0] == "read":
@@ -285,15 +356,16 @@ class Coordinator:
                 if "plan" in self.operations and (latest is None or latest.revision < self.revisions):
                     yield from self._open(point, n, ("plan", day))
                 continue
+            yield from self._begin_copy(point, n, day, latest)
             for word in self.operations:
                 if word in ("plan", "advance", "publish", "skip", "reprocess", "withdraw"):
                     if word == "reprocess" and latest.revision >= self.revisions:
                         continue
                     yield from self._open(point, n, (word, day))
                 elif word == "write":
-                    if self._reason(latest, point.digest, point.aged) is not None:
+                    if self._reason(latest, point) is not None:
                         if latest.revision < self.revisions:
-                            remembered = ("revise", day, latest.revision, latest.state)
+                            remembered = self._to_revise(latest, day)
                             yield (
                                 f"write {day}: finds that revision {latest.revision} must be revised",
                                 self._moved(point, n, remembered),
@@ -335,6 +407,98 @@ class Coordinator:
             after._replace(log=log),
         )
 
+    def _to_revise(self, latest: Batch, day: int) -> tuple[Any, ...]:
+        """What a write step is at that finds that the batch must be revised: it gives a publication up first."""
+        publication = latest.publication
+        if latest.state is not State.PUBLISHING or publication is None:
+            return ("revise", day, latest.revision, latest.state)
+        if not self.rules.close:
+            return ("revise", day, latest.revision, latest.state, publication.known_lease, 0)
+        return ("closing", day, latest.revision, publication.known_lease, publication.lane, publication.tasks, ())
+
+    def _begin_copy(self, point: Point, n: int, day: int, latest: Batch) -> Iterator[tuple[str, Point | Fault]]:
+        """An advance step that finds its batch being published."""
+        publication = latest.publication
+        if "advance" not in self.operations or not self.parts:
+            return
+        if latest.state is State.PUBLISHING and publication is not None:
+            lane, lease, tasks = publication.lane, publication.known_lease, publication.tasks
+        elif not self.rules.decide_before_copy and has_passed(latest):
+            lane, lease, tasks = 0, latest.known_lease, self.parts
+        else:
+            return
+        begun = ("copying", day, latest.revision, latest.known_lease, lease, lane, tasks, (), 0)
+        yield f"advance {day}: starts to copy revision {latest.revision}", self._moved(point, n, begun)
+
+    def _copy(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
+        """The copy's next task-partition: init, which fences whoever is at it, and what the mark says; then its commit."""
+        _, day, revision, plan, lease, lane, tasks, rows, has_read = point.processes[n]
+        told = f"advance {day}: the copy of revision {revision}, part {len(rows)},"
+        here: tuple[Any, ...] = ("copying", day, revision, plan, lease, lane, tasks)
+        batch = next(b for b in self.ledgers.batches[point.ledger] if b.known_lease == plan)
+        if has_read:
+            if batch.state not in (State.PUBLISHING, State.PUBLISHED):
+                yield (
+                    f"{told} commits",
+                    Fault("unjudged", f"{batch.id} is {batch.state}, and a reader sees records of it"),
+                )
+                return
+            marks = self._marked(point, lane, len(rows), (lease, 1))
+            point = point._replace(shown=(*point.shown, (plan, len(rows))), marks=marks)
+            yield f"{told} commits", self._moved(point, n, self._next_part(here, (*rows, 1), point))
+            return
+        stands, mark = self._stands(point, lane, len(rows), lease)
+        after = self._ousted(point, n, lane, len(rows))
+        at = after.processes.index(point.processes[n])
+        if stands is Standing.SUPERSEDED:
+            yield f"{told} finds a later lease's mark and stops", self._moved(after, at, IDLE)
+        elif stands is not Standing.WRITE:
+            yield f"{told} is there", self._moved(after, at, self._next_part(here, (*rows, mark[1]), point))
+        elif self._is_gone(batch, point):
+            yield f"{told} finds no staged records and stops", self._moved(after, at, IDLE)
+        else:
+            yield f"{told} reads its mark and the staged records", self._moved(after, at, (*here, rows, 1))
+
+    @staticmethod
+    def _next_part(here: tuple[Any, ...], rows: tuple[int, ...], point: Point) -> tuple[Any, ...]:
+        _, day, revision, _, lease, _, tasks = here
+        return ("copied", day, revision, lease, rows, len(point.shown)) if len(rows) == tasks else (*here, rows, 0)
+
+    def _ousted(self, point: Point, n: int, lane: int, part: int) -> Point:
+        """After process n's init of a task-partition's id: whoever was about to commit under it is refused."""
+        processes = tuple(
+            IDLE if m != n and p and p[0] == "copying" and p[-1] and (p[5], len(p[7])) == (lane, part) else p
+            for m, p in enumerate(point.processes)
+        )
+        return self._at(point, processes)
+
+    def _close(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
+        """Giving a publication up: the next task-partition ends with what it has."""
+        _, day, revision, lease, lane, tasks, rows = point.processes[n]
+        stands, mark = self._stands(point, lane, len(rows), lease)
+        here, point = point.processes[n], self._ousted(point, n, lane, len(rows))
+        n = point.processes.index(here)
+        if stands is Standing.WRITE:
+            mark = (lease, 0)
+            point = point._replace(marks=self._marked(point, lane, len(rows), mark))
+        rows = (*rows, mark[1] if mark[0] == lease else 0)
+        after: tuple[Any, ...] = ("closing", day, revision, lease, lane, tasks, rows)
+        if len(rows) == tasks:
+            after = IDLE if all(rows) else ("revise", day, revision, State.PUBLISHING, lease, sum(rows))
+        yield (
+            f"write {day}: closes part {len(rows) - 1} of the publication of revision {revision}",
+            self._moved(point, n, after),
+        )
+
+    def _stands(self, point: Point, lane: int, part: int, lease: int) -> tuple[Standing, tuple[int, int]]:
+        mark = dict(point.marks).get((lane, part), (-1, 0))
+        known = ((0, mark[0]), True) if mark[0] >= 0 else None
+        return self.rules.standing(known, (0, lease)), mark
+
+    @staticmethod
+    def _marked(point: Point, lane: int, part: int, mark: tuple[int, int]) -> tuple[Any, ...]:
+        return tuple(sorted((dict(point.marks) | {(lane, part): mark}).items()))
+
     def _open(self, point: Point, n: int, operation: tuple[Any, ...]) -> Iterator[tuple[str, Point | Fault]]:
         """init_transactions, read, decide. What changes nothing or is refused ends the step."""
         if not self.rules.read_after_init:
@@ -348,7 +512,7 @@ class Coordinator:
                 f"{_told(operation)}: init, read, decide",
                 self._moved(after, index, ("decided", operation, point.ledger)),
             )
-        elif operation[0] in ("revise", "record", "judge"):
+        elif operation[0] in REMEMBERED:
             yield f"{_told(operation)}: nothing to do, or refused", self._moved(point, n, IDLE)
 
     def _behind(self, point: Point, operation: tuple[Any, ...]) -> bool:
@@ -373,7 +537,7 @@ class Coordinator:
         if fault is not None:
             yield label, fault
             return
-        key = (point.ledger, (operation, base, point.digest, point.aged, len(point.log)))
+        key = (point.ledger, (base, *self._decided_by(operation, point)))
         if key not in self._applied:
             self._applied[key] = self.ledgers.after(point.ledger, records)
         ledger = self._applied[key]
@@ -398,7 +562,7 @@ class Coordinator:
             return None
         if operation[0] != "reprocess" and latest.state in PASSED:
             return Fault("unasked", f"{latest.id} is {latest.state}, and revision {fresh.revision} was never asked for")
-        if operation[0] == "revise" and self._reason(latest, point.digest, point.aged) is None:
+        if operation[0] == "revise" and self._reason(latest, point) is None:
             return Fault("unasked", f"{latest.id} is {latest.state}, and no reason to revise it holds any more")
         return None
 
@@ -406,10 +570,7 @@ class Coordinator:
         """After somebody's init: who had decided decides again, from what it remembers; or gives up, which is a crash."""
         if not self.rules.fenced_by_init:
             return processes
-        return tuple(
-            (p[1] if p[1][0] in ("revise", "record", "judge") else IDLE) if p and p[0] == "decided" else p
-            for p in processes
-        )
+        return tuple((p[1] if p[1][0] in REMEMBERED else IDLE) if p and p[0] == "decided" else p for p in processes)
 
     @staticmethod
     def _at(point: Point, processes: tuple[tuple[Any, ...], ...]) -> Point:
@@ -421,7 +582,7 @@ class Coordinator:
     # Promises.
 
     def fault(self, point: Point) -> Fault | None:
-        key = (point.ledger, point.frontier, point.validated, point.log)
+        key = (point.ledger, point.frontier, point.validated, point.log, point.shown)
         if key not in self._faults:
             self._faults[key] = self._fault(point)
         return self._faults[key]
@@ -431,6 +592,11 @@ class Coordinator:
         held = [b.plan.lane for b in view.all() if b.state is State.PLANNED]
         if len(held) != len(set(held)):
             return Fault("lane shared", f"planned batches hold the lanes {held}")
+        held = [b.publication.lane for b in view.all() if b.state is State.PUBLISHING and b.publication]
+        if len(held) != len(set(held)):
+            return Fault("lane shared", f"batches that are being published hold the lanes {held}")
+        if (seen := self._seen_wrongly(point, view)) is not None:
+            return seen
         ends, known = dict(point.frontier), self._accounted(point.ledger)
         anchor = view.anchor
         gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.source.ranges]
@@ -440,7 +606,7 @@ class Coordinator:
             if len(up) > 1:
                 return Fault("published wrongly", f"{[str(b.id) for b in up]} are published at once")
             for b in up:
-                wrong = self._published_wrongly(b, point.log)
+                wrong = self._published_wrongly(b, point)
                 if wrong:
                     return Fault("published wrongly", f"{b.id}: {wrong}")
             refusal = self._refused(point, self.intervals.index(when))
@@ -467,9 +633,9 @@ class Coordinator:
         if latest is None or latest.state not in PASSED:
             return None
         try:
-            fake = self._fake(point.digest, 0)
-            assert decide_plan(fake, view, when, self.source, KafkaTopicOutput(fake, "out"), False) is None
-            assert self._reason(latest, point.digest, point.aged) is None
+            fake, output = self._fake(point)
+            assert decide_plan(fake, view, when, self.source, output, False) is None
+            assert self._reason(latest, point) is None
             assert batch_to_judge(view, when) is latest
             assert decide_publish(view, when, makers.NOW) == ()
         except FencepostError as refusal:
@@ -477,14 +643,32 @@ class Coordinator:
         return None
 
     @staticmethod
-    def _published_wrongly(batch: Batch, log: tuple[int, ...]) -> str:
+    def _seen_wrongly(point: Point, view: View) -> Fault | None:
+        """What a plain reader of a staged pipeline's output should not have seen."""
+        batches = {b.known_lease: b for b in view.all()}
+        for lease, part in point.shown:
+            if point.shown.count((lease, part)) > 1:
+                return Fault("doubled", f"a reader sees part {part} of {batches[lease].id} twice")
+            batch = batches[lease]
+            decided = batch.publication is not None and batch.state not in (State.SKIPPED, State.REJECTED)
+            passed = batch.decision is not None or (batch.verdict and batch.verdict.outcome is Outcome.PASSED)
+            if not (decided and passed):
+                return Fault("unjudged", f"a reader sees records of {batch.id}, which is {batch.state}")
+        return None
+
+    def _published_wrongly(self, batch: Batch, point: Point) -> str:
+        log = point.log
         if batch.written is None or any(r.lease != batch.lease for r in batch.written.receipts):
             return "its receipts are not its own"
         if batch.decision is None and (batch.verdict is None or batch.verdict.outcome is not Outcome.PASSED):
             return "neither a passed verdict nor an operator stands behind it"
-        low, high = batch.plan.output.ends[0], batch.written.output.ends[0]
+        low, high = batch.plan.written_to.ends[0], batch.written.output.ends[0]
         if batch.known_lease not in log[low:high]:
             return f"its output is not between {low} and {high}"
+        for r in batch.published_ranges if self.parts else ():
+            there = sorted(part for lease, part in point.shown[r.start : r.end] if lease == batch.known_lease)
+            if there != list(range(self.parts)):
+                return f"of its {self.parts} parts a reader sees {there} between {r.start} and {r.end}"
         return ""
 
     # Liveness.
@@ -505,7 +689,7 @@ class Coordinator:
                 latest.verdict is not None and latest.verdict.outcome is Outcome.UNDETERMINED
             )
             waits = waits or (view.is_withdrawn(when) and latest.revision == self.revisions)
-            too_often = latest.revision == self.revisions and self._reason(latest, point.digest, point.aged) is not None
+            too_often = latest.revision == self.revisions and self._reason(latest, point) is not None
             if latest.state not in PASSED and not waits and not too_often:
                 return False
         return True
@@ -526,7 +710,9 @@ class Coordinator:
             for b in self.views[point.ledger].all()
         )
         at = "; ".join(_told(p[1]) + " decided" if p[0] == "decided" else _told(p) for p in point.processes if p)
-        return f"[{batches}] log {list(point.log)} frontier {dict(point.frontier)} validated {dict(point.validated)} | {at}"
+        shown = f" shown {list(point.shown)} marks {dict(point.marks)}" if self.parts else ""
+        groups = f"frontier {dict(point.frontier)} validated {dict(point.validated)}"
+        return f"[{batches}] log {list(point.log)}{shown} {groups} | {at}"
 
 
 def _order(process: tuple[Any, ...]) -> tuple[str, ...]:

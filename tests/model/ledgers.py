@@ -32,12 +32,18 @@ class Ledgers:
         return self._numbers[key]
 
     def after(self, ledger: int, records: tuple[Batch, ...]) -> int:
-        """The ledger with these records at its end; a new plan gets its lease, as the ledger's reader would fill it in."""
+        """The ledger with these records at its end; a new plan, or publication, gets its lease, as the
+        ledger's reader would fill it in."""
         newest = {(b.interval, b.revision): b for b in self.batches[ledger]}
         for b in records:
             lease = len(newest) if b.lease is None else b.lease
             plan = b.plan.model_copy(update={"planned_at": makers.NOW, "software": "model"})
-            newest[b.interval, b.revision] = b.model_copy(update={"lease": lease, "plan": plan, "history": ()})
+            publication = b.publication
+            if publication is not None and publication.lease is None:
+                begun = sum(other.publication is not None for other in newest.values())
+                publication = publication.model_copy(update={"lease": begun})
+            kept = {"lease": lease, "plan": plan, "publication": publication, "history": ()}
+            newest[b.interval, b.revision] = b.model_copy(update=kept)
         return self.number(tuple(newest.values()))
 
 
@@ -52,6 +58,9 @@ def _key(b: Batch) -> tuple[Any, ...]:
         tuple((r.partition, r.start, r.end) for r in b.plan.source.ranges),
         tuple((r.partition, r.start, r.end) for r in b.plan.source.lost),
         b.plan.output.ends,
+        b.plan.staging and b.plan.staging.ends,
+        b.publication
+        and (b.publication.lane, b.publication.lease, b.publication.begun.ends, b.published and b.published.ends),
         b.written.output.ends if b.written else None,
         b.verdict.outcome if b.verdict else None,
         b.decision and b.decision.action,

@@ -34,14 +34,16 @@ def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, ledg
     return makers.a_batch(state, lease=lease, plan=plan)
 
 
-def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete: bool = True) -> Receipt:
+def a_receipt(
+    task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete: bool = True, topic: str = "out"
+) -> Receipt:
     """A receipt of the model's ledger of that number."""
-    return makers.a_receipt(task, lease, rows, ledger=f"ledger-{ledger}", complete=complete)
+    return makers.a_receipt(task, lease, rows, topic, ledger=f"ledger-{ledger}", complete=complete)
 
 
-def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,)) -> Written:
+def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,), topic: str = "out") -> Written:
     """The end of a write."""
-    return makers.a_written(*receipts, output=makers.an_output(*ends))
+    return makers.a_written(*receipts, output=makers.an_output(*ends, topic=topic))
 
 
 def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:

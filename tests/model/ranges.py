@@ -30,7 +30,7 @@ import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
-from fencepost.outputs.output import Output
+from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.ranges import frozen_ranges, range_starts
@@ -219,7 +219,7 @@ class Ranges:
                     self._decided[key] = None
         return self._decided[key]
 
-    def _fake(self, answers: Answers) -> tuple[Any, Topic, Output]:
+    def _fake(self, answers: Answers) -> tuple[Any, Topic, Destination]:
         pipeline = SimpleNamespace(
             name="p",
             lanes=64,
@@ -228,7 +228,7 @@ class Ranges:
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
-        return ledger, Topic("in", "in-1", len(answers[0])), KafkaTopicOutput(ledger, "out")
+        return ledger, Topic("in", "in-1", len(answers[0])), Destination(KafkaTopicOutput(ledger, "out"))
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:

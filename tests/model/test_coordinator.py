@@ -5,14 +5,20 @@ Each mutation is searched beside the same bounds with all rules, which has to fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 
+from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State
+from fencepost.protocol.decisions import decide_skip
 from fencepost.protocol.frontier import Place
+from fencepost.protocol.marks import Standing
+from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import PASSED, View
 from model.coordinator import Coordinator, Rules
+from model.product import Lease, Mark, a_receipt
 from model.search import DEEP, Search, explore, without_way_out
 
 RUN = ("plan", "write", "validate", "advance")
@@ -62,6 +68,25 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "partitions": 2,
         "outcomes": ("passed",),
     },
+    "a staged interval, every step and operator, staged records are deleted": {
+        "intervals": 1,
+        "parts": 1,
+        "deletion": True,
+    },
+    "a staged interval is copied in two parts, staged records are deleted": {
+        "intervals": 1,
+        "parts": 2,
+        "operations": (*RUN, "skip"),
+        "outcomes": ("passed",),
+        "deletion": True,
+    },
+    "two staged intervals are published side by side": {
+        "intervals": 2,
+        "parts": 1,
+        "operations": RUN,
+        "revisions": 1,
+        "outcomes": ("passed",),
+    },
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "intervals without records are published, withdrawn and planned again": {
@@ -108,6 +133,33 @@ def over_holes(view: View) -> dict[Place, int]:
     return {("in", part.partition): part.end for b in passed for part in b.plan.source.ranges}
 
 
+def skips_what_is_being_published(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+    """Mutation: whether readers may see it is not asked."""
+    as_written = [b.model_copy(update={"state": State.WRITTEN}) for b in view.all() if b.state is State.PUBLISHING]
+    return decide_skip(view.updated(as_written), interval, decision)
+
+
+def in_the_first_lane(*given: Any) -> Publication:
+    """Mutation: who else is in a lane is not asked."""
+    return begin_publication(*given).model_copy(update={"lane": 0})
+
+
+def whatever_was_copied(
+    view: View, interval: Interval, revision: int, lease: int, receipts: Sequence[Receipt], *rest: Any
+) -> tuple[Batch, ...]:
+    """Mutation: receipts are counted, and not compared with what was written."""
+    whole = [a_receipt(r.task, r.lease) for r in receipts]
+    return record_copied(view, interval, revision, lease, whole, *rest)
+
+
+def any_copy_is_the_first(mark: Mark | None, lease: Lease) -> Standing:
+    """Mutation: the mark is not read."""
+    return Standing.WRITE
+
+
+STAGED = "a staged interval, every step and operator, staged records are deleted"
+PARTS = "a staged interval is copied in two parts, staged records are deleted"
+BESIDE = "two staged intervals are published side by side"
 SHARED = "two intervals share a lane while settings change"
 SINGLE = "one interval, every step and operator, settings change, batches age"
 
@@ -121,6 +173,18 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
         pytest.param(
             SINGLE, Rules(decide_revision_again=False), "unasked", id="a revision is decided on what was read before"
         ),
+        pytest.param(
+            STAGED, Rules(decide_before_copy=False), "unjudged", id="a staged batch is copied before that is decided"
+        ),
+        pytest.param(
+            STAGED, Rules(skip=skips_what_is_being_published), "unjudged", id="what is being published can be skipped"
+        ),
+        pytest.param(STAGED, Rules(standing=any_copy_is_the_first), "doubled", id="the copy does not read its mark"),
+        pytest.param(STAGED, Rules(close=False), "unjudged", id="a publication is given up without marks"),
+        pytest.param(
+            PARTS, Rules(record=whatever_was_copied), "published wrongly", id="the copy's receipts are not compared"
+        ),
+        pytest.param(BESIDE, Rules(begin=in_the_first_lane), "lane shared", id="a publishing lane is shared"),
     ],
 )
 def test_a_rule_taken_out_is_missed(bounds: str, rules: Rules, kind: str) -> None:

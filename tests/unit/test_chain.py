@@ -32,6 +32,7 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.committed: list[list[bytes]] = []
+        self.stamped: dict[str, set[str | None]] = {}  # by topic: the header that rows carry their timestamp in
         self.mark: str | None = None
         self.fails_at = -1
 
@@ -57,8 +58,9 @@ class FakeTransaction:
     def __enter__(self) -> None:
         self._values: list[bytes] = []
 
-    def produce_rows(self, topic: str, rows: pa.RecordBatch, **_: Any) -> None:
+    def produce_rows(self, topic: str, rows: pa.RecordBatch, stamp: str | None = None, **_: Any) -> None:
         self._values += rows.column("value").to_pylist()
+        self._kafka.stamped.setdefault(topic, set()).add(stamp)
 
     def add_offsets(self, offsets: list[Any], group: str) -> None:
         self._mark = offsets[0].metadata
@@ -178,6 +180,13 @@ def test_a_retry_goes_on_behind_what_a_chain_has_committed_to_two_topics(
         assert receipt.tally("q").fingerprint == sum(bad) % 2**64
         assert receipt.rules == Counter(-n - 1 for n in bad)
         assert write_partition(two, 0, routed(values, size)) == (receipt, True)
+
+
+def test_rows_for_quarantine_keep_their_timestamps_when_the_others_are_staged(kafka: FakeKafka) -> None:
+    staged = replace(job(None), topic="staging", quarantine="q", stamp="fencepost-timestamp")
+    receipt, _ = write_partition(staged, 0, routed([1, -1, 2], 3))
+    assert kafka.stamped == {"staging": {"fencepost-timestamp"}, "q": {None}}
+    assert (receipt.tally("staging").rows, receipt.tally("q").rows) == (2, 1)
 
 
 def test_a_row_that_changed_sides_is_not_the_row_that_was_committed(kafka: FakeKafka) -> None:

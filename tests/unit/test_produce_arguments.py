@@ -130,3 +130,29 @@ def test_a_timestamp_that_librdkafka_would_take_for_another_is_refused(timestamp
     with pytest.raises(RecordRefused, match="1970-01-01T00:00:00Z or earlier"):
         arguments_of(rows, 1)
     assert len(arguments_of(rows.slice(0, 2), 1)) == 2
+
+
+@settings(deadline=None)
+@given(ROWS, st.booleans(), st.integers(0, 5))
+def test_a_stamp_carries_a_rows_timestamp_and_kafkas_own_is_that_of_the_writing(
+    rows: list[Any], with_header: bool, first: int
+) -> None:
+    """One without a timestamp has no stamp. A header of that name that the row brings gives way to it."""
+    headers = [None if row[3] is None else [{"key": k, "value": v} for k, v in row[3]] for row in rows]
+    columns = {
+        "partition": pa.array(range(len(rows)), pa.int64()),
+        "key": pa.array([row[0] for row in rows], pa.binary()),
+        "value": pa.array([row[1] for row in rows], pa.binary()),
+        "timestamp": pa.array([row[2] for row in rows], pa.int64()),
+        "headers": pa.array(headers, HEADERS_TYPE),
+    }
+    batch = pa.RecordBatch.from_pydict(columns).slice(first)
+    own = ("fencepost-batch", b"p/2026/1") if with_header else None
+    found = read_back(arguments_of(batch, 99, header=own, stamp="a"))
+    reserved = {"a", *(["fencepost-batch"] if with_header else [])}
+    for n, (record, row) in enumerate(zip(found, rows[first:], strict=True), start=first):
+        kept = [header for header in row[3] or [] if header[0] not in reserved]
+        stamp = [("a", str(row[2]).encode())] if row[2] is not None else []
+        assert record["headers"] == [*kept, *stamp, *([own] if own else [])]
+        assert TIMESTAMP not in record
+        assert record[PARTITION] == n

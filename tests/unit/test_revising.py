@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, OffsetRange, State
+from fencepost.model import Batch, OffsetRange, State, Tally
 from fencepost.protocol.frontier import validated_ends
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written, an_output
+from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, planned, staged
 
 GONE = (OffsetRange(partition=0, start=0, end=3),)
 SAME = Circumstances(
@@ -36,7 +36,7 @@ UNFINISHED = [State.PLANNED, State.WRITTEN, State.REJECTED]
 FINISHED = [State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", [*UNFINISHED, *FINISHED])
 def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_no_other(state: State) -> None:
     """Its lease is an offset of the ledger it was planned in; what is written needs its marks no more."""
     moved = batch(state, ledger_topic_id="ledger-1")
@@ -45,7 +45,7 @@ def test_a_planned_batch_in_a_ledger_made_anew_from_a_copy_is_written_anew_and_n
     assert reason_to_revise(moved, replace(SAME, ledger_topic_id="ledger-1")) is None
 
 
-@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("state", [*UNFINISHED, *FINISHED])
 def test_nothing_changed_nothing_revised(state: State) -> None:
     assert reason_to_revise(batch(state), SAME) is None
 
@@ -104,3 +104,98 @@ def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:
     new = batch(State.PUBLISHED, lease=2, number=2, ends=(7,), output=an_output(0, topic_id="out-2"))
     assert validated_ends(View.of([old])) == {("out", 0): 100}
     assert validated_ends(View.of([old, new])) == {("out", 0): 7}
+
+
+HERE = replace(SAME, staging_topic_id="staging-1")
+QUARANTINING = replace(HERE, quarantine_topic_id="bad-1")
+WHOLE = (a_receipt(0, 7, rows=5),)
+EMPTY = (a_receipt(0, 7, rows=0),)
+
+
+def in_staging(state: State) -> Batch:
+    """A staged batch; one that is being published has a publication, in ledger ``."""
+    publication = a_publication() if state is State.PUBLISHING else None
+    return staged(batch(state), publication=publication)
+
+
+@pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"staging_topic_id": ""}, "staging topic was deleted"),
+        ({"staging_topic_id": "staging-2"}, "staging topic was deleted and created again"),
+        ({"staged_gone": GONE}, "no longer has partition 0: offsets 0 to 2: retention"),
+        ({"output_topic_id": "out-2"}, "output topic was deleted and created again"),
+    ],
+)
+def test_a_staged_batch_whose_records_are_gone_before_it_is_published_is_written_anew(
+    state: State, change: dict[str, Any], word: str
+) -> None:
+    assert reason_to_revise(in_staging(state), HERE) is None
+    assert word in (reason_to_revise(in_staging(state), replace(HERE, **change)) or "")
+
+
+@pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
+@pytest.mark.parametrize("now", ["bad-2", None])
+def test_a_staged_batch_needs_its_quarantine_topic_until_its_publication_begins(state: State, now: str | None) -> None:
+    """Readers may see what is being published: it is given up only if it cannot be finished."""
+    held = planned(in_staging(state), quarantine=an_output(0, topic="bad"))
+    assert reason_to_revise(held, QUARANTINING) is None
+    why = reason_to_revise(held, replace(QUARANTINING, quarantine_topic_id=now))
+    assert ("quarantine topic" in (why or "")) == (state is not State.PUBLISHING)
+
+
+def test_a_publication_is_given_up_for_its_own_records_whatever_went_to_quarantine() -> None:
+    """The copy holds what was staged: rows in quarantine are neither asked of it nor allowed in it."""
+    receipt = a_receipt(0, 1, rows=5)
+    both = receipt.model_copy(update={"topics": {**receipt.topics, "bad": Tally(rows=3, fingerprint=3)}})
+    held = staged(
+        a_batch(
+            State.PUBLISHING,
+            plan=a_plan((0, 8), quarantine=an_output(0, topic="bad")),
+            written=a_written(both, output=an_output(5), quarantine=an_output(3, topic="bad")),
+            publication=a_publication(),
+        )
+    )
+    gone = replace(QUARANTINING, staged_gone=GONE)
+    assert reason_to_revise(held, replace(gone, copied=WHOLE)) is None
+    assert "no longer has" in (reason_to_revise(held, gone) or "")
+    too_much = (a_receipt(0, 7, rows=8),)
+    assert "does not hold" in (reason_to_revise(held, replace(QUARANTINING, copied=too_much)) or "")
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_staged_records_are_needed_no_more_once_that_is_over(state: State) -> None:
+    assert reason_to_revise(in_staging(state), replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
+
+
+def test_a_staged_batch_without_records_has_none_that_could_be_gone() -> None:
+    empty = staged(a_batch(State.WRITTEN, written=a_written(a_receipt(rows=0)), plan=a_plan((0, 1))))
+    assert reason_to_revise(empty, replace(HERE, staging_topic_id="", staged_gone=GONE)) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"digests": {"transform": "e"}}, {"software": "2"}, {"now": NOW + timedelta(days=6.2)}]
+)
+def test_what_is_being_published_is_not_written_anew_for_settings_or_software(change: dict[str, Any]) -> None:
+    assert reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"copied": WHOLE, "staging_topic_id": "", "staged_gone": GONE}, None),
+        ({"copied": WHOLE, "output_topic_id": "out-2"}, "output topic"),
+        ({"copied": WHOLE, "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
+        ({"copied": EMPTY, "staged_gone": GONE}, "no longer has"),
+        ({"copied": EMPTY}, "its copy does not hold the records"),
+        ({"now": NOW + timedelta(days=6.5)}, "so its marks may have expired"),
+        ({"copied": WHOLE, "now": NOW + timedelta(days=6.5)}, None),
+    ],
+)
+def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
+    change: dict[str, Any], word: str | None
+) -> None:
+    """What is copied in full only has to be recorded; an empty mark is that of somebody who gave it up, and went no further."""
+    found = reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change))
+    assert (found is None) if word is None else word in (found or "")

@@ -14,7 +14,9 @@ from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Outcome, State, Verdict
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
+from fencepost.steps.topics import same_topics
 from fencepost.steps.write_job import Wrote
+from makers import a_publication, an_output, planned, staged
 from unit.quality.reports import NOON, batch
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
@@ -82,3 +84,19 @@ def test_nothing_is_recorded_on_a_topic_that_was_made_anew_meanwhile(
         with pytest.raises(TopicRecreated, match=f"topic {anew} was deleted and created again"):
             step(ledger, monkeypatch)
         assert ledger.recorded == []
+
+
+@pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING])
+def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins(state: State) -> None:
+    """From then on the write step makes no new revision for it, so an advance that refused would be stuck."""
+    held = staged(planned(of(State.WRITTEN), quarantine=an_output(0, topic="bad")), state=state)
+    if state is State.PUBLISHING:
+        held = held.model_copy(update={"publication": a_publication()})
+    ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
+    same_topics(ledger, held)
+    anew: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
+    if state is State.PUBLISHING:
+        same_topics(anew, held)
+    else:
+        with pytest.raises(TopicRecreated, match="quarantine topic bad was deleted and created again"):
+            same_topics(anew, held)

@@ -73,7 +73,8 @@ def ledgers(draw: st.DrawFn) -> View:
         for revision in range(1, revisions + 1):
             last = revision == revisions
             older = standing if standing and revision == revisions - 1 else State.SUPERSEDED
-            state = draw(st.sampled_from([s for s in State if s is not State.SUPERSEDED])) if last else older
+            open_or_done = [s for s in State if s not in {State.SUPERSEDED, State.PUBLISHING}]
+            state = draw(st.sampled_from(open_or_done)) if last else older
             lease = order[number] * 10 + revision
             outcome = draw(st.sampled_from([None, *Outcome])) if last else None
             batches.append(batch_of(number, revision, state, lease, outcome, plan))
@@ -330,7 +331,7 @@ def test_a_run_that_a_skip_overtook_has_nothing_left_to_do() -> None:
 
 
 @given(
-    st.sampled_from(sorted(State)),
+    st.sampled_from(sorted(set(State) - {State.PUBLISHING})),
     st.sampled_from(["now", "before"]),
     st.timedeltas(timedelta(0), timedelta(days=20)),
     st.timedeltas(timedelta(hours=1), timedelta(days=10)),

@@ -6,9 +6,9 @@ Files in `dags/` call `build_dags` and `refuse_broken_pipelines`. Set-up calls `
 
 from fencepost.airflow.assets import output_asset
 from fencepost.airflow.dag import build_dag, build_dags, refuse_broken_pipelines
-from fencepost.airflow.operators import AdvanceOperator, PlanOperator
+from fencepost.airflow.operators import PlanOperator
 from fencepost.airflow.pools import SPARK_POOL, ensure_pools
-from fencepost.airflow.spark_operator import FencepostSparkOperator
+from fencepost.airflow.spark_operator import AdvanceOperator, FencepostSparkOperator
 
 __all__ = [
     "SPARK_POOL",

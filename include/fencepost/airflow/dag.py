@@ -15,9 +15,9 @@ from airflow.sdk.exceptions import AirflowException
 
 from fencepost.airflow.deadline import alert_of
 from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
-from fencepost.airflow.operators import AdvanceOperator, PlanOperator
+from fencepost.airflow.operators import PlanOperator
 from fencepost.airflow.pools import SPARK_POOL
-from fencepost.airflow.spark_operator import FencepostSparkOperator
+from fencepost.airflow.spark_operator import AdvanceOperator, FencepostSparkOperator
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.loading import load_pipelines
 from fencepost.config.pipeline import Pipeline
@@ -105,7 +105,8 @@ def build_dag(pipeline: Pipeline) -> DAG:
         validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
         asks = pipeline.quality.ask_operator_minutes > 0
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
-        advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule)
+        copies = {"pool": SPARK_POOL} if pipeline.output.publish == "staged" else {}
+        advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule, **copies)
         if asks:
             decide = DecideOperator(task_id=DECIDE, pipeline=pipeline)
             again = [
@@ -125,6 +126,13 @@ def describe(pipeline: Pipeline) -> str:
     asks = ""
     if pipeline.quality.ask_operator_minutes:
         asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
+    staged = pipeline.output.publish == "staged"
+    copies = f", which it copies from `{pipeline.staging_topic}`," if staged else ""
+    readers = (
+        "Readers of the output see published batches only."
+        if staged
+        else f"To read judged data\nonly, read up to the offsets of group `{pipeline.validated_group}`."
+    )
     return f"""\
 ### {pipeline.name}
 
@@ -142,8 +150,7 @@ backfill with *reprocess* writes a published interval again.
 | `write` | transforms, and writes in Kafka transactions | clear it: what is committed stays as it is |
 | `validate` | judges what was committed, and writes a report | rejected: fix `expectations.yaml` and clear \
 it, or fix the transform and clear `write` |
-{asks}| `advance` | publishes the batch and moves the offsets | clear it: a second run changes nothing |
+{asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: a second run changes nothing |
 
-Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. To read judged data
-only, read up to the offsets of group `{pipeline.validated_group}`.
+Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. {readers}
 """

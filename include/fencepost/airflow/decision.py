@@ -26,7 +26,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import Asked, Decision, StepResult
 from fencepost.protocol.awaiting import Need, awaiting
 from fencepost.protocol.decisions import asked_about
-from fencepost.protocol.view import PASSED, has_passed
+from fencepost.protocol.view import DECIDED, has_passed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -69,7 +69,7 @@ class DecideOperator(HITLOperator):
         with airflow_errors():
             view = Ledger(self.pipeline).read()
         batch = view.latest(interval)
-        if batch is not None and (batch.state in PASSED or has_passed(batch)):
+        if batch is not None and (batch.state in DECIDED or has_passed(batch)):
             return {"choice": None}
         found = awaiting(view.batches[interval]) if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
@@ -114,12 +114,14 @@ class DecideOperator(HITLOperator):
         return {**done, "choice": choice}
 
     def _do(self, context: Context, choice: str, decision: Decision) -> StepResult:
-        from fencepost.steps.advance import advance_batch, skip_batch
+        from fencepost.steps.advance import begin_batch, skip_batch
         from fencepost.steps.plan import plan_batch
 
         interval = interval_of(context)
         if choice == PUBLISH:
-            return advance_batch(self.pipeline, interval, decision)
+            return begin_batch(
+                self.pipeline, interval, decision
+            )  # a staged batch is copied by advance, which comes next
         if choice == SKIP:
             return skip_batch(self.pipeline, interval, decision)
         return plan_batch(self.pipeline, interval, reprocess=True, decision=decision)

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, BaseSensorOperator, DagRunState, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, DagRunState, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
-from fencepost.airflow.assets import announce, publications
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NoFreeLane, Retriable, Terminal
 from fencepost.model import Interval, StepResult
@@ -110,26 +109,6 @@ class PlanOperator(BaseSensorOperator):
                 return plan_batch(self.pipeline, interval, reprocess=reprocess)
             except NoFreeLane as error:
                 return str(error)
-
-
-class AdvanceOperator(BaseOperator):
-    """Publish the batch. This is the only task that moves offsets. It emits the asset event of the output topic."""
-
-    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        alias = publications(pipeline)
-        super().__init__(outlets=[alias], inlets=[alias], **kwargs)
-        self.pipeline = pipeline
-
-    def execute(self, context: Context) -> dict[str, JsonValue]:
-        """Publish, or find the batch published; emit its event once."""
-        from fencepost.steps.advance import advance_batch
-
-        interval = interval_of(context)
-        with airflow_errors():
-            result = advance_batch(self.pipeline, interval)
-        if announce(context, self.pipeline, interval, result):
-            self.log.info("asset event for batch %s", result.batch)
-        return report(self.log, result)
 
 
 def waits_for(context: Context) -> str | None:

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -21,11 +21,12 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 from pydantic import JsonValue
 
+from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.model import Interval, StepResult
-from fencepost.steps.jobs import JobOutcome, tied_to_parent
+from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,26 +37,29 @@ REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, Recei
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
-    """Run `write` or `validate` for the interval, on Spark if that is needed.
+    """Run a step for the interval, on Spark if that is needed.
 
     The job reports through a file, a new one for every attempt. So XCom gets the step's own result, and the step's own
     error fails the task; its class decides whether Airflow retries. A job that ends without an outcome was killed, and is
     retried.
     """
 
-    def __init__(self, *, step: Literal["write", "validate"], pipeline: Pipeline, **kwargs: Any) -> None:
+    def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
         kwargs.setdefault("spark_binary", str(SPARK_JOBS / "spark-submit.sh"))
         super().__init__(application=str(SPARK_JOBS / f"{step}_batch.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
-        """Run the step and return its result. An error that has a report links to it."""
-        interval = interval_of(context)
+        """Run the step and return its result."""
+        return report(self.log, self.run_step(context, interval_of(context)))
+
+    def run_step(self, context: Context, interval: Interval) -> StepResult:
+        """The step's result. An error that has a report links to it."""
         try:
             with airflow_errors():
                 result = self._without_spark(interval)
-            return report(self.log, result or self._on_spark(context, interval))
+            return result or self._on_spark(context, interval)
         except AirflowException as error:
             if str(error).partition(":")[0] not in REPORTED:
                 raise
@@ -71,6 +75,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
             from fencepost.steps.write import write_without_spark
 
             return write_without_spark(self.pipeline, interval)
+        if self.step == "advance":
+            from fencepost.steps.advance import advance_without_spark
+
+            return advance_without_spark(self.pipeline, interval)
         from fencepost.steps.validate import validate_without_spark
 
         return validate_without_spark(self.pipeline, interval)
@@ -137,6 +145,25 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 "to end with the task. Remove deploy-mode from the connection's extra."
             )
         return str(connection.host)
+
+
+class AdvanceOperator(FencepostSparkOperator):
+    """Publish the batch: the only task that moves offsets, and emits the asset event of the output topic.
+
+    Spark copies a staged batch that is too large for one transaction; everything else is done in the task's own process.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        alias = publications(pipeline)
+        super().__init__(step="advance", pipeline=pipeline, outlets=[alias], inlets=[alias], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
+        """Publish, or find it done; and tell Airflow of it, once."""
+        interval = interval_of(context)
+        result = self.run_step(context, interval)
+        if announce(context, self.pipeline, interval, result):
+            self.log.info("asset event for batch %s", result.batch)
+        return report(self.log, result)
 
 
 def report_page(context: Context) -> str:

@@ -25,7 +25,9 @@ def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> 
 
 def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
     """Publish a rejected batch. The ledger stores who, when and why."""
+    from fencepost.cli.run import spark_session
     from fencepost.steps.advance import advance_batch
 
-    decision = decision_of("publish", reason)
-    out.print(advance_batch(pipeline_of(pipeline), interval_of(start, end), decision).message)
+    decision, found = decision_of("publish", reason), pipeline_of(pipeline)
+    with spark_session(found) as spark:  # started for a large staged batch alone
+        out.print(advance_batch(found, interval_of(start, end), decision, spark=spark).message)

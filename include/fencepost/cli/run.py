@@ -73,18 +73,18 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
-    with _session(pipeline) as spark:
+    with spark_session(pipeline) as spark:
         yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
             spark(), pipeline, interval, ledger=ledger
         )
         yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
             spark(), pipeline, interval, ledger=ledger
         )
-    yield advance_batch(pipeline, interval, ledger=ledger)
+        yield advance_batch(pipeline, interval, ledger=ledger, spark=spark)
 
 
 @contextmanager
-def _session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
+def spark_session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
     """A function that returns the session: its first call starts the session, and the end of the block stops it."""
     from fencepost.spark.session import build_session
 

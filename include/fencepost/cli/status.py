@@ -20,6 +20,7 @@ SHOWN_REPORTS = 10  # the newest batches that await a person
 
 STATE_STYLE = {
     State.PUBLISHED: "green",
+    State.PUBLISHING: "blue",
     State.REJECTED: "bold red",
     State.SKIPPED: "magenta",
     State.SUPERSEDED: "dim",
@@ -153,6 +154,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "rows_in": batch.written.rows_in if batch.written else None,
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
+        "published": batch.publication.way if batch.publication and batch.publication.ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
     }

@@ -127,6 +127,12 @@ class CommitEvery(Section):
         return self
 
 
+# Of a pipeline's output: what a plan freezes by itself, and what changes no record.
+LEFT_OUT_OF_OUTPUT = {
+    *("partitions", "commit_every", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header"),
+}
+
+
 class Output(Section):
     """Where records go. `key`, `timestamp` and `headers` name columns of the transform's result."""
 
@@ -139,16 +145,23 @@ class Output(Section):
     layout: Layout = Layout.SOURCE
     # Without it a task-partition is one transaction. With it, it is a chain of them, which a retry continues.
     commit_every: CommitEvery | None = None
+    # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
+    # is written to the output, and judged there, before the eyes of readers who do not know of batches.
+    publish: Literal["staged", "direct"] = "direct"
+    # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
+    atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
+    staging_topic: TopicName | None = None
+    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
+    batch_header: bool = True  # whether published records carry their batch's header
 
-    @model_validator(mode="before")
-    @classmethod
-    def _header_is_no_choice(cls, values: object) -> object:
-        if isinstance(values, dict) and "batch_header" in values:
+    @model_validator(mode="after")
+    def _header_is_a_choice_of_staged_batches(self) -> Self:
+        if self.publish == "direct" and not self.batch_header:
             raise ValueError(
-                "batch_header is no longer a setting, so remove it: every record has its batch's header. Only the header tells "
-                "published records from rejected or superseded ones between them"
+                "batch_header: false needs publish: staged. Under publish: direct every record has its batch's header. Only the "
+                "header tells published records from rejected or superseded ones between them"
             )
-        return values
+        return self
 
 
 class Schedule(Section):
@@ -296,7 +309,17 @@ class Pipeline(Section):
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
-        taken = {"source.topic": self.source.topic, "output.topic": self.output.topic, "the ledger": self.ledger_topic}
+        if self.staging_topic in {self.source.topic, self.output.topic, self.ledger_topic}:
+            raise ValueError(
+                f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output or ledger; records that "
+                "are not judged need a topic of their own"
+            )
+        taken = {
+            "source.topic": self.source.topic,
+            "output.topic": self.output.topic,
+            "output.staging_topic": self.staging_topic,
+            "the ledger": self.ledger_topic,
+        }
         for what, topic in taken.items():
             if self.quarantine_topic == topic:
                 raise ValueError(
@@ -310,8 +333,13 @@ class Pipeline(Section):
         return f"fencepost.{self.name}.ledger"
 
     @property
+    def staging_topic(self) -> str:
+        """Where batches are written under `publish: staged`."""
+        return self.output.staging_topic or f"fencepost.{self.name}.staging"
+
+    @property
     def quarantine_topic(self) -> str:
-        """Where records go that are malformed or fail a rule, if the pipeline quarantines any."""
+        """Where malformed records go, and rows that fail a rule, if the pipeline quarantines any."""
         return self.quality.quarantine_topic or f"fencepost.{self.name}.quarantine"
 
     @property
@@ -341,6 +369,14 @@ class Pipeline(Section):
         """The transactional.id of one task-partition of a lane."""
         return f"{self.name}.{lane}.{task}"
 
+    def publisher_group(self, lane: int) -> str:
+        """The consumer group that holds a publishing lane's marks."""
+        return f"{self.name}.publish-{lane}"
+
+    def publisher_id(self, lane: int, task: int) -> str:
+        """The transactional.id of one task-partition of a publishing lane."""
+        return f"{self.name}.publish-{lane}.{task}"
+
     @property
     def transform_file(self) -> Path:
         """`transform.py` or `transform.sql`."""
@@ -361,7 +397,7 @@ class Pipeline(Section):
         """
         spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
-        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude={"partitions", "commit_every"})
+        output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
         # The length of a chain's links changes nothing, but having a chain does: it needs rows in one order.
         chained = self.output.commit_every is not None
         rules = self.digest_of_rules()

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from fencepost.errors import (
     AccessDenied,
@@ -112,6 +112,18 @@ class Cluster:
             if not exists:
                 raise
         return self._once_known(lambda: self.describe(topic))
+
+    def grow_topic(self, topic: Topic, partitions: int) -> Topic:
+        """The topic with so many partitions, at least as many as it has; they are known to the broker that is asked then."""
+        doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
+        new = NewPartitions(topic.name, partitions)
+        self._ask(doing, self._admin.create_partitions([new], request_timeout=self._timeout)[topic.name])
+        deadline = time.monotonic() + self._timeout
+        while (grown := self.describe(topic.name)).partitions < partitions:
+            if time.monotonic() > deadline:
+                raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+            time.sleep(0.05)
+        return grown
 
     def _made_by_others(self, topic: str, denied: AccessDenied) -> Topic:
         """The topic, if another user created it for us: we may not create it, but may use it."""

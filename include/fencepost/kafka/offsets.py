@@ -28,7 +28,20 @@ def read_until(
     doing: str,
     timeout: float = REQUEST_TIMEOUT,
 ) -> Iterator[Message]:
-    """The messages below `ends` in the assigned partitions (of one topic), until every partition has reached its end.
+    """The messages of `batches_until`, one by one."""
+    for messages in batches_until(consumer, complaints, settings, ends, doing, timeout):
+        yield from messages
+
+
+def batches_until(
+    consumer: Consumer,
+    complaints: Complaints,
+    settings: ClientSettings,
+    ends: Mapping[int, int],
+    doing: str,
+    timeout: float = REQUEST_TIMEOUT,
+) -> Iterator[list[Message]]:
+    """The messages below `ends` in the assigned partitions (of one topic), as they come, until each has reached its end.
 
     If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition
     that the caller unassigns on the way counts as read.
@@ -44,6 +57,7 @@ def read_until(
             deadline = time.monotonic() + timeout
         elif time.monotonic() > deadline or complaints.denied is not None:
             raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints)
+        taken: list[Message] = []
         for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
             partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -51,9 +65,11 @@ def read_until(
             if partition not in waiting:
                 continue
             if offset < waiting[partition] and error is None:
-                yield message
+                taken.append(message)
             if offset + (error is None) >= waiting[partition]:
                 del waiting[partition]
+        if taken:
+            yield taken
         assigned = {tp.partition for tp in consumer.assignment()}
         waiting = {p: end for p, end in waiting.items() if p in assigned}
 

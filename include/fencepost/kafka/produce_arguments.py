@@ -7,6 +7,7 @@ to (`MSG_F_COPY`), so the columns have to live only until the call returns.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,12 +69,18 @@ class Arguments:
 
 
 def arguments_of(
-    rows: pa.RecordBatch, topic: int, *, partition: int | None = None, header: tuple[str, bytes] | None = None
+    rows: pa.RecordBatch,
+    topic: int,
+    *,
+    partition: int | None = None,
+    header: tuple[str, bytes] | None = None,
+    stamp: str | None = None,
 ) -> Arguments:
     """The arguments that produce these rows to a topic. `topic` is librdkafka's address of it.
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
-    means now) and headers (list of name and value). `header` comes last and replaces a row's headers of the same name.
+    means now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same
+    name. With `stamp`, a header of that name before it holds the row's timestamp, if it has one, and Kafka's own is now.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row's.
@@ -87,10 +94,21 @@ def arguments_of(
     ]
     if partition is not None:
         fixed.append((PARTITION, partition, 0))
+    if "partition" in rows.schema.names:
+        fixed.append((PARTITION, rows.column("partition").to_numpy().astype(np.uint64), 0))
+    stamps = None
     if "timestamp" in rows.schema.names:
-        fixed.append((TIMESTAMP, _timestamps(rows.column("timestamp")), 0))
-    kept = _Headers.of(rows.column("headers"), header) if "headers" in rows.schema.names else None
+        millis = _timestamps(rows.column("timestamp"))
+        if stamp is None:
+            fixed.append((TIMESTAMP, millis, 0))
+        else:
+            stamps = rows.column("timestamp")
+    reserved = [name for name in (stamp, header and header[0]) if name]
+    kept = _Headers.of(rows.column("headers"), reserved) if "headers" in rows.schema.names else None
     per_row = len(fixed) + (header is not None) + (kept.lengths if kept else np.zeros(count, dtype=np.int64))
+    if stamps is not None:
+        stamped = stamps.is_valid().to_numpy(zero_copy_only=False)
+        per_row = per_row + stamped
     ends = np.cumsum(per_row)
     table = np.zeros(int(ends[-1]) if count else 0, dtype=VU)
     first = ends - per_row
@@ -101,6 +119,12 @@ def arguments_of(
     if kept:
         _set_headers(table, kept.places(first + len(fixed)), kept.names, kept.values, kept.sizes)
         held.append(kept)
+    if stamps is not None:
+        assert stamp is not None
+        text, named = stamps.drop_null().cast(pa.string()), ctypes.create_string_buffer(stamp.encode())
+        at, sizes = addresses(text)
+        _set_headers(table, (ends - 1 - (header is not None))[stamped], ctypes.addressof(named), at, sizes)
+        held += [text, named]
     if header is not None:
         name, value = ctypes.create_string_buffer(header[0].encode()), ctypes.create_string_buffer(header[1])
         _set_headers(table, ends - 1, ctypes.addressof(name), ctypes.addressof(value), len(header[1]))
@@ -148,16 +172,16 @@ class _Headers:
     held: tuple[object, ...]
 
     @classmethod
-    def of(cls, column: pa.Array, own: tuple[str, bytes] | None) -> _Headers:
-        """The column's headers, without those that have the name of `own`."""
+    def of(cls, column: pa.Array, reserved: Sequence[str]) -> _Headers:
+        """The column's headers, without those that have a reserved name."""
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         rows = np.repeat(np.arange(len(column)), lengths)
         flat = column.flatten()
         names, values = pc.struct_field(flat, "key"), pc.struct_field(flat, "value")
         if names.null_count:
             raise RecordRefused("output.headers: a header has no name, but Kafka requires one. Fix the transform.")
-        if own is not None:
-            others = pc.not_equal(names, own[0])
+        for name in reserved:
+            others = pc.not_equal(names, name)
             names, values = names.filter(others), values.filter(others)
             rows = rows[others.to_numpy(zero_copy_only=False)]
         distinct = names.cast(pa.binary()).dictionary_encode()

@@ -43,15 +43,21 @@ class Transaction:
     """A transactional producer's transaction, and those that follow it in a chain.
 
     `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
-    begins, and commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints.
+    begins, and commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` says how a
+    transaction that takes too long can be made shorter.
     """
 
     def __init__(
-        self, settings: ClientSettings, transactional_id: str, failpoint: str, task: int | None = None
+        self,
+        settings: ClientSettings,
+        transactional_id: str,
+        failpoint: str,
+        task: int | None = None,
+        shorter: str = "",
     ) -> None:
         self.id = transactional_id
         self._settings = settings
-        self._failpoint, self._task = failpoint, task
+        self._failpoint, self._task, self._shorter = failpoint, task, shorter
         self._timeout = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000  # seconds
         self._ended = False  # True while a transaction is open, and for good once one did not commit
         self._first: float | None = None  # when the transaction's first record was enqueued
@@ -68,10 +74,9 @@ class Transaction:
         took = time.monotonic() - self._first if self._first is not None else 0.0
         if not isinstance(found, WriterFenced) or took < self._timeout:
             return found
-        chain = "set output.commit_every, which writes in shorter transactions, or " if self._task is not None else ""
         return TransactionTimedOut(
             f"{self.id}: {doing}: the transaction took {took:.1f} s, longer than transaction.timeout.ms "
-            f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {chain}raise "
+            f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {self._shorter}raise "
             "kafka.transaction.timeout.ms; then run again. If another run writes the same batch, its newer producer ended "
             f"the transaction, and you need not change anything. ({error.str()})"
         )
@@ -116,13 +121,15 @@ class Transaction:
         *,
         partition: int | None = None,
         header: tuple[str, bytes] | None = None,
+        stamp: str | None = None,
     ) -> None:
         """Enqueue rows in order, with the columns of `arguments_of`; wait for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
         with self._translated("producing records"):
             place = self._producer.topic(topic)
             for first in range(0, len(rows), ROWS_AT_ONCE):
-                given = arguments_of(rows.slice(first, ROWS_AT_ONCE), place, partition=partition, header=header)
+                some = rows.slice(first, ROWS_AT_ONCE)
+                given = arguments_of(some, place, partition=partition, header=header, stamp=stamp)
                 done = self._producer.enqueue(given.starts, given.counts)
                 while done < len(given):
                     self._producer.poll(WAIT_FOR_ROOM)

@@ -58,11 +58,15 @@ def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: P
     batch = parse(value, where)
     if batch.pipeline != pipeline.name or key != record_key(batch):
         raise LedgerUnreadable(f"{where}: not a record of this pipeline. {FOREIGN}")
-    if batch.lease is not None:
-        return batch
-    if batch.state is not State.PLANNED:
-        raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
-    return batch.model_copy(update={"lease": offset})
+    if batch.lease is None:
+        if batch.state is not State.PLANNED:
+            raise LedgerUnreadable(f"{where}: damaged in lease. {RESTORE}")
+        return batch.model_copy(update={"lease": offset})
+    if batch.publication is not None and batch.publication.lease is None:
+        if batch.state is not State.PUBLISHING:
+            raise LedgerUnreadable(f"{where}: damaged in publication. {RESTORE}")
+        return batch.model_copy(update={"publication": batch.publication.model_copy(update={"lease": offset})})
+    return batch
 
 
 class _Past(BaseModel):

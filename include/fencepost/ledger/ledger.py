@@ -131,8 +131,8 @@ class Ledger:
             self._coordinator = coordinator
             for batch in change.batches:
                 log.info("batch=%s state=%s %s", batch.id, batch.state, batch.history[-1].note)
-            if any(batch.lease is None for batch in change.batches):
-                return self.read()  # a new plan's lease is its record's offset
+            if any(is_lease_unknown(batch) for batch in change.batches):
+                return self.read()  # the lease of a new plan, or publication, is its record's offset
             self._reader.await_visible(self.cluster)
             return view.updated(change.batches)
         raise CoordinatorFenced(
@@ -154,6 +154,11 @@ class Ledger:
                 coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0)
             for group, offsets in change.offsets.items():
                 coordinator.add_offsets(offsets, group)
+
+
+def is_lease_unknown(batch: Batch) -> bool:
+    """Whether the batch has a lease, of its plan or its publication, that only its record's offset tells."""
+    return batch.lease is None or (batch.publication is not None and batch.publication.lease is None)
 
 
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:

@@ -104,8 +104,9 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType
     assert batch.written is not None
     if not batch.plan.output.batch_header and batch.written.rows:
         raise NeedsOperator(
-            f"batch {batch.id}: its records have no header, by a setting of an earlier Fencepost, so they cannot be told apart "
-            f"from others in their ranges. {batch.command('run', '--reprocess')} writes them again, each with its batch's header."
+            f"batch {batch.id}: its records have no header (output.batch_header was false when it was planned), so they cannot "
+            "be told apart from others in their ranges. Set output.batch_header: true; then "
+            f"{batch.command('run', '--reprocess')} writes them again, each with its batch's header."
         )
     output = output_of(ledger, batch)
     output.check_same(batch)
@@ -114,4 +115,7 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType
             f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}: its retention "
             "or a person deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
         )
+    if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
+        limit = ledger.pipeline.quality.open_transaction_wait_seconds
+        output.await_readable(batch, limit, f"batch {batch.id}, read_validated")
     return parse_output(output.read_back(spark, batch), ledger.pipeline, schema)

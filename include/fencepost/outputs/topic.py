@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fencepost.errors import AccessDenied, NeedsOperator, TopicRecreated
@@ -41,6 +41,8 @@ class KafkaTopicOutput:
     The topic is described once; `check_same` describes it again.
     """
 
+    role = "output"
+
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger, self._pipeline, self._cluster = ledger, ledger.pipeline, ledger.cluster
         self._name = name
@@ -50,6 +52,11 @@ class KafkaTopicOutput:
         """Make the topic if it is missing; return its id."""
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
+
+    @property
+    def partitions(self) -> int:
+        """How many it has."""
+        return self._topic.partitions
 
     def now(self) -> TopicOutput:
         """Its id and its high watermarks."""
@@ -70,33 +77,42 @@ class KafkaTopicOutput:
             settings = self._cluster.topic_configs(self._name)
         except AccessDenied:
             return
-        refusal = what_is_lost(settings, interval, utc_now(), stamped=self._pipeline.output.timestamp is not None)
+        refusal = self._refusal(settings, interval)
         if refusal:
             raise NeedsOperator(
-                f"pipeline {self._pipeline.name}, interval {interval}: output topic {self._name} {refusal} Nothing was planned."
+                f"pipeline {self._pipeline.name}, interval {interval}: {self.role} topic {self._name} {refusal} Nothing was "
+                "planned."
             )
+
+    def _refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        stamped = self._pipeline.output.timestamp is not None
+        if self._pipeline.output.publish == "staged":
+            return what_is_refused(settings, interval, utc_now()) if stamped else None
+        return what_is_lost(settings, interval, utc_now(), stamped=stamped)
 
     def check_same(self, batch: Batch) -> None:
         """Raise TopicRecreated unless the batch was planned on this very topic."""
-        planned, self._known = batch.plan.output.topic_id, self._cluster.describe(self._name)
-        if self._known.id != planned:
+        staging = batch.plan.staging
+        planned = staging if staging is not None and staging.topic == self._name else batch.plan.output
+        self._known = self._cluster.describe(self._name)
+        if self._known.id != planned.topic_id:
             raise TopicRecreated(
-                f"output topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
-                f"{planned}, now {self._known.id}). Run its write step again: that makes a new revision on the new topic."
+                f"{self.role} topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
+                f"{planned.topic_id}, now {self._known.id}). Run its write step again: that makes a new revision on the new "
+                "topic."
             )
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait until the last stable offsets pass the ends of a written batch, for `limit` seconds at most."""
-        assert batch.written is not None
-        self._cluster.await_stable(self._topic, batch.written.output.ends, limit, doing)
+        """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
+        self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records with a written batch's header, at the offsets that still exist."""
+        """The records with a batch's header in its ranges here, at the offsets that still exist."""
         kept, _ = self._kept_and_deleted(batch)
-        return read_batch(spark, self._ledger.settings, batch, kept)
+        return read_batch(spark, self._ledger.settings, batch, kept, self._name)
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The parts of a written batch's ranges that were deleted, by retention or by a person."""
+        """The parts of a batch's ranges here that were deleted, by retention or by a person."""
         return self._kept_and_deleted(batch)[1]
 
     def is_compacted(self) -> bool:
@@ -118,8 +134,69 @@ class KafkaTopicOutput:
         return self._known
 
     def _kept_and_deleted(self, batch: Batch) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-        assert batch.written is not None
-        return without_expired(batch.output_ranges(batch.written), self._cluster.earliest(self._topic))
+        return without_expired(self._ranges(batch), self._cluster.earliest(self._topic))
+
+    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """Where in this topic the batch lies: where it was written, or where it was published to."""
+        if self._name == batch.plan.written_to.topic:
+            return batch.output_ranges(batch.written) if batch.written else ()
+        return batch.published_ranges
+
+
+class StagingTopic(KafkaTopicOutput):
+    """The topic that staged batches are written to, judged in, and copied from. It is like the output in what orders records.
+
+    Its records have the time of their writing as Kafka's timestamp, and the one to publish them with in a header: so the topic
+    keeps them for as long after their writing as it keeps any, however old they are.
+    """
+
+    role = "staging"
+
+    def prepare_like(self, output: KafkaTopicOutput) -> None:
+        """Make the topic where it is missing, and give it as many partitions as the output has: keys are placed by them.
+
+        Raises:
+            NeedsOperator: it has more.
+        """
+        hours = self._pipeline.output.staging_hours
+        retention = {"cleanup.policy": "delete", "retention.ms": str(round(hours * 3_600_000))}
+        known = self._cluster.ensure_topic(self._name, output.partitions, retention)
+        if known.partitions < output.partitions:
+            known = self._cluster.grow_topic(known, output.partitions)
+        if known.partitions > output.partitions:
+            raise NeedsOperator(
+                f"pipeline {self._pipeline.name}: staging topic {self._name} has {known.partitions} partitions and output topic "
+                f"{self._pipeline.output.topic} has {output.partitions}: records would be placed by the wrong number. Add "
+                "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
+            )
+        self._known = known
+
+    def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """What was deleted of where a batch lies here, or, while it is not written yet, of all since it was planned."""
+        if batch.written is not None:
+            return self.deleted(batch)
+        assert batch.plan.staging is not None
+        starts, ends = batch.plan.staging.ends, self._cluster.high_watermarks(self._topic)
+        ranges = [
+            OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=False))
+        ]
+        return without_expired(ranges, self._cluster.earliest(self._topic))[1]
+
+    def _refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        return what_is_lost(settings, interval, utc_now(), stamped=False)
+
+
+def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
+    """Why the topic would not take records that are as old as the interval's start, and what to do; None where it will. Pure."""
+    age = max(now - interval.start, timedelta(0))
+    if settings.get("message.timestamp.type") == "LogAppendTime" or not _too_short(
+        settings, "message.timestamp.before.max.ms", age
+    ):
+        return None
+    return (
+        f"refuses records older than message.timestamp.before.max.ms={settings['message.timestamp.before.max.ms']}"
+        f"{_of_age(interval)}. Raise that with kafka-configs.sh{WAY_OUT}."
+    )
 
 
 def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool) -> str | None:
@@ -130,30 +207,18 @@ def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime,
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
     policy = settings.get("cleanup.policy", "delete")
-    way_out = (
-        ", set message.timestamp.type=LogAppendTime, or take output.timestamp out of pipeline.yaml" if own_time else ""
-    )
-    of_age = (
-        f" by their timestamps, and output.timestamp dates them from {interval.start:%Y-%m-%d %H:%M} UTC on" * own_time
-    )
-
-    def too_short(name: str, needed: timedelta) -> bool:
-        limit = int(settings.get(name) or -1)
-        return 0 <= limit < FOREVER and timedelta(milliseconds=min(limit, 10**14)) < needed
-
-    if own_time and too_short("message.timestamp.before.max.ms", age):
-        return (
-            f"refuses records older than message.timestamp.before.max.ms={settings['message.timestamp.before.max.ms']}{of_age}. "
-            f"Raise that with kafka-configs.sh{way_out}."
-        )
-    if "delete" in policy and too_short("retention.ms", age + KEPT_FOR):
+    way_out, of_age = (WAY_OUT, _of_age(interval)) if own_time else ("", "")
+    if own_time and (refused := what_is_refused(settings, interval, now)):
+        return refused
+    if "delete" in policy and _too_short(settings, "retention.ms", age + KEPT_FOR):
         return (
             f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before the verdict, "
             f"which may take {_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
         )
     # Unlike for the others, -1 or 0 means no lag here.
     if "compact" in policy and (
-        int(settings.get("min.compaction.lag.ms") or 0) <= 0 or too_short("min.compaction.lag.ms", age + KEPT_FOR)
+        int(settings.get("min.compaction.lag.ms") or 0) <= 0
+        or _too_short(settings, "min.compaction.lag.ms", age + KEPT_FOR)
     ):
         return (
             f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
@@ -163,16 +228,37 @@ def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime,
     return None
 
 
+WAY_OUT = ", set message.timestamp.type=LogAppendTime, or take output.timestamp out of pipeline.yaml"
+
+
+def _of_age(interval: Interval) -> str:
+    return f" by their timestamps, and output.timestamp dates them from {interval.start:%Y-%m-%d %H:%M} UTC on"
+
+
+def _too_short(settings: Mapping[str, str], name: str, needed: timedelta) -> bool:
+    limit = int(settings.get(name) or -1)
+    return 0 <= limit < FOREVER and timedelta(milliseconds=min(limit, 10**14)) < needed
+
+
 def _hours(duration: timedelta) -> str:
     return f"{duration.total_seconds() / 3600:g} hours"
 
 
-def read_batch(spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """The records with this batch's header in these ranges of its output topic, where other batches may have written too.
+def read_batch(
+    spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], topic: str | None = None
+) -> DataFrame:
+    """The records with this batch's header in these ranges of the topic it was written to, or of `topic`.
+
+    Other batches may have written there too.
 
     Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(spark, settings, batch.plan.output.topic, ranges, headers=True)
+    raw = read_ranges(spark, settings, topic or batch.plan.written_to.topic, ranges, headers=True)
+    return raw.where(is_of(batch)).select("key", "value", "topic", "partition", "offset")
+
+
+def is_of(batch: Batch) -> Column:
+    """Whether a record's headers name the batch."""
     # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
-    return raw.where(F.array_contains("headers", own)).select("key", "value", "topic", "partition", "offset")
+    return F.array_contains("headers", own)

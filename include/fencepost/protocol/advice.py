@@ -17,6 +17,8 @@ def next_task(batch: Batch) -> str:
             return "advance"
         case State.WRITTEN | State.REJECTED:
             return "validate"
+        case State.PUBLISHING:
+            return "advance"
         case _:
             return "plan"
 
@@ -61,6 +63,11 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
                 f"Read its report. If the suite is wrong, fix it; then {run} judges the batch again. If "
                 "the transform is wrong, fix it; then the same command (in Airflow: clear write) writes a new revision. "
                 f"Otherwise {publish} {instead} as it is, or {skip}."
+            )
+        case State.PUBLISHING:
+            return (
+                f"{run} finishes its publication. Where its staged records are gone, {batch.command('run')} (in Airflow: clear "
+                "write) writes a new revision."
             )
         case _:
             return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."

@@ -102,5 +102,5 @@ def _happened(batch: Batch, need: Need) -> str:
         return f"revision {batch.revision} was rejected"
     if need is Need.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
-    done = "judged" if batch.verdict else batch.state
+    done = "judged" if batch.verdict and batch.state is not State.PUBLISHING else batch.state
     return f"revision {batch.revision} is stuck: {done}, and unchanged since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

@@ -6,6 +6,9 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
+A staged batch is `publishing` between written, or rejected, and published: `protocol/publication.py`. From there it can only
+become published, or be given up for a new revision.
+
 An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
 published. An operator may withdraw an interval that has no offsets or is not published: it becomes superseded, without a
 newer revision.
@@ -15,12 +18,13 @@ Every function returns the records to write (none if the work is done already), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, State, Verdict, Written
+from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, Publication, State, Verdict, Written
 from fencepost.protocol.advice import go_on, what_next, why_not_passed
-from fencepost.protocol.view import PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
+from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
@@ -68,9 +72,18 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
 
 
 def record_planned(
-    view: View, interval: Interval, pipeline: str, plan: Plan, note: str, decision: Decision | None = None
+    view: View,
+    interval: Interval,
+    pipeline: str,
+    plan: Plan,
+    note: str,
+    decision: Decision | None = None,
+    given_up: str = "",
 ) -> tuple[Batch, ...]:
-    """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays)."""
+    """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
+
+    A batch that is being published is replaced only if its publication was `given_up`, which says what readers saw of it.
+    """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
@@ -78,9 +91,10 @@ def record_planned(
         pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
     )
     fresh = in_state(fresh, State.PLANNED, plan.planned_at, note)
-    if latest is None or latest.state not in REPLACEABLE:
+    if latest is None or latest.state not in (REPLACEABLE | {State.PUBLISHING} if given_up else REPLACEABLE):
         return (fresh,)
-    return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, f"by revision {revision}"))
+    by = f"by revision {revision}{given_up and f'; {given_up}'}"
+    return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, by))
 
 
 def record_written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:
@@ -89,7 +103,7 @@ def record_written(view: View, interval: Interval, revision: int, result: Writte
     Raises:
         Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
     """
-    batch = _own(view, interval, revision)
+    batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
         return ()  # another attempt was faster; its receipts come from the same marks as ours
     check_receipts(batch, result)
@@ -115,7 +129,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
 
 def batch_to_judge(view: View, interval: Interval) -> Batch:
-    """The batch for a validate step: a written one, or a published or skipped one, which the step leaves as it is."""
+    """The batch for a validate step: a written one, or one that is (being) published or skipped, which stays as it is."""
     batch = _standing(view, interval)
     if batch.written is None and batch.state not in PASSED:
         raise TransitionRefused(
@@ -130,8 +144,8 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     Raises:
         Overtaken: another validation was recorded since this one began; it may have used a newer suite.
     """
-    batch = _own(view, interval, revision)
-    if batch.verdict == verdict or batch.state in PASSED:
+    batch = own_revision(view, interval, revision)
+    if batch.verdict == verdict or batch.state in DECIDED:
         return ()  # recorded by a commit whose answer got lost; or published or skipped by a concurrent run
     if batch.state not in {State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
@@ -181,17 +195,24 @@ def asked_about(batch: Batch) -> Asked | None:
 
 
 def decide_publish(
-    view: View, interval: Interval, now: datetime, decision: Decision | None = None
+    view: View,
+    interval: Interval,
+    now: datetime,
+    decision: Decision | None = None,
+    begin: Callable[[View, Batch], Publication] | None = None,
 ) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one that was published or skipped before.
 
+    A staged batch begins to be published.
+
     It needs a passed verdict, or an operator's decision on a rejected batch. Without a decision a skipped batch stays as it
-    is: the run that the operator's skip overtook has nothing left to do.
+    is: the run that the operator's skip overtook has nothing left to do. `begin` says how a staged
+    batch will be copied (`begin_publication`).
     """
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
-    if batch.state is State.PUBLISHED or (batch.state is State.SKIPPED and decision is None):
+    if batch.state in {State.PUBLISHED, State.PUBLISHING} or (batch.state is State.SKIPPED and decision is None):
         return ()
     if batch.state is State.SKIPPED:
         raise TransitionRefused(
@@ -206,8 +227,19 @@ def decide_publish(
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
-    records = [in_state(batch, State.PUBLISHED, now, note).model_copy(update={"decision": decision or batch.decision})]
-    for older in view.batches[interval]:
+    decided = batch.model_copy(update={"decision": decision or batch.decision})
+    if not batch.is_staged:
+        return published(view, decided, now, note)
+    assert begin is not None, "whoever publishes knows how"
+    publication = begin(view, batch)
+    begun = in_state(decided, State.PUBLISHING, now, note or publication.way)
+    return (begun.model_copy(update={"publication": publication}),)
+
+
+def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
+    """The records of a batch's publication: itself, and the older revision that counted until now."""
+    records = [in_state(batch, State.PUBLISHED, now, note)]
+    for older in view.batches[batch.interval]:
         if older.revision < batch.revision and older.state in PASSED:
             records.append(in_state(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
     return tuple(records)
@@ -220,6 +252,11 @@ def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Bat
     batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()
+    if batch.state is State.PUBLISHING:
+        raise TransitionRefused(
+            f"batch {batch.id} is being published: readers may see its records already, so it cannot be skipped any more. "
+            f"{go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
+        )
     if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped. "
@@ -255,7 +292,7 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
     latest, after = _known(view, interval), view.after(interval)
     if not has_had_offsets(latest):
         return None
-    passed = next((b for b in view.batches[interval] if b.state in PASSED), None)
+    passed = next((b for b in view.batches[interval] if b.state in DECIDED), None)
     if passed is not None:
         return (
             f"batch {passed.id} is {passed.state} and has offsets of topic {passed.plan.source.topic}: after a withdrawal "
@@ -299,7 +336,12 @@ def _standing(view: View, interval: Interval) -> Batch:
     return batch
 
 
-def _own(view: View, interval: Interval, revision: int) -> Batch:
+def own_revision(view: View, interval: Interval, revision: int) -> Batch:
+    """The interval's newest revision, if it is this one.
+
+    Raises:
+        Superseded: it is not, or was withdrawn.
+    """
     batch = _known(view, interval)
     if batch.revision != revision:
         raise Superseded(f"revision {revision} of {interval} has been superseded by revision {batch.revision}.")

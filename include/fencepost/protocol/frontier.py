@@ -94,9 +94,10 @@ def validated_ends(view: View) -> dict[Place, int]:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
         here = newest is not None and batch.plan.output.topic_id == newest.plan.output.topic_id
-        wrote = batch.written is not None and not batch.plan.is_empty  # an empty batch may still be withdrawn
-        if batch.state is State.PUBLISHED and batch.written is not None and wrote and here:
-            for partition, end in enumerate(batch.written.output.ends):
-                place = batch.written.output.topic, partition
+        output = batch.published
+        # An empty batch may still be withdrawn.
+        if batch.state is State.PUBLISHED and output is not None and not batch.plan.is_empty and here:
+            for partition, end in enumerate(output.ends):
+                place = output.topic, partition
                 ends[place] = max(end, ends.get(place, 0))
     return ends

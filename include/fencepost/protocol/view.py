@@ -15,6 +15,7 @@ from fencepost.model import Batch, Interval, Outcome, State
 # revision is published: otherwise the frontier would move back.
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
+DECIDED = PASSED | {State.PUBLISHING}  # no verdict changes any more what becomes of it
 WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
 
 

@@ -92,7 +92,7 @@ class Report(Frozen):
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
-            cure = self.receipt_check.cure(self.batch.plan.output.topic)
+            cure = self.receipt_check.cure(self.batch.plan.written_to.topic)
             return f"The suite did not run. {cure}; then write the batch again. docs/operating.md says how."
         if self.quarantined is not None and not self.quarantined.agrees:
             return f"{self.quarantined.cure}; then write the batch again. docs/operating.md says how."

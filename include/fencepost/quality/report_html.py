@@ -29,7 +29,8 @@ def render_html(report: Report) -> str:
     """The whole page, for any data: a character that cannot be drawn is shown by its number."""
     plan, written = report.batch.plan, report.batch.written
     checks = report.in_order()
-    ends = written.output.ends if written else plan.output.ends
+    begins = plan.written_to.ends
+    ends = written.output.ends if written else begins
     return _template().render(
         report=report,
         batch=report.batch,
@@ -42,7 +43,7 @@ def render_html(report: Report) -> str:
         checks=checks,
         failed=[check for check in checks if check.status is not Status.PASSED],
         counts=[(name, sum(rank(c) == i for c in checks)) for i, name in enumerate(RANKS)],
-        output_ranges=[(p, start, end) for p, (start, end) in enumerate(zip(plan.output.ends, ends, strict=False))],
+        output_ranges=[(p, start, end) for p, (start, end) in enumerate(zip(begins, ends, strict=False))],
         few=FEW,
         shown=SHOWN,
     )

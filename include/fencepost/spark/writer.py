@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import CommitEvery
-from fencepost.errors import FencepostError, Superseded, TransformNotDeterministic
+from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, TransformNotDeterministic
 from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
@@ -49,11 +49,15 @@ class WriterTask:
     transactional_ids: tuple[str, ...]
     marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
-    batch_header: bool = True  # False where the rows bring it, and in benchmarks, to learn what it costs
+    batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
     quarantine: str | None = None
-    first: int = 0
+    first: int = 0  # the lowest task-partition that this job writes
     commit_every: CommitEvery | None = None
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
+    stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
+    promised: Tally | None = None  # what the only task-partition has to commit, or nothing
+    failpoint: str = "write"
+    shorter: str = "set output.commit_every, which writes in shorter transactions, or "  # as a `Transaction` takes it
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
@@ -68,12 +72,9 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         TransformNotDeterministic: the first rows differ from those that the chain has committed.
         Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
-    transaction = Transaction(job.settings, job.transactional_ids[task - job.first], "write", task)
-    transaction.init()  # 1
-    begun = Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={}, complete=False)
-    mark = _mark(job, task)
-    reached("write.mark-read", task)
-    match compare_mark(mark, job.lease, job.ledger):  # 2
+    transaction, mark = _initialised(job, task)  # 1, 2
+    begun = _begun(job, task)
+    match compare_mark(mark, job.lease, job.ledger):
         case Standing.DONE:
             assert mark is not None
             return mark, True
@@ -87,6 +88,43 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
             assert mark is not None
             begun, batches = mark, _behind(job, mark, batches)
     return _write(job, transaction, begun, batches), False  # 3
+
+
+def close_partition(job: WriterTask, task: int) -> Receipt:
+    """Have a task-partition end with what this lease has committed of it, so that no attempt writes any more of it; the receipt.
+
+    It takes the place of an attempt that writes nothing: a mark that is complete stands in the way of all that come later. A
+    later lease's mark does so too, and is left alone.
+    """
+    transaction, mark = _initialised(job, task)
+    standing = compare_mark(mark, job.lease, job.ledger)
+    if mark is not None and standing is Standing.DONE:
+        return mark
+    begun = mark if mark is not None and standing is Standing.RESUME else _begun(job, task)
+    closed = begun.model_copy(update={"complete": True})
+    if standing is not Standing.SUPERSEDED:
+        with translated(_of(job, task), job.settings), transaction:
+            transaction.add_offsets([_place(job, closed)], job.group)
+    return closed
+
+
+def _initialised(job: WriterTask, task: int) -> tuple[Transaction, Receipt | None]:
+    """A transaction that has fenced every earlier attempt, and the mark that was read afterwards."""
+    transaction = Transaction(job.settings, job.transactional_ids[task - job.first], job.failpoint, task, job.shorter)
+    transaction.init()
+    mark = _mark(job, task)
+    reached(f"{job.failpoint}.mark-read", task)
+    return transaction, mark
+
+
+def _begun(job: WriterTask, task: int) -> Receipt:
+    return Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={}, complete=False)
+
+
+def _place(job: WriterTask, receipt: Receipt) -> TopicPartition:
+    """The mark of that receipt."""
+    topic, partition, offset = job.marks[receipt.task - job.first]
+    return TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
 
 
 def _of(job: WriterTask, task: int) -> str:
@@ -132,19 +170,28 @@ def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: I
         with translated(_of(job, task), job.settings), transaction:
             while piece is not None and link.holds(piece):
                 kept, failed = _parted(job, piece)
-                transaction.produce_rows(
-                    job.topic, kept, partition=task if job.to_own_partition else None, header=header
-                )
+                own = task if job.to_own_partition else None
+                transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
                 if failed is not None and job.quarantine is not None:
                     transaction.produce_rows(job.quarantine, failed)
                 receipt = _with(receipt, job, kept, failed)
-                reached("write.rows", task)
+                reached(f"{job.failpoint}.rows", task)
                 piece = next(pieces, None)
+            if piece is None and job.promised is not None:
+                _check_promised(job, task, receipt.tally(job.topic))
             receipt = receipt.model_copy(update={"complete": piece is None})
-            topic, partition, offset = job.marks[task - job.first]
-            place = TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
-            transaction.add_offsets([place], job.group)
+            transaction.add_offsets([_place(job, receipt)], job.group)
     return receipt
+
+
+def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
+    """The records are those that the task-partition has to commit, or ReceiptsDisagree, before they are."""
+    assert job.promised is not None
+    if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
+        raise ReceiptsDisagree(
+            f"{_of(job, task)}: {tally.rows} records with fingerprint {tally.fingerprint:016x} were read, and the receipts "
+            f"promise {job.promised.rows} with {job.promised.fingerprint:016x}. The transaction is aborted."
+        )
 
 
 class _Link:
@@ -273,7 +320,7 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
         receipt, skipped = write_partition(job, task, batches)
     except FencepostError as error:
         raise carry(error, job.nonce) from error
-    reached("write.receipt", receipt.task)
+    reached(f"{job.failpoint}.receipt", receipt.task)
     yield answer_of(receipt, skipped=skipped)
 
 

@@ -1,61 +1,165 @@
 """Step four, advance: the only step that moves offsets, in one transaction with the ledger.
 
+A staged batch is copied to the output first, between the records that it is being published and that it is: `publish.py`.
 Running it twice is a no-op. The ledger is the truth. Group offsets are for standard lag tools; they expire, and every advance
 restores them from the ledger.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import TopicPartition
 from pydantic import JsonValue
+from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import TransitionRefused
+from fencepost.errors import NeedsOperator, ReceiptsDisagree, TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import Batch, Decision, Interval, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
 from fencepost.protocol.decisions import decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
+from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import View
+from fencepost.spark.diagnosis import jvm_watched
+from fencepost.steps.publish import check_may_go_on, check_staged, copied_receipts, copy_here, copy_on_spark, give_up
 from fencepost.steps.topics import same_topics
+
+log = logging.getLogger("fencepost.steps.advance")
+MEGABYTE = 1_000_000
 
 
 def advance_batch(
-    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+    pipeline: Pipeline,
+    interval: Interval,
+    decision: Decision | None = None,
+    *,
+    ledger: Ledger | None = None,
+    spark: Callable[[], SparkSession] | None = None,
 ) -> StepResult:
     """Publish the interval's newest revision and move the frontier, or find both done.
 
-    A `decision` publishes a rejected batch too.
+    A `decision` publishes a rejected batch too. `spark` gives the session for a staged batch that is too large for
+    one transaction; without it one is started.
+
+    1. decide that the batch is published. One that is not staged is, by that;
+    2. copy a staged batch to the output, as far as no earlier attempt has;
+    3. record that it is published: the frontier moves.
 
     Raises:
         TransitionRefused: receipts do not cover the plan, or the batch has not passed.
-        TopicRecreated: the source or the output was deleted and created again since the batch was planned.
+        TopicRecreated: a topic was deleted and created again since the batch was planned.
+        NeedsOperator: staged records are gone.
     """
     ledger = ledger or Ledger(pipeline)
+    result, batch = _begin(ledger, interval, decision)  # 1
+    if batch.state is not State.PUBLISHING:
+        return result
+    finished = _finish(ledger, batch, spark or _own_session(pipeline))
+    assert finished is not None
+    return finished
+
+
+def begin_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
+    """Decide that the interval's newest revision is published, and no more: a staged one is left for advance to copy."""
+    return _begin(Ledger(pipeline), interval, decision)[0]
+
+
+def advance_without_spark(
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+) -> StepResult | None:
+    """As `advance_batch`, or None where Spark has to copy the batch: its publication has begun then."""
+    ledger = ledger or Ledger(pipeline)
+    result, batch = _begin(ledger, interval, decision)
+    return _finish(ledger, batch, None) if batch.state is State.PUBLISHING else result
+
+
+def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+    """Let the frontier pass an interval without its output, on an operator's decision."""
+    return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")[0]
+
+
+def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
+    def begin(view: View, batch: Batch) -> Publication:
+        check_staged(ledger, batch)
+        atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
+        return begin_publication(view, batch, output_of(ledger, batch).now(), ledger.topic_id, atomic, utc_now())
 
     def publish(view: View) -> tuple[Batch, ...]:
-        batches = decide_publish(view, interval, utc_now(), decision)
+        batches = decide_publish(view, interval, utc_now(), decision, begin)
         for batch in batches:
             if batch.state is State.PUBLISHED:
                 same_topics(ledger, batch)  # the offsets about to be published have to be of the present topics
         return batches
 
-    return _commit(ledger, interval, publish, "published")
+    result, batch = _commit(ledger, interval, publish, "published")
+    reached("advance.begun")
+    return result, batch
 
 
-def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, on an operator's decision."""
-    return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")
+def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
+    """Copy what is not copied yet, and record the batch as published; None where that takes Spark, and there is none."""
+    began = time.monotonic()
+    publication, interval = batch.publication, batch.interval
+    assert publication is not None
+    receipts = copied_receipts(ledger, batch)
+    if receipts is None:
+        if spark is None and not publication.atomic:
+            return None
+        check_may_go_on(ledger, batch)
+        log.info("batch %s is copied %s", batch.id, publication.way)
+        receipts = _copied(ledger, batch, spark)
+    reached("advance.copied")
+    ended = output_of(ledger, batch).now()  # behind every commit, so all of the batch lies below
+    seconds = round(time.monotonic() - began, 3)
+
+    def record(view: View) -> tuple[Batch, ...]:
+        same_topics(ledger, batch, staged=False)
+        lease = publication.known_lease
+        return record_copied(view, interval, batch.revision, lease, receipts, ended, seconds, utc_now())
+
+    return _commit(ledger, interval, record, f"published, {publication.way},")[0]
+
+
+def _copied(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> list[Receipt]:
+    """The receipts of the copy.
+
+    Raises:
+        NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
+    """
+    assert batch.publication is not None
+    try:
+        if batch.publication.atomic:
+            return copy_here(ledger, batch)
+        assert spark is not None
+        with jvm_watched(f"batch {batch.id}, advance"):
+            return copy_on_spark(spark(), ledger, batch)
+    except ReceiptsDisagree as error:
+        give_up(ledger, batch)
+        raise NeedsOperator(
+            f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
+            f"batch's header. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
+        ) from error
+
+
+def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
+    def start() -> SparkSession:
+        from fencepost.spark.session import build_session
+
+        return build_session(pipeline, "advance")
+
+    return start
 
 
 def _commit(
     ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
-) -> StepResult:
+) -> tuple[StepResult, Batch]:
     name, changed = ledger.pipeline.name, False
 
     def decide(view: View) -> Change:
@@ -75,24 +179,28 @@ def _commit(
     reached("advance.answered")
     batch = view.latest(interval)
     assert batch is not None
-    revision = f"revision {batch.revision}"
-    return StepResult.of(
+    revision, publication = f"revision {batch.revision}", batch.publication
+    done = f"{word} {revision}" if changed else f"already {batch.state}, {revision}"
+    if changed and publication is not None and batch.state is State.PUBLISHING:
+        done = f"began to publish {revision}, {publication.way}"
+    result = StepResult.of(
         "advance",
         batch,
-        f"{word} {revision}" if changed else f"already {batch.state}, {revision}",
+        done,
         changed=changed,
         frontier={str(p): o for p, o in of_topic(frontier(view), ledger.pipeline.source.topic).items()},
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         output=_output(batch),
         published_at=batch.changed_at.isoformat(),
+        way=publication.way if publication else None,
     )
+    return result, batch
 
 
 def _output(batch: Batch) -> dict[str, JsonValue]:
     """Validated output by partition: first offset and end. Partitions without output are left out."""
-    ranges = batch.output_ranges(batch.written) if batch.written else ()
-    return {str(r.partition): [r.start, r.end] for r in ranges if r.length}
+    return {str(r.partition): [r.start, r.end] for r in batch.published_ranges if r.length}
 
 
 def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Step = Literal["write", "validate"]
+Step = Literal["write", "validate", "advance"]
 PR_SET_PDEATHSIG = 1
 
 
@@ -148,6 +148,10 @@ def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval
         from fencepost.steps.write import write_batch
 
         return write_batch(spark, pipeline, interval)
+    if step == "advance":
+        from fencepost.steps.advance import advance_batch
+
+        return advance_batch(pipeline, interval, spark=lambda: spark)
     from fencepost.steps.validate import validate_batch
 
     return validate_batch(spark, pipeline, interval)

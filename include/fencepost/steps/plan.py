@@ -31,7 +31,7 @@ from fencepost.model import (
     TopicOutput,
     utc_now,
 )
-from fencepost.outputs.output import Output, output_of
+from fencepost.outputs.output import Destination, destination_of
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import (
@@ -43,6 +43,7 @@ from fencepost.protocol.decisions import (
     standing_plan,
     why_it_stays,
 )
+from fencepost.protocol.publication import GivenUp
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from fencepost.protocol.view import View
 from fencepost.steps.broker_limits import check_transaction_timeout
@@ -100,10 +101,10 @@ def plan_batch(
     return _result(view, interval, changed=changed)
 
 
-def _ready(ledger: Ledger) -> tuple[Topic, Output]:
-    """The source topic and the output. Makes output and ledger if they are missing, and checks the cluster's limits."""
+def _ready(ledger: Ledger) -> tuple[Topic, Destination]:
+    """The source topic and the destination. Makes destination and ledger if they are missing, and checks the cluster's limits."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    source, output = cluster.describe(pipeline.source.topic), output_of(ledger)
+    source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
     ledger.create()
     output.prepare()
     check_transaction_timeout(cluster, ledger.settings)
@@ -148,7 +149,7 @@ def decide_plan(
     view: View,
     interval: Interval,
     source: Topic,
-    output: Output,
+    output: Destination,
     reprocess: bool,
     decision: Decision | None = None,
 ) -> Change | None:
@@ -160,17 +161,19 @@ def decide_plan(
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
 
-def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) -> Batch:
+def revise(
+    ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None], given_up: GivenUp | None = None
+) -> Batch:
     """Plan the batch's input again as a new revision, which supersedes it; return the interval's newest revision.
 
     `reason` gets the batch as it stands at the decision: a concurrent run may have published it.
     """
     pipeline, interval = ledger.pipeline, batch.interval
-    source, output = ledger.cluster.describe(pipeline.source.topic), output_of(ledger)
+    source, output = ledger.cluster.describe(pipeline.source.topic), destination_of(ledger)
     output.prepare()
 
     def decide(view: View) -> Change | None:
-        change = decide_revision(ledger, view, batch, source, output, reason)
+        change = decide_revision(ledger, view, batch, source, output, reason, given_up)
         if change is not None:
             check_not_lost(ledger, view, source, output.newest_batches)
         return _kept_until_judged(output, change)
@@ -181,15 +184,30 @@ def revise(ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None]) 
 
 
 def decide_revision(
-    ledger: Ledger, view: View, batch: Batch, source: Topic, output: Output, reason: Callable[[Batch], str | None]
+    ledger: Ledger,
+    view: View,
+    batch: Batch,
+    source: Topic,
+    output: Destination,
+    reason: Callable[[Batch], str | None],
+    given_up: GivenUp | None = None,
 ) -> Change | None:
-    """The revision that replaces the batch; None if another run has revised it, or if the reason no longer holds."""
+    """The revision that replaces the batch; None if another run has revised it, or if the reason no longer holds.
+
+    A batch that is being published is replaced only if that very publication was given up.
+    """
     interval = batch.interval
     latest = view.latest(interval)
     if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
         return None
+    told = ""
+    if latest.state is State.PUBLISHING:
+        assert latest.publication is not None
+        if given_up is None or given_up.lease != latest.publication.known_lease:
+            return None
+        told = given_up.told(latest)
     plan = freeze(ledger, view, interval, source, output)
-    return Change(record_planned(view, interval, ledger.pipeline.name, plan, why))
+    return Change(record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=told))
 
 
 def check_same_source(view: View, interval: Interval, source: Topic) -> None:
@@ -204,7 +222,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
             check_same_topic(batch, source)
 
 
-def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Output) -> Plan:
+def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Destination) -> Plan:
     """The plan of the interval's next revision. It keeps the ranges of the one before, unless that was withdrawn."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     latest = view.standing_batch(interval)
@@ -223,13 +241,14 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     if expired and pipeline.source.on_expired == "fail":
         raise expired_error(pipeline, interval, expired)
     lane = free_lane(view, pipeline.lanes, latest)
-    now = output.now()
-    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else len(now.ends)
+    now, staging = output.now()
+    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else len((staging or now).ends)
     malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
     digests = pipeline.write_digests()
     return Plan(
         sources=(SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired)),),
         output=now,
+        staging=staging,
         ledger_topic_id=ledger.topic_id,
         layout=pipeline.output.layout,
         writers=writers,
@@ -244,14 +263,14 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
 
 
 def _quarantine(ledger: Ledger) -> TopicOutput:
-    """The pipeline's quarantine topic, made where it is missing, and where it ends now."""
+    """The pipeline's quarantine topic, created if it is missing, and where it ends now."""
     topic = QuarantineTopic(ledger)
     topic.prepare()
     topic.check_keeps()
     return topic.now()
 
 
-def _kept_until_judged(output: Output, change: Change | None) -> Change | None:
+def _kept_until_judged(output: Destination, change: Change | None) -> Change | None:
     """The change, after a check that the output keeps the planned records until they are judged."""
     for batch in change.batches if change else ():
         if batch.state is State.PLANNED and not batch.plan.is_empty:

@@ -18,7 +18,7 @@ from fencepost.model import (
     State,
     describe_ranges,
 )
-from fencepost.outputs.output import Output, output_of
+from fencepost.outputs.output import Output, output_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.ranges import without_expired
 
@@ -56,8 +56,11 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         )
 
 
-def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
-    """The batch's source topic and its output, checked, like its quarantine topic, to be those it was planned on.
+def same_topics(ledger: Ledger, batch: Batch, *, staged: bool = True) -> tuple[Topic, Output]:
+    """The batch's source topic and what it is written to, checked to be those it was planned on; its output is checked too.
+
+    A batch that is copied does not need its staging topic any more (`staged` is False). Its quarantine topic is checked until
+    its publication begins: from then on only its copy counts.
 
     Raises:
         TopicRecreated: one of them was deleted and created again.
@@ -65,13 +68,17 @@ def same_topics(ledger: Ledger, batch: Batch) -> tuple[Topic, Output]:
     source, output = ledger.cluster.describe(batch.plan.source.topic), output_of(ledger, batch)
     check_same_topic(batch, source)
     output.check_same(batch)
-    if batch.plan.quarantine is not None:
+    if batch.plan.quarantine is not None and batch.state is not State.PUBLISHING:
         QuarantineTopic(ledger, batch).check_same(batch)
-    return source, output
+    if not staged or batch.plan.staging is None:
+        return source, output
+    staging = written_to(ledger, batch)
+    staging.check_same(batch)
+    return source, staging
 
 
 def check_topics(ledger: Ledger, batch: Batch) -> Output:
-    """Check that the batch's topics are those it was planned on and that its ranges are complete; return the output."""
+    """Check that the batch's topics are those it was planned on and its ranges are complete; return what it is written to."""
     source, output = same_topics(ledger, batch)
     _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:

@@ -35,7 +35,7 @@ from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
 from fencepost.protocol.advice import REASON, what_next
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
-from fencepost.protocol.view import PASSED, View, has_passed
+from fencepost.protocol.view import DECIDED, View, has_passed
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
 from fencepost.quality.history import History, history_of
@@ -57,14 +57,15 @@ def validate_without_spark(
 ) -> StepResult | None:
     """The step's result if Spark has nothing to do, or None.
 
-    A published or skipped batch stays as it is. So does a batch that passed the present suite: the same suite does not judge
-    the same records twice. A batch without offsets is judged here, by checks that need no record.
+    A published or skipped batch stays as it is, and so does one that is being published. So does a batch that passed the
+    present suite: the same suite does not judge the same records twice. A batch without offsets is judged here, by checks that
+    need no record.
     """
     began = time.monotonic()
     ledger = ledger or Ledger(pipeline)
     view = ledger.read()
     batch = batch_to_judge(view, interval)
-    if batch.state in PASSED:
+    if batch.state in DECIDED:
         return _result(batch, changed=False)
     written = batch.written
     assert written is not None
@@ -96,7 +97,7 @@ def validate_batch(
     ledger = ledger or Ledger(pipeline)
     view = ledger.read()  # 1
     batch = batch_to_judge(view, interval)
-    if batch.state in PASSED:
+    if batch.state in DECIDED:
         return _result(batch, changed=False)
     written = batch.written
     assert written is not None
@@ -241,12 +242,12 @@ def _conclude(
     after = ledger.transact(decide).latest(batch.interval)
     assert after is not None
     reached("validate.recorded")
-    if after.state in PASSED:
+    if after.state in DECIDED:
         return _result(after, changed=False)
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. {check.cure(batch.plan.output.topic)}. Then {batch.command('skip', REASON)}, and "
+            f"{words}. No offset moved. {check.cure(batch.plan.written_to.topic)}. Then {batch.command('skip', REASON)}, and "
             f"{batch.command('run', '--reprocess')}."
         )
     if quarantined is not None and not quarantined.agrees:

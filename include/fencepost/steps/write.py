@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -14,8 +15,9 @@ from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
-from fencepost.outputs.output import output_of
+from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.decisions import check_receipts, record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
@@ -26,6 +28,7 @@ from fencepost.spark.diagnosis import (
 from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.plan import revise
 from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.publish import copied_receipts, give_up
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
 
@@ -91,8 +94,11 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     if why is None:
         return batch
     check_pipeline(ledger.pipeline)
+    given_up = None
+    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch)) is None:
+        return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(ledger, batch, reason)
+    return revise(ledger, batch, reason, given_up)
 
 
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
@@ -106,12 +112,30 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
         software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
-        output_topic_id=output_of(ledger).prepare(),
+        output_topic_id=destination_of(ledger).prepare(),
         quarantine_topic_id=QuarantineTopic(ledger).prepare() if quarantines(pipeline, digests) else None,
         ledger_topic_id=ledger.topic_id,
         expired=without_expired(batch.plan.source.ranges, cluster.earliest(source))[1],
         accept_loss=pipeline.source.on_expired == "skip",
+        **_staging(ledger, batch),
     )
+
+
+def _staging(ledger: Ledger, batch: Batch) -> dict[str, Any]:
+    """What `Circumstances` asks of a staged batch's staging topic; nothing of another batch."""
+    planned, copied = batch.plan.staging, None
+    if planned is None:
+        return {}
+    if batch.state is State.PUBLISHING:
+        receipts = copied_receipts(ledger, batch)
+        copied = None if receipts is None else tuple(receipts)
+    staging = StagingTopic(ledger, planned.topic)
+    try:
+        now = staging.now()
+    except errors.TopicMissing:
+        return {"copied": copied}
+    gone = staging.gone(batch) if now.topic_id == planned.topic_id else ()
+    return {"staging_topic_id": now.topic_id, "staged_gone": gone, "copied": copied}
 
 
 def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepResult:
@@ -119,7 +143,7 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
     source = wrote.source
     result = Written(
         receipts=tuple(sorted(wrote.receipts, key=lambda r: r.task)),
-        output=output_of(ledger, batch).now(),
+        output=written_to(ledger, batch).now(),
         quarantine=QuarantineTopic(ledger, batch).now() if batch.plan.quarantine else None,
         rules=wrote.rules,
         results=wrote.results,

@@ -24,7 +24,7 @@ from fencepost.errors import (
 )
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Layout, Plan, Receipt
+from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.quality.rules import first_failed, reason_of, rule_names
 from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import (
@@ -241,13 +241,13 @@ def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
     if plan.layout is Layout.SOURCE:
         marks = tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges)
     else:
-        marks = tuple((plan.output.topic, t, 0) for t in range(plan.writers))
+        marks = tuple((plan.written_to.topic, t, 0) for t in range(plan.writers))
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
         ledger=plan.ledger_topic_id,
         lease=batch.known_lease,
-        topic=plan.output.topic,
+        topic=plan.written_to.topic,
         group=pipeline.lane_group(plan.lane),
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
@@ -255,6 +255,7 @@ def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         commit_every=pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
+        stamp=TIMESTAMP_HEADER if plan.staging is not None else None,
     )
 
 
@@ -272,6 +273,7 @@ def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
         to_own_partition=False,
         batch_header=False,  # it is among those that the rows bring
         quarantine=None,
+        stamp=None,  # they are not staged, and keep their timestamps
         first=plan.writers,
     )
 

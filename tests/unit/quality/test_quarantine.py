@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from fencepost.cli.quarantine import as_plain, quarantined_batches
 from fencepost.config.pipeline import QuarantineLimit
+from fencepost.errors import TransitionRefused
 from fencepost.model import MALFORMED, Batch, Outcome, Receipt, State, Tally, Written
+from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.view import View
 from fencepost.quality.checks import Evaluation, Status
 from fencepost.quality.quarantine import LIMIT, Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.quality.rules import reason_of, rule_names
 from fencepost.quality.suite import Declared
-from makers import NOW, a_batch, a_day, a_plan, a_written, an_output
+from makers import NOW, a_batch, a_day, a_plan, a_publication, a_written, an_output, staged
 
 RULES = ("not_null(a)", "between(b)")
 
@@ -66,6 +68,17 @@ def test_every_row_is_accounted_for() -> None:
 
 
 COUNTS = ("read", "malformed", "malformed_kept", "results", "failed", "written")
+
+
+def test_a_staged_batch_is_accounted_for_by_what_is_in_its_staging_topic() -> None:
+    held = staged(batch(WRITTEN, State.WRITTEN))
+    assert held.written is not None
+    assert held.written.output.topic == "staging"
+    assert Accounts.of(held.written, keeps_malformed=True) == Accounts.of(WRITTEN, keeps_malformed=True)
+    assert promised(held, held.written, keeps_malformed=True) == promised(batch(WRITTEN), WRITTEN, keeps_malformed=True)
+    check_receipts(held, held.written)
+    with pytest.raises(TransitionRefused, match=r"4 task-partitions, missing \[3\]"):
+        check_receipts(held, held.written.model_copy(update={"receipts": held.written.receipts[:3]}))
 
 
 @given(*(st.integers(0, 50) for _ in range(4)), st.sampled_from(COUNTS[1:]), st.integers(1, 5))
@@ -173,6 +186,7 @@ def test_the_command_lists_published_batches_that_touch_the_time_and_others_when
             batch(written(receipt(0, 4)), interval=a_day(2), lease=2),
             batch(WRITTEN, State.SUPERSEDED, interval=a_day(3), lease=3),
             batch(WRITTEN, interval=a_day(3), revision=2, lease=4),
+            staged(batch(WRITTEN, State.PUBLISHING, interval=a_day(4), lease=5), publication=a_publication()),
         ]
     )
 
@@ -181,7 +195,7 @@ def test_the_command_lists_published_batches_that_touch_the_time_and_others_when
         return [((b.interval.start - NOW).days, b.revision) for b in quarantined_batches(view, **asked)]
 
     assert listed() == [(0, 1), (3, 2)]
-    assert listed(every=True) == [(0, 1), (1, 1), (3, 1), (3, 2)]
+    assert listed(every=True) == [(0, 1), (1, 1), (3, 1), (3, 2), (4, 1)]
     assert listed(start=a_day(1).start) == [(3, 2)]
     assert listed(end=a_day(3).start) == [(0, 1)]
     plain = as_plain(view.all()[0])

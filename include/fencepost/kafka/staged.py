@@ -1,0 +1,139 @@
+"""Staged records as rows to publish: read by offsets, with the hash that Spark gives them.
+
+Nothing here builds an array with `pa.array`: it would load pandas, which takes longer than the copy of a small batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+from confluent_kafka import Message, TopicPartition
+
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.clients import make_consumer
+from fencepost.kafka.offsets import batches_until
+from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, OffsetRange
+
+Header = tuple[str, bytes | None]
+
+
+def read_staged(
+    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], batch: str
+) -> Iterator[pa.RecordBatch]:
+    """The batch's records of these ranges of its staging topic, with read_committed, in the order of each partition.
+
+    Columns: partition, key, value, timestamp (to publish with), hash, and headers where there are any beside Fencepost's own.
+
+    Raises:
+        FencepostError: Kafka does not give all offsets of the ranges.
+    """
+    wanted = {r.partition: r for r in ranges if r.length}
+    if not wanted:
+        return
+    consumer, complaints = make_consumer(settings, group)
+    try:
+        consumer.assign([TopicPartition(topic, p, r.start) for p, r in wanted.items()])
+        ends, doing = {p: r.end for p, r in wanted.items()}, f"batch {batch}: reading its records in topic {topic}"
+        own = (BATCH_HEADER, batch.encode())
+        for messages in batches_until(consumer, complaints, settings, ends, doing):
+            rows = _rows(messages, own)
+            if rows is not None:
+                yield rows
+    finally:
+        consumer.close()
+
+
+def _rows(messages: Sequence[Message], own: Header) -> pa.RecordBatch | None:
+    """Those that name the batch; None where none does."""
+    kept: list[Message] = []
+    headers: list[list[Header]] = []
+    for message in messages:
+        found: Any = message.headers()
+        if found and own in found:
+            kept.append(message)
+            headers.append(found)
+    if not kept:
+        return None
+    count = len(kept)
+    keys: list[Any] = [message.key() for message in kept]
+    values: list[Any] = [message.value() for message in kept]
+    times = np.fromiter((message.timestamp()[1] for message in kept), np.int64, count)
+    partitions = np.fromiter((message.partition() or 0 for message in kept), np.int64, count)
+    columns = {
+        "partition": _numbers(partitions),
+        "key": binary(keys),
+        "value": binary(values),
+        "timestamp": _numbers(times),
+        "hash": _numbers(hashes(keys, values)),
+    }
+    if any(len(found) > 1 for found in headers):
+        others = []
+        for n, found in enumerate(headers):
+            others.append([header for header in found if header[0] not in (BATCH_HEADER, TIMESTAMP_HEADER)])
+            stamp = next((value for name, value in reversed(found) if name == TIMESTAMP_HEADER), None)
+            if stamp is not None:
+                times[n] = int(stamp)
+        columns["timestamp"] = _numbers(times)
+        if any(others):
+            columns["headers"] = _lists(others)
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def binary(values: Sequence[bytes | None]) -> pa.Array:
+    """A binary column; None is a null."""
+    count = len(values)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter((len(v) if v else 0 for v in values), np.int64, count), out=offsets[1:])
+    valid = np.fromiter((v is not None for v in values), np.bool_, count)
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = pa.py_buffer(b"".join(filter(None, values)))
+    return pa.Array.from_buffers(pa.large_binary(), count, [mask, pa.py_buffer(offsets), data])
+
+
+def _numbers(values: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:
+    """A column of headers, as the writers have it."""
+    offsets = np.zeros(len(headers) + 1, np.int32)
+    np.cumsum([len(one) for one in headers], out=offsets[1:])
+    flat = [header for one in headers for header in one]
+    names = binary([name.encode() for name, _ in flat]).cast(pa.large_string())
+    pairs = pa.StructArray.from_arrays([names, binary([value for _, value in flat])], ["key", "value"])
+    kind = pa.list_(pairs.type)
+    return pa.Array.from_buffers(kind, len(headers), [None, pa.py_buffer(offsets)], children=[pairs])
+
+
+def hashes(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
+    """What `spark.fingerprint.fingerprint_hash` gives for these records.
+
+    Spark's xxhash64 is XXH64 with seed 42, and each argument's hash is the seed of the next one's; a null passes its seed on. The
+    last argument says which of the two are null, as a 32-bit number.
+    """
+    digest, chained, nulls = xxhash.xxh64_intdigest, [], bytearray()
+    for key, value in zip(keys, values, strict=True):
+        found = 42 if key is None else digest(key, 42)
+        chained.append(found if value is None else digest(value, found))
+        nulls.append((key is None) + 2 * (value is None))
+    return _hash_of_ints(np.frombuffer(nulls, np.uint8).astype(np.uint64), np.array(chained, np.uint64)).view(np.int64)
+
+
+P1, P2, P3, P5 = (
+    np.uint64(n) for n in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)
+)
+
+
+def _hash_of_ints(numbers: npt.NDArray[np.uint64], seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """XXH64 of 32-bit numbers, each with a seed of its own; sums and products are modulo 2**64."""
+    mixed: npt.NDArray[np.uint64] = (seeds + P5 + np.uint64(4)) ^ (numbers * P1)
+    mixed = ((mixed << np.uint64(23)) | (mixed >> np.uint64(41))) * P2 + P3
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * P2
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * P3
+    mixed ^= mixed >> np.uint64(32)
+    return mixed

@@ -1,0 +1,96 @@
+"""Staged records as rows to publish: which are the batch's, and what of them is published."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.kafka.staged import _rows, binary, hashes
+
+BYTES = st.none() | st.binary(max_size=70)
+NAMES = st.sampled_from(["a", "ünïcode", ""])
+HEADERS = st.lists(st.tuples(NAMES, BYTES), max_size=3)
+OWN = ("fencepost-batch", b"p/2026/1")
+OTHERS = ("fencepost-batch", b"p/2026/2")
+
+
+@dataclass
+class Message:
+    """As confluent-kafka gives one."""
+
+    place: int
+    its_key: bytes | None
+    its_value: bytes | None
+    its_headers: Any
+
+    def key(self) -> bytes | None:
+        return self.its_key
+
+    def value(self) -> bytes | None:
+        return self.its_value
+
+    def headers(self) -> Any:
+        return self.its_headers
+
+    def partition(self) -> int:
+        return self.place
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000 + self.place
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(BYTES, BYTES, HEADERS, st.none() | st.integers(1, 2**40), st.sampled_from([OWN, OTHERS, None])))
+)
+def test_rows_are_the_batchs_records_without_what_is_fenceposts(rows: list[Any]) -> None:
+    messages: list[Any] = []
+    for n, (key, value, headers, stamp, batch) in enumerate(rows):
+        stamps = [] if stamp is None else [("fencepost-timestamp", str(stamp).encode())]
+        messages.append(Message(n, key, value, [*headers, *stamps, *([batch] if batch else [])] or None))
+    found = _rows(messages, OWN)
+    wanted = [(n, row) for n, row in enumerate(rows) if row[4] == OWN]
+    assert (found is None) == (not wanted)
+    if found is None:
+        return
+    found.validate(full=True)
+    assert found.column("partition").to_pylist() == [n for n, _ in wanted]
+    assert found.column("key").to_pylist() == [row[0] for _, row in wanted]
+    assert found.column("value").to_pylist() == [row[1] for _, row in wanted]
+    assert found.column("timestamp").to_pylist() == [row[3] or 1000 + n for n, row in wanted]
+    headers = (
+        [[(h["key"], h["value"]) for h in one] for one in found.column("headers").to_pylist()]
+        if ("headers" in found.schema.names)
+        else [[] for _ in wanted]
+    )
+    assert headers == [row[2] for _, row in wanted]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(BYTES, BYTES)))
+def test_the_hash_is_a_chain_of_xxh64_as_spark_has_it(records: list[tuple[bytes | None, bytes | None]]) -> None:
+    """That Spark's is this very chain, each staged batch shows: `integration/test_staged.py` compares both sums."""
+    wanted = []
+    for key, value in records:
+        found = 42
+        for part in (key, value, struct.pack("<i", (key is None) + 2 * (value is None))):
+            found = found if part is None else xxhash.xxh64_intdigest(part, found)
+        wanted.append(found)
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    assert hashes(keys, values).view(np.uint64).tolist() == wanted
+
+
+@settings(deadline=None)
+@given(st.lists(BYTES))
+def test_a_binary_column_holds_what_it_was_given(values: list[bytes | None]) -> None:
+    column = binary(values)
+    column.validate(full=True)
+    assert column.type == pa.large_binary()
+    assert column.to_pylist() == values
