@@ -124,7 +124,13 @@ class Bench:
         folder.mkdir(parents=True)
         settings: dict[str, dict[str, Any]] = {
             "source": {"topic": topic, "format": "bytes"},
-            "output": {"topic": f"{name}-out", "format": "bytes", "key": "_key", "partitions": PARTITIONS},
+            "output": {
+                "topic": f"{name}-out",
+                "format": "bytes",
+                "key": "_key",
+                "partitions": PARTITIONS,
+                "publish": "direct",
+            },
             "schedule": {"start": DAY.start},
             "kafka": {"bootstrap.servers": self.broker.bootstrap},
         }

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
 from confluent_kafka import Producer
 
 from benchmarks.bench import Bench
@@ -40,7 +41,7 @@ source:
   topic: orders-in
   format: json
   columns: {id: bigint not null, customer: string, country: string, amount: double, items: int, paid: boolean, at: timestamp}
-output: {topic: orders-out, format: json, key: customer}
+output: {format: json, key: customer}
 schedule: {start: 2026-01-01, end: 2026-07-01}
 kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}
 """
@@ -79,17 +80,23 @@ def run(bench: Bench) -> Iterator[Result]:
 
 
 @contextmanager
-def running(rounds: int) -> Iterator[AirflowApi]:
-    """A stack with the pipeline, and its records on every other day."""
+def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[AirflowApi]:
+    """A stack with the pipeline `orders`, and its records on every other day.
+
+    `outputs` names other pipelines on the same records, each with more settings of its output.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        orders = folder / "pipelines" / "orders"
-        orders.mkdir(parents=True)
-        (orders / "pipeline.yaml").write_text(SETTINGS)
-        (orders / "transform.sql").write_text(TRANSFORM)
-        (orders / "expectations.yaml").write_text(EXPECTATIONS)
+        for pipeline, output in (outputs or {"orders": {}}).items():
+            own = folder / "pipelines" / pipeline
+            own.mkdir(parents=True)
+            settings = yaml.safe_load(SETTINGS)
+            settings["output"] |= {"topic": f"{pipeline}-out", **output}
+            (own / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+            (own / "transform.sql").write_text(TRANSFORM)
+            (own / "expectations.yaml").write_text(EXPECTATIONS)
         os.environ.pop("KAFKA_BOOTSTRAP", None)
-        folders = Folders(ROOT / "dags", ROOT / "plugins", orders.parent)
+        folders = Folders(ROOT / "dags", ROOT / "plugins", folder / "pipelines")
         stack = Stack(
             StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}
         )

@@ -512,5 +512,10 @@ def _iso(moment: datetime) -> str:
 
 def _basic(moment: datetime) -> str:
     moment = moment.astimezone(UTC)
-    text = f"{moment.year:04}{moment:%m%dT%H%M%S}"  # %Y has three digits before the year 1000
+    # Not strftime: it takes three times as long, and its %Y has three digits before the year 1000.
+    day, time = (
+        f"{moment.year:04}{moment.month:02}{moment.day:02}",
+        f"{moment.hour:02}{moment.minute:02}{moment.second:02}",
+    )
+    text = f"{day}T{time}"
     return f"{text}.{moment.microsecond:06d}Z" if moment.microsecond else f"{text}Z"

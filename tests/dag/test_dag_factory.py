@@ -46,6 +46,7 @@ def test_spark_tasks_share_a_pool_because_backfills_ignore_max_active_runs(dag: 
     assert {t.task_id: t.pool for t in dag.tasks if t.pool != "default_pool"} == {
         "write": SPARK_POOL,
         "validate": SPARK_POOL,
+        "advance": SPARK_POOL,
     }
 
 

@@ -47,7 +47,8 @@ def test_the_run_is_red_at_validate_and_says_why_and_where_the_report_is(
     assert batch.verdict is not None
     report = json.loads(Path(batch.verdict.report).with_suffix(".json").read_text())
     (failed,) = report["evaluation"]["checks"]
-    assert [(row["topic"], row["offset"]) for row in failed["sample"]] == [(f"{SUITE}-out", 1)]
+    assert [(row["topic"], row["offset"]) for row in failed["sample"]] == [(f"fencepost.{SUITE}.staging", 1)]
+    assert read_all(running.bootstrap, f"{SUITE}-out") == [], "no reader sees a rejected batch"
     said = running.whole_log(run, "validate")
     assert "expect_column_values_to_be_in_set(value)" in said
     assert batch.verdict.report in said
@@ -68,12 +69,13 @@ def cleared(running: Running, run: Run, task_id: str) -> list[Batch]:
 def test_a_mended_suite_judges_again_what_is_written_and_writes_nothing(
     running: Running, rejected: dict[str, Run]
 ) -> None:
-    before = read_all(running.bootstrap, f"{SUITE}-out")
+    before = read_all(running.bootstrap, f"fencepost.{SUITE}.staging")
     (running.pipelines / SUITE / "expectations.yaml").write_text(MENDED)
     (batch,) = cleared(running, rejected[SUITE], "validate")
     assert (batch.state, batch.revision) == (State.PUBLISHED, 1)
     assert group_offsets(running.bootstrap, SUITE, f"{SUITE}-in", [0]) == {0: 3}
-    assert read_all(running.bootstrap, f"{SUITE}-out") == before
+    assert read_all(running.bootstrap, f"fencepost.{SUITE}.staging") == before
+    assert [r.value for r in read_all(running.bootstrap, f"{SUITE}-out")] == [b"v0", b"v1", b"v2"]
 
 
 def test_a_mended_transform_writes_a_second_revision_of_the_same_input(

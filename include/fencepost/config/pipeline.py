@@ -147,7 +147,7 @@ class Output(Section):
     commit_every: CommitEvery | None = None
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
     # is written to the output, and judged there, before the eyes of readers who do not know of batches.
-    publish: Literal["staged", "direct"] = "direct"
+    publish: Literal["staged", "direct"] = "staged"
     # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
     atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
     staging_topic: TopicName | None = None

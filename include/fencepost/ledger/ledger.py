@@ -37,10 +37,14 @@ TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 @dataclass(frozen=True)
 class Change:
-    """What a decision commits in one transaction: batch records, and offsets by group."""
+    """What a decision commits in one transaction: batch records, and offsets by group.
+
+    `after` is the view with these records, where the decision has made it.
+    """
 
     batches: tuple[Batch, ...] = ()
     offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    after: View | None = None
 
 
 class Ledger:
@@ -134,7 +138,7 @@ class Ledger:
             if any(is_lease_unknown(batch) for batch in change.batches):
                 return self.read()  # the lease of a new plan, or publication, is its record's offset
             self._reader.await_visible(self.cluster)
-            return view.updated(change.batches)
+            return change.after or view.updated(change.batches)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing; run again."

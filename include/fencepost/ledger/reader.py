@@ -72,7 +72,8 @@ class LedgerReader:
             end = cluster.last_stable(topic)[0]
             if self._topic != topic or end < self._next:  # 2
                 self._forget(topic)
-            self._read(cluster, topic, end)  # 3
+            with without_collector():
+                self._read(cluster, topic, end)  # 3
             return (topic.id, self._next), list(self._known.batches.values())
 
     def find(self, cluster: Cluster) -> Topic:
@@ -119,25 +120,21 @@ class LedgerReader:
                 raise self._lost("was deleted and created again, or lost records,")
             self._topic = topic
             if end > self._next:
-                doing = f"reading ledger {topic.name}"
-                cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, doing)  # 2
-                first = self._next == 0
+                cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, f"reading ledger {topic.name}")  # 2
+            with without_collector():
+                first = self._next == 0 < end
                 self._read(cluster, topic, end)  # 3
+                if self._view is None:
+                    self._view = View.of(self._known.batches.values())
                 if first:
                     gc.freeze()  # a step keeps them to its end: the collector would go through all of them again and again
-            return self._view_of_known()
+            return self._view
 
     def await_visible(self, cluster: Cluster) -> None:
         """Wait until every reader sees what is committed: the broker writes markers a moment after it answers a commit."""
         if self._topic is not None:
             doing = f"reading ledger {self._topic.name}"
             cluster.await_stable(self._topic, cluster.high_watermarks(self._topic), OPEN_TRANSACTION_LIMIT, doing)
-
-    def _view_of_known(self) -> View:
-        if self._view is None:
-            with without_collector():
-                self._view = View.of(self._known.batches.values())
-        return self._view
 
     def _forget(self, topic: Topic | None) -> None:
         self._topic, self._next, self._known, self._view = topic, 0, Records(self._pipeline), None
@@ -152,8 +149,7 @@ class LedgerReader:
             begin = self._next or cluster.earliest(topic)[0]
             consumer.assign([TopicPartition(topic.name, 0, begin)])
             messages = read_until(consumer, complaints, self._settings, {0: end}, doing, self._timeout)
-            with without_collector():
-                taken = self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
+            taken = self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
         finally:
             consumer.close()
         self._next, self._view = end, self._view and self._view.updated(taken)

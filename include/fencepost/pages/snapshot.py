@@ -7,7 +7,7 @@ the cost of fifty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -83,7 +83,7 @@ class Snapshot:
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
     unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
-    frontier: dict[Place, int] = field(default_factory=dict)
+    frontier: Mapping[Place, int] = field(default_factory=dict)
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first; the frontier starts there
     passed: int = 0  # how many intervals the frontier has passed from there on

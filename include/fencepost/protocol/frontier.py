@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from fencepost.model import Batch, OffsetRange, State
 from fencepost.protocol.view import PASSED, View, was_withdrawn
@@ -15,12 +16,16 @@ def of_topic(ends: Mapping[Place, int], topic: str) -> dict[int, int]:
     return {partition: end for (name, partition), end in sorted(ends.items()) if name == topic}
 
 
-def frontier(view: View) -> dict[Place, int]:
+def frontier(view: View) -> Mapping[Place, int]:
     """Per source partition, the end of the longest unbroken run of published or skipped batches.
 
     The run begins at the anchor, so planning an earlier interval moves nothing. Withdrawing a former anchor moves nothing
     either. A batch with an empty range in a partition does not break that partition's run.
     """
+    return view.once(_frontier)
+
+
+def _frontier(view: View) -> Mapping[Place, int]:
     ends: dict[Place, int] = {}
     broken: set[Place] = set()
     for batch in view.run:
@@ -36,7 +41,7 @@ def frontier(view: View) -> dict[Place, int]:
         for place, part in _parts(batch):
             if place in ends:
                 ends[place] = max(part.start, ends[place])
-    return ends
+    return MappingProxyType(ends)
 
 
 def accounted_for(view: View) -> dict[Place, int]:
@@ -50,7 +55,7 @@ def accounted_for(view: View) -> dict[Place, int]:
         if was_withdrawn(batch):
             for place, part in _parts(batch):
                 ends[place] = max(part.start, ends.get(place, 0))
-    return ends | frontier(view)
+    return {**ends, **frontier(view)}
 
 
 def _parts(batch: Batch) -> Iterator[tuple[Place, OffsetRange]]:

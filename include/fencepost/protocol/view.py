@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from fencepost.model import Batch, Interval, Outcome, State
 
@@ -19,6 +20,7 @@ DECIDED = PASSED | {State.PUBLISHING}  # no verdict changes any more what become
 WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
 
 
+T = TypeVar("T")
 Order = tuple[int, datetime, int]  # when a batch was planned; see `View.order`
 ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -27,10 +29,11 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 class View:
     """The ledger as read: the newest record of every revision of every interval.
 
-    A view never changes, so it sorts once.
+    A view never changes, so it sorts once, and what `once` computes from it is computed once.
     """
 
     batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
+    _computed: dict[Callable[[View], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> View:
@@ -57,6 +60,12 @@ class View:
             others = [b for b in batches.get(batch.interval, ()) if b.revision != batch.revision]
             batches[batch.interval] = tuple(sorted((*others, batch), key=lambda b: b.revision))
         return View(batches)
+
+    def once(self, compute: Callable[[View], T]) -> T:
+        """What the function computes from this view. The function must not depend on anything else."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        return cast("T", self._computed[compute])
 
     @cached_property
     def _in_order(self) -> list[tuple[Interval, tuple[Batch, ...]]]:

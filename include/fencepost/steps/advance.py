@@ -172,7 +172,8 @@ def _commit(
             )
         batches = transition(view)
         changed = bool(batches)
-        return Change(batches, _offsets_to_move(ledger, view, view.updated(batches)))
+        after = view.updated(batches) if batches else view
+        return Change(batches, _offsets_to_move(ledger, view, after), after)
 
     reached("advance.deciding")
     view = ledger.transact(decide)
