@@ -177,11 +177,11 @@ class Plan(Frozen):
 
     @property
     def tasks(self) -> int:
-        """All task-partitions there may be: those of the transform's rows, and behind them those of malformed records."""
+        """The most task-partitions there may be: those of the transform's rows, then those of malformed records."""
         return self.writers + self.malformed_writers
 
     def tasks_with(self, malformed: int) -> int:
-        """Those that have to commit where the source has so many malformed records."""
+        """How many of them have to commit if the source has this many malformed records."""
         return self.tasks if malformed else self.writers
 
     @property
@@ -234,7 +234,7 @@ class Receipt(Frozen):
 
     @property
     def rows(self) -> int:
-        """Records committed, to whichever topic."""
+        """Records committed to all topics."""
         return sum(t.rows for t in self.topics.values())
 
     def tally(self, topic: str) -> Tally:
@@ -283,7 +283,7 @@ class Written(Frozen):
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """Records committed to quarantine, by the rule that they failed; `malformed` comes first. Nothing that is 0."""
+        """Records committed to quarantine, by the rule they failed, `malformed` first. Rules without records are left out."""
         failed = [sum(r.rules.get(number, 0) for r in self.receipts) for number in range(len(self.rules))]
         found = {MALFORMED: self.quarantined_tally.rows - sum(failed), **dict(zip(self.rules, failed, strict=True))}
         return {rule: rows for rule, rows in found.items() if rows}

@@ -95,7 +95,7 @@ def test_what_lies_in_quarantine_is_told_by_interval_and_rule(command: Status, s
     shown = command("quarantine", batches).stdout
     assert re.search(r"01:00 → 01-01 02:00 .* 1 .* published .* 12 .* malformed", shown)
     assert re.search(r" 3 .* no_nulls", shown)
-    assert "they lie in topic bad" in shown
+    assert "the records are in topic bad" in shown
     assert "rejected" not in shown
     assert "rejected" in command("quarantine", batches, "--all").stdout
     (one,) = json.loads(command("quarantine", batches, "--json", "--start", "2026-01-01T01:30").stdout)["batches"]

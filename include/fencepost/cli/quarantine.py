@@ -1,4 +1,4 @@
-"""`fencepost quarantine`: what lies in a pipeline's quarantine, by interval and rule."""
+"""`fencepost quarantine`: what is in a pipeline's quarantine topic, by interval and rule."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def quarantine(
     start: Annotated[str | None, typer.Option(help="Only intervals that end after this time, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="Only intervals that start before this time, ISO 8601.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Of batches that are not published too: rejected, superseded, skipped ones.")
+        bool, typer.Option("--all", help="Also batches that are not published: rejected, superseded, skipped ones.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What lies in quarantine, by interval and rule, of the published batches; read from the ledger.
+    """Show what the published batches have in quarantine, by interval and rule. Reads the ledger only.
 
-    The records themselves are in the topic that is named: a batch's name is the value of their last header.
+    The records are in the topic that it names. The last header of a record names its batch.
     """
     from fencepost.ledger.ledger import Ledger
 
@@ -56,11 +56,13 @@ def quarantine(
             table.add_row(span, str(batch.revision), str(batch.state), f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
-        out.print(f"they lie in topic {topic}", markup=False, soft_wrap=True)
+        out.print(
+            f"the records are in topic {topic}; the last header of each names its batch", markup=False, soft_wrap=True
+        )
 
 
 def quarantined_batches(view: View, start: datetime | None, end: datetime | None, *, every: bool) -> Iterable[Batch]:
-    """Those with quarantined records whose intervals touch the time, in order: published ones, or every one. Pure."""
+    """The batches with quarantined records whose intervals overlap the time, in order; published ones unless `every`. Pure."""
     for batch in view.all():
         if batch.written is None or not batch.written.quarantined:
             continue
@@ -71,7 +73,7 @@ def quarantined_batches(view: View, start: datetime | None, end: datetime | None
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
-    """A batch's quarantine for programs: counts by rule, and between which offsets it lies."""
+    """A batch's quarantined records for programs: counts by rule, and the offset ranges."""
     assert batch.written is not None
     assert batch.plan.quarantine is not None
     return {

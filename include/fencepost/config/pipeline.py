@@ -231,8 +231,8 @@ class Schedule(Section):
 class QuarantineLimit(Section):
     """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
 
-    `rows` counts all of it. `share` is of the source's records for malformed ones, and of the transform's rows for those that
-    fail a rule: a transform that filters or aggregates would make any other share mean little.
+    `rows` counts all quarantined records. `share` applies twice: to malformed records as a share of the records read, and to
+    rows that fail a rule as a share of the transform's rows. With a filter or an aggregate, another share would mean little.
     """
 
     rows: int | None = Field(default=None, ge=0)
@@ -411,7 +411,7 @@ class Pipeline(Section):
         }
 
     def digest_of_rules(self) -> str | None:
-        """A digest of the suite's rules of severity `quarantine`; None where it has none."""
+        """A digest of the suite's rules of severity `quarantine`; None if it has none."""
         rules = quarantine_entries(self.expectations_file)
         return digest(rules) if rules else None
 
@@ -420,15 +420,15 @@ QUARANTINE = "quarantine"  # the severity whose rules decide what is written
 
 
 def quarantines(pipeline: Pipeline, digests: Mapping[str, str]) -> bool:
-    """Whether anything of the pipeline's may go to quarantine; `digests` are those of its writes."""
+    """Whether the pipeline may send records to quarantine; `digests` are its `write_digests`."""
     return pipeline.source.on_malformed == QUARANTINE or QUARANTINE in digests
 
 
 def quarantine_entries(file: Path) -> list[str]:
-    """The declared rules of that severity, as they stand in expectations.yaml; what is no suite has none.
+    """The rules of that severity, as declared in expectations.yaml; none if the file has no suite.
 
     Raises:
-        SettingsError: the file cannot be read, so nobody knows.
+        SettingsError: the file cannot be read.
     """
     suite = read_yaml(file)
     entries = suite.get("expectations") if isinstance(suite, dict) else None

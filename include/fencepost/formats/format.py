@@ -42,7 +42,7 @@ class Format(Protocol):
         """
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
-        """The columns that `parse` gives back of what `write` writes of this frame, as the frame has them."""
+        """The frame's columns that `parse` gets back from what `write` writes."""
 
     def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
         """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job."""

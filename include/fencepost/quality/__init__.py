@@ -12,7 +12,7 @@ empty.py           what expectations say about a batch without records
 history.py         is a batch like those published before it?
 evaluation.py      evaluates a suite on a batch
 samples.py         unexpected records as a report shows them
-quarantine.py      what a batch sent to quarantine: is it all there, is it too much
+quarantine.py      judges what a batch sent to quarantine: is all of it there, is it too much
 gate.py            the decision, a pure function
 report.py          the content of a report, and its order
 report_html.py     the report as one HTML file, which needs no network

@@ -58,7 +58,7 @@ def prepared_frame(
 
 
 def holds(condition: str) -> Column:
-    """Whether a row_condition holds; where it is null, it does not."""
+    """Whether a row_condition holds; a null means no."""
     from pyspark.sql import functions as F
 
     return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
@@ -101,7 +101,7 @@ def _kind(data_type: DataType) -> Kind:
 
 
 def prepared_column(name: str, data_type: DataType) -> Column:
-    """A column of a frame as the table above has it."""
+    """A column of a frame, converted by the table above."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 

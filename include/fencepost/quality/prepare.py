@@ -30,8 +30,8 @@ class NotEvaluable(ValueError):
 class Prepared(Frozen):
     """One expectation, ready. `condition` is its row_condition (Spark SQL); `entry` is None for unproven types.
 
-    `expression` is the Spark SQL of a type that is no more than that: Great Expectations is asked about its values, in a column
-    of the name `holds`.
+    `expression` is the Spark SQL of `expect_expression_to_be_true`: Great Expectations judges its values, in the column
+    `holds`.
     """
 
     declared: Declared

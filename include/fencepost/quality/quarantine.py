@@ -1,7 +1,7 @@
-"""What a batch sent to quarantine, read back and judged: by rule, with sample rows; is it all there, and is it too much.
+"""Reads back and judges what a batch sent to quarantine: by rule, with sample rows. Is all of it there, and is it too much?
 
 Every row is accounted for: records read = written + quarantined + dropped + left out by the transform. Each number is measured
-on its own: records read and malformed as they were read, rows as the transform gave them, what was committed by the receipts.
+on its own. Spark counts the records read, the malformed ones and the transform's rows; receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fencepost.quality.suite import Severity
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LIMIT = "quality.quarantine_limit"  # how the limit is called among what failed
+LIMIT = "quality.quarantine_limit"  # the limit's name among failed checks
 
 
 class QuarantinedRow(Frozen):
-    """One record in quarantine: where it lies, where its source record lay (`topic:partition:offset`), and why.
+    """One record in quarantine: its coordinates, those of its source record (`topic:partition:offset`), and the reason.
 
-    A key or value that is not valid UTF-8 is given as hex, and says so.
+    A key or value that is not valid UTF-8 is in hex, and `key_is_hex` or `value_is_hex` is set.
     """
 
     partition: int
@@ -40,7 +40,7 @@ class QuarantinedRow(Frozen):
 
 
 class OfRule(Frozen):
-    """What lies in quarantine for one rule; `sample` holds the first records by partition and offset."""
+    """The records in quarantine for one rule; `sample` has the first of them by partition and offset."""
 
     rule: str
     reason: str = ""
@@ -49,7 +49,7 @@ class OfRule(Frozen):
 
 
 class Accounts(Frozen):
-    """Where every row went. `read` and `results` are None where nobody counted them."""
+    """Where every row went. `read` and `results` are None if they were not counted."""
 
     read: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)  # as they were read
@@ -61,7 +61,7 @@ class Accounts(Frozen):
 
     @classmethod
     def of(cls, written: Written, *, keeps_malformed: bool) -> Accounts:
-        """Of a written batch; `keeps_malformed`: its malformed records go to quarantine."""
+        """The accounts of a written batch; `keeps_malformed`: its malformed records go to quarantine."""
         kept = written.quarantined.get(MALFORMED, 0)
         return cls(
             read=written.rows_in,
@@ -80,35 +80,35 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many rows fewer the transform gave than it got; below 0 where it gave more. None where nobody counted.
+        """How many fewer rows the transform's result has than its input; below 0 if it has more. None if they were not counted.
 
-        Of a transform that works row by row these are what it left out. One that aggregates or explodes makes other rows, so
-        there the number says no more than that.
+        For a transform that works row by row these are the rows it left out. One that aggregates or explodes makes other rows,
+        so its number says no more than that.
         """
         if self.read is None or self.results is None:
             return None
         return self.read - self.malformed - self.results
 
     def differences(self) -> list[str]:
-        """What does not add up; nothing is the good answer."""
+        """The numbers that do not add up; an empty list if all do."""
         found = []
         if self.results is not None and self.results != self.written + self.failed:
             found.append(
-                f"the transform gave {self.results} rows, and {self.written} were written and {self.failed} quarantined"
+                f"the transform's result has {self.results} rows, but {self.written} were written and {self.failed} quarantined"
             )
         if self.malformed != self.malformed_kept + self.dropped:
             found.append(
-                f"{self.malformed} records were malformed, and {self.malformed_kept} were quarantined and {self.dropped} dropped"
+                f"{self.malformed} records were malformed, but {self.malformed_kept} were quarantined and {self.dropped} dropped"
             )
         if self.read is not None and self.left_out is not None:
             accounted = self.written + self.quarantined + self.dropped + self.left_out
             if self.read != accounted:
-                found.append(f"{self.read} records were read, and {accounted} are accounted for")
+                found.append(f"{self.read} records were read, but {accounted} are accounted for")
         return found
 
 
 class Quarantined(Frozen):
-    """A batch's quarantine: what the receipts promise, what read_committed showed of it, by rule, and the accounts."""
+    """A batch's quarantined records: what receipts promise, what a read_committed reader saw, by rule, and the accounts."""
 
     topic: str
     rows_expected: int = Field(ge=0)
@@ -128,7 +128,7 @@ class Quarantined(Frozen):
 
     @property
     def difference(self) -> str:
-        """What was promised and what was found, and why they differ where that is known."""
+        """What was promised and what was found, and why they differ if that is known."""
         found = (
             f"Of quarantine topic {self.topic} the receipts promise {self.rows_expected} records with fingerprint "
             f"{self.fingerprint_expected:016x} ({counted(self.expected)}); read_committed shows {self.rows_read} with "
@@ -140,10 +140,10 @@ class Quarantined(Frozen):
 
     @property
     def cure(self) -> str:
-        """The first step of what is to be done about a difference."""
+        """The first step to correct a difference."""
         if self.deleted:
             return f"Set retention.ms=-1 and retention.bytes=-1 on topic {self.topic}"
-        return f"Find who else writes to topic {self.topic}, or what gives the transform other rows on a retry"
+        return f"Find who else writes to topic {self.topic}, or why the transform gives other rows on a retry"
 
 
 def counted(rules: Mapping[str, int]) -> str:
@@ -152,9 +152,9 @@ def counted(rules: Mapping[str, int]) -> str:
 
 
 def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tuple[tuple[OfRule, ...], int]:
-    """What lies in quarantine by rule, malformed first and then in the suite's order; and its fingerprint.
+    """The records in quarantine by rule, malformed first and then in the suite's order; and their fingerprint.
 
-    `frame` holds one batch's records with their headers.
+    `frame` has one batch's records with their headers.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -214,7 +214,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
-    """What of the accounts lies above the limit; None where nothing does. Pure."""
+    """Which number of the accounts is above the limit; None if none is. Pure."""
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
@@ -231,10 +231,10 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
 
 
 def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: QuarantineLimit | None) -> Evaluation:
-    """The evaluation with what the quarantine adds to it. Pure.
+    """The evaluation after the batch's quarantined records are judged too. Pure.
 
-    1. Another quarantine than the receipts promise, or rows that are not accounted for: undetermined.
-    2. More than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
+    1. They are not those of the receipts, or rows are not accounted for: undetermined.
+    2. There are more than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
     """
     if not found.agrees:  # 1
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})
@@ -266,7 +266,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
 
 
 def promised(batch: Batch, written: Written, *, keeps_malformed: bool) -> Quarantined:
-    """A batch's quarantine as its receipts have it, before anything of it is read."""
+    """A batch's quarantined records by its receipts, before any of them is read."""
     assert batch.plan.quarantine is not None
     tally = written.quarantined_tally
     return Quarantined(

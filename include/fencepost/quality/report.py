@@ -131,7 +131,7 @@ def rank(check: CheckResult) -> int:
 
 
 def left_out_words(rows: int) -> str:
-    """How many rows fewer, or more, the transform gave than it got."""
+    """How many fewer rows, or more, the transform's result has than its input."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
 
 

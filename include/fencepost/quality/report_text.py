@@ -42,7 +42,7 @@ def render_plain(report: Report) -> str:
 
 
 def _aside(report: Report) -> list[str]:
-    """What was read and is not in the output."""
+    """Counts of what was read but is not in the output."""
     found, written = report.quarantined, report.batch.written
     assert written is not None
     if found is None:

@@ -1,15 +1,15 @@
-"""Quarantine rules where batches are written: each expectation of a single row as one Spark expression.
+"""Quarantine rules in the write step: each expectation of a single row as one Spark expression.
 
-They mean on the transform's result what the gate says of the records that are written from it, on either of its engines:
-`tests/integration/quality/test_quarantine_rules.py` compares the three, row by row. Great Expectations is not asked: it takes
-seconds to import, and counts where a row has to be sent one way or the other.
+On the transform's result a rule gives the answer that the gate gives on the records written from it, with either engine.
+`tests/integration/quality/test_quarantine_rules.py` compares the three, row by row. The write step does not use Great
+Expectations: it takes seconds to import, and counts rows where each row has to be sent one way or the other.
 
-| what a rule looks at | what it says |
+| a rule sees | its answer |
 |---|---|
-| a null, or a NaN, in the column | nothing, so the row is written; only `to_not_be_null` and `to_be_null` judge it |
+| a null, or a NaN, in the column | none, so the row is written; only `to_not_be_null` and `to_be_null` judge it |
 | a null in one of two columns | the row fails, unless `ignore_row_if` leaves it out |
-| an expression that is null | nothing, as a CHECK constraint of SQL |
-| a row that its `row_condition` leaves out | nothing |
+| an expression that is null | none, like a CHECK constraint of SQL |
+| a row that its `row_condition` leaves out | none |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
-    """What each rule is called in headers and counts: its title, with a number where several have the same."""
+    """The name of each rule in headers and counts: its title, with a number if several have the same."""
     seen: dict[str, int] = {}
     names = []
     for rule in rules:
@@ -42,14 +42,14 @@ def rule_names(rules: Sequence[Declared]) -> tuple[str, ...]:
 
 
 def reason_of(rule: Declared) -> str:
-    """Why a row that fails it lies in quarantine, for a person."""
+    """Why a row that fails the rule is in quarantine, for a person."""
     return rule.description or rule.title
 
 
 def first_failed(frame: DataFrame, rules: Sequence[Declared], file: Path) -> Column:
-    """The number of the first rule that a row of the frame fails; null where it fails none. `file` is the suite's.
+    """The position of the first rule that a row of the frame fails; null if it fails none. `file` is the suite's.
 
-    The frame has the columns of the output's value and no other.
+    The frame has the columns of the output's value and no others.
 
     Raises:
         SettingsError: a rule cannot be evaluated on the frame's columns.
@@ -73,7 +73,7 @@ def first_failed(frame: DataFrame, rules: Sequence[Declared], file: Path) -> Col
 
 
 def _fails(one: Prepared, columns: Sequence[Column]) -> Column:
-    """Whether a row fails; a null counts as no."""
+    """Whether a row fails; null means no."""
     from pyspark.sql import functions as F
 
     if one.expression is not None:
@@ -86,7 +86,7 @@ def _fails(one: Prepared, columns: Sequence[Column]) -> Column:
 
 
 def _fails_value(kind: str, column: Column, kwargs: Mapping[str, Any]) -> Column:
-    """Of one value: null where it is null, unless nulls are what the check is about."""
+    """Whether one value fails; null for a null, unless the check is about nulls."""
     match kind:
         case "expect_column_values_to_not_be_null":
             return column.isNull()
@@ -116,7 +116,7 @@ def _fails_value(kind: str, column: Column, kwargs: Mapping[str, Any]) -> Column
 
 
 def _outside(column: Column, kwargs: Mapping[str, Any]) -> Column:
-    """Bounds are doubles, as Great Expectations has them: an integer beyond 2**53 is compared as one."""
+    """Bounds are doubles, as in Great Expectations: an integer beyond 2**53 is compared as a double."""
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
     sides = []
     if low is not None:
@@ -139,7 +139,7 @@ def _length(column: Column) -> Column:
 
 
 def _fails_pair(one: Prepared, left: Column, right: Column) -> Column:
-    """Of two values of a row: a null equals a null and nothing else, and is greater than nothing."""
+    """Whether two values of a row fail: a null equals only a null, and is greater than nothing."""
     from pyspark.sql import functions as F
 
     kwargs, entry = one.for_spark, one.entry

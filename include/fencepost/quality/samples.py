@@ -33,7 +33,7 @@ def cut(value: Any) -> Any:
 
 
 def text_of(raw: bytes | bytearray | None) -> tuple[str | None, bool]:
-    """Bytes as a text of bearable length, and whether it is their hex, because they are not UTF-8."""
+    """Bytes as text, cut to the longest that a report shows; and whether the text is hex, because they are not UTF-8."""
     if raw is None:
         return None, False
     try:

@@ -108,7 +108,7 @@ class Suite(Frozen):
 
     @property
     def rules(self) -> tuple[Declared, ...]:
-        """Those of severity `quarantine`; a rule's number is its place among them."""
+        """The expectations of severity `quarantine`; a rule's number is its position among them."""
         return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
 
     @classmethod
@@ -214,11 +214,11 @@ def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str
 
 
 def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """The write step sees one row at a time, and either writes it or sends it to quarantine."""
+    """The write step sees one row at a time, and writes it either to the output or to quarantine."""
     if kind not in ROW_BY_ROW:
         raise SettingsError(
             f"{where}.severity: quarantine is for checks of a single row: {', '.join(sorted(ROW_BY_ROW))} (found {kind}). "
-            "Take critical or warning."
+            "Use critical or warning."
         )
     if "mostly" in kwargs:
         raise SettingsError(

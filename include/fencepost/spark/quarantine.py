@@ -1,9 +1,9 @@
-"""Records for quarantine: the source record byte for byte, and behind its headers ours, which say why it lies there.
+"""Records for quarantine: the source record byte for byte, and after its headers our own, which say why it is there.
 
-A record's own headers come first and stay as they are, whatever their names: the last header of a name is ours. One exception
-is a name with a NUL character, at which librdkafka would cut it: U+FFFD stands in the NUL's place.
+A record's own headers come first and stay as they are, whatever their names: the last header of a name is ours. The one
+exception is a name with a NUL character, where librdkafka would cut it: U+FFFD replaces the NUL.
 
-A row whose source record is not known, because the transform dropped `_record`, is kept as the result that it would have been.
+If the source record of a row is not known, because the transform dropped `_record`, the result row is kept instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and head
 
 @dataclass(frozen=True)
 class Rules:
-    """The quarantine rules of a batch: which one a row of values fails first, and what each is called and means."""
+    """The quarantine rules of a batch: which one a row of values fails first, and the name and reason of each."""
 
     first_failed: Callable[[DataFrame], Column]
     names: Sequence[str]
@@ -39,9 +39,9 @@ class Rules:
 
 
 def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules) -> DataFrame:
-    """A transform's result as the output's columns, `_out_` in front of their names, with `rule`.
+    """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
 
-    Beside them are `_partition` and `_offset` where the transform kept them, and of rows that fail a rule `_record`.
+    `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule.
 
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
@@ -115,7 +115,7 @@ def own_header(batch: str) -> Column:
 
 
 def header_value(name: str) -> Column:
-    """The text of our header of that name, from the column `headers`: the last of its name. Null where it is not there."""
+    """The text of our header of that name, the last one of it in the column `headers`. Null if there is none."""
     own = F.filter("headers", lambda header: header["key"] == name)
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")
 
@@ -133,7 +133,7 @@ def _why(rule: Column, reason: Column) -> Column:
 
 
 def _source(frame: DataFrame) -> Column:
-    """The header with the source's coordinates, where they are known."""
+    """The header with the source's coordinates, if they are known."""
     parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
     if {"_topic", "_partition", "_offset"} <= set(frame.columns):
         parts = [
@@ -158,5 +158,5 @@ def _with(headers: Column, own: Column) -> Column:
 
 
 def _known_time(millis: Column) -> Column:
-    """Null, which is the time of writing, where Kafka knows none or librdkafka would take it for now."""
+    """The timestamp; null, which means the time of writing, if Kafka has none or librdkafka would take it for now."""
     return F.when(millis > 0, millis)

@@ -25,7 +25,7 @@ from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-# A source record as it lies in Kafka: what quarantine keeps of it.
+# A source record as it is in Kafka: what quarantine keeps of it.
 RECORD = StructType(
     [
         StructField("topic", StringType()),
@@ -95,7 +95,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
 
 
 def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
-    """The columns of a transform's result that its records' values say, as who reads them back has them: of a tombstone none.
+    """The columns of a transform's result as a reader of its records gets them back; all null for a tombstone.
 
     Raises:
         SettingsError: the result has none.

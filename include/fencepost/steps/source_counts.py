@@ -54,7 +54,7 @@ def observed_counts(
         return count_again(raw, pipeline, quarantined=batch.plan.quarantine is not None)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
-    # Quarantine holds where each one came from; of dropped ones only the first are told.
+    # A quarantined record names its source; of dropped records only the first are listed, which takes another read.
     if sure and (counts["malformed"] == 0 or batch.plan.malformed_writers):
         return SourceCounts.of(counts)
     return count_source(raw, pipeline)

@@ -161,20 +161,20 @@ def _evaluate(
 
 
 def check_rules(pipeline: Pipeline, batch: Batch) -> None:
-    """The quarantine rules of now are those that the batch was written under.
+    """Check that the suite's quarantine rules are still those that the batch was written with.
 
     Raises:
-        TransitionRefused: the suite has others, by which other rows would have been written.
+        TransitionRefused: they are not, and other rows would have been written.
     """
     if batch.plan.digests.get(QUARANTINE) != pipeline.digest_of_rules():
         raise TransitionRefused(
-            f"batch {batch.id} was written under other rules of severity quarantine than {pipeline.expectations_file} has now. "
-            f"{batch.command('run')} writes it again, under a new revision (in Airflow: clear write)."
+            f"batch {batch.id} was written with other rules of severity quarantine than {pipeline.expectations_file} has now. "
+            f"{batch.command('run')} (in Airflow: clear write) writes a new revision."
         )
 
 
 def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> Quarantined:
-    """What the batch sent to quarantine, as the receipts promise it and as read_committed shows it."""
+    """The batch's quarantined records, as receipts promise them and as a read_committed reader sees them."""
     pipeline = ledger.pipeline
     found = promised(batch, written, keeps_malformed=batch.plan.malformed_writers > 0)
     if not any(part.length for part in batch.quarantine_ranges(written)):

@@ -118,12 +118,12 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
 
 
 def quarantine_rules(pipeline: Pipeline) -> Rules | None:
-    """The rules of the pipeline's suite that decide where a row goes; None where it has none.
+    """The rules of the pipeline's suite that decide where a row goes; None if it has none.
 
     Raises:
         SettingsError: the suite cannot be read.
     """
-    if pipeline.digest_of_rules() is None:  # a suite that is broken elsewhere does not keep a batch from being written
+    if pipeline.digest_of_rules() is None:  # a mistake elsewhere in the suite does not stop a write
         return None
     declared = load_suite(pipeline.expectations_file).rules
     return Rules(
@@ -136,9 +136,9 @@ def quarantine_rules(pipeline: Pipeline) -> Rules | None:
 def _results(
     answers: Sequence[Row], seen: Observation, receipts: Sequence[Receipt], flagged: DataFrame | None
 ) -> int | None:
-    """Rows of the transform's result: as Spark observed them where that is sure to be all, or else counted once more.
+    """Rows of the transform's result, as Spark observed them if they are sure to be all; counted once more otherwise.
 
-    Before a shuffle a task may run again, and is counted again then.
+    A task before a shuffle may run twice, and is then counted twice.
     """
     if flagged is None:
         return None
@@ -154,10 +154,10 @@ def _count_results(flagged: DataFrame | None) -> int | None:
 
 
 def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
-    """Malformed records to quarantine, from the frozen ranges again; the receipts of the task-partitions that do it.
+    """Read the frozen ranges again and write malformed records to quarantine; return the receipts of these task-partitions.
 
-    A source partition's are written by task-partition `writers + p`, by the protocol of all writers: stable ids and marks of its
-    own, under the batch's lease.
+    Task-partition `writers + p` writes those of source partition p, by the protocol of all writers: with stable ids and marks of
+    its own, under the batch's lease.
     """
     pipeline, plan = ledger.pipeline, batch.plan
     task = malformed_task(ledger, batch)
@@ -184,7 +184,7 @@ def _collect(
     raw: DataFrame,
     nonce: str,
 ) -> list[Row]:
-    """Run a job whose Spark partitions write these task-partitions; their answers."""
+    """Run a job whose Spark partitions write these task-partitions; return their answers."""
     spark.sparkContext.setLocalProperty(TASKS, json.dumps(tasks))
     try:
         return job.collect()
