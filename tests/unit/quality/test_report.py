@@ -180,7 +180,9 @@ def test_rows_that_do_not_add_up_are_told() -> None:
     accounts = report.quarantined.accounts.model_copy(update={"results": 845})
     off = report.quarantined.model_copy(update={"accounts": accounts})
     text = Page(render_html(report.model_copy(update={"quarantined": off}))).text
-    assert "The numbers do not add up: the transform's result has 845 rows, but 842 were written and 2 quarantined" in text
+    assert (
+        "The numbers do not add up: the transform's result has 845 rows, but 842 were written and 2 quarantined" in text
+    )
 
 
 def test_records_nobody_counted_are_not_shown_as_none() -> None:
