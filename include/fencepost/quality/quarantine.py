@@ -80,14 +80,16 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many fewer rows the transform's result has than its input; below 0 if it has more. None if they were not counted.
+        """How many fewer rows the transform's result has than its input; below 0 if it has more. None if nothing counted its input.
+
+        Without quarantine rules nothing counts the result by itself: all of it is written.
 
         For a transform that works row by row these are the rows it left out. One that aggregates or explodes makes other rows,
         so its number says no more than that.
         """
-        if self.read is None or self.results is None:
+        if self.read is None:
             return None
-        return self.read - self.malformed - self.results
+        return self.read - self.malformed - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
         """The numbers that do not add up; an empty list if all do."""

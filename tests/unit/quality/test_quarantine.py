@@ -65,6 +65,9 @@ def test_every_row_is_accounted_for() -> None:
     dropping = written(receipt(0, 10, 3, r0=3), rows_in=20, malformed=5, results=13)
     accounts = Accounts.of(dropping, keeps_malformed=False)
     assert (accounts.dropped, accounts.left_out, accounts.differences()) == (5, 2, [])
+    without_rules = written(receipt(0, 10), receipt(2, 0, 4), rows_in=20, malformed=4, rules=())
+    accounts = Accounts.of(without_rules, keeps_malformed=True)
+    assert (accounts.results, accounts.left_out, accounts.differences()) == (None, 6, [])
 
 
 COUNTS = ("read", "malformed", "malformed_kept", "results", "failed", "written")
