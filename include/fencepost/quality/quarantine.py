@@ -80,7 +80,7 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many fewer rows the transform's result has than its input; below 0 if it has more. None if nothing counted its input.
+        """How many fewer rows a result has than its input; below 0 if it has more. None if nobody counted its input.
 
         Without quarantine rules nothing counts the result by itself: all of it is written.
 
