@@ -30,7 +30,7 @@ class Results:
             "validate": {"verdict": "passed", "report": str(Path.cwd() / "report.html")},
             "advance": {},
         }
-        return {"details": details[task], "message": "already published", "changed": False}
+        return {"details": details[task], "revision": 1, "changed": False}
 
 
 def shown(results: Results, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -52,9 +52,9 @@ def cells(text: str) -> list[list[str]]:
 def test_the_table_has_what_was_quarantined_and_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(Results({"malformed": 1, "a rule": 1}, {}), monkeypatch)
     assert cells(text) == [
-        ["day", "rows in", "rows out", "quarantined", "verdict", "result"],
-        ["2013-01-01", "844", "842", "2", "passed", "already published"],
-        ["2013-01-02", "842", "842", "0", "passed", "already published"],
+        ["day", "in", "out", "quarantined", "verdict", "result"],
+        ["2013-01-01", "844", "842", "2", "passed", "already published, revision 1"],
+        ["2013-01-02", "842", "842", "0", "passed", "already published, revision 1"],
     ]
     assert ".venv/bin/fencepost quarantine nyc_flights\n" in text
 

@@ -46,14 +46,15 @@ def quarantine(
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
-    for name in ("interval (UTC)", "rev", "state", "records"):
+    for name in ("interval (UTC)", *(("rev", "state") if every else ()), "records"):
         table.add_column(name, justify="right" if name in {"rev", "records"} else "left", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
         span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
         for rule, rows in batch.written.quarantined.items():
-            table.add_row(span, str(batch.revision), str(batch.state), f"{rows:,}", escape(rule))
+            which = (str(batch.revision), str(batch.state)) if every else ()
+            table.add_row(span, *which, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(

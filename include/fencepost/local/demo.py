@@ -130,7 +130,7 @@ def _is_recent(task: Json, began: float) -> bool:
 def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
     """Show the table, from the tasks' own results."""
     table = Table(title="nyc_flights", title_justify="left")
-    for name in ("day", "rows in", "rows out", "quarantined", "verdict", "result"):
+    for name in ("day", "in", "out", "quarantined", "verdict", "result"):
         table.add_column(name, justify="left" if name in {"day", "verdict", "result"} else "right")
     failed, reports, published, quarantined = [], [], set(), 0
     for run in runs:
@@ -149,7 +149,7 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
             str(write["details"]["rows"]),
             str(of_day),
             f"[{style}]{validate['details']['verdict']}[/]",
-            advance["message"],
+            f"{'published' if advance['changed'] else 'already published'}, revision {advance['revision']}",
         )
         reports.append(validate["details"]["report"])
         if advance["changed"]:
