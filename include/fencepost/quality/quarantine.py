@@ -237,6 +237,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
 
     1. They are not those of the receipts, or rows are not accounted for: undetermined.
     2. There are more than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
+    3. Otherwise the verdict stays, and its reason counts them.
     """
     if not found.agrees:  # 1
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})
@@ -246,8 +247,9 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
         reason = f"The rows do not add up: {told}. {evaluation.reason}"
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": reason})
     above = over_limit(limit, found.accounts)  # 2
-    if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:
-        return evaluation
+    if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:  # 3
+        told = f"{evaluation.reason} In quarantine: {counted(found.expected)}."
+        return evaluation.model_copy(update={"reason": told}) if found.expected else evaluation
     by_rule: dict[str, JsonValue] = dict(found.expected)
     check = CheckResult(
         index=len(evaluation.checks),
