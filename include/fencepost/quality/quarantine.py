@@ -161,7 +161,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from fencepost.spark.fingerprint import fingerprint_hash
+    from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
     from fencepost.spark.quarantine import REASON_HEADER, RULE_HEADER, SOURCE_HEADER, header_value
 
     known = frame.select(
@@ -174,12 +174,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
         header_value(SOURCE_HEADER).alias("source"),
         F.expr(fingerprint_hash()).alias("hash"),
     )
-    counts = known.groupBy("rule").agg(
-        F.count("*").alias("rows"),
-        F.min("reason").alias("reason"),
-        F.sum(F.expr("hash & 4294967295")).alias("low"),
-        F.sum(F.expr("shiftrightunsigned(hash, 32)")).alias("high"),
-    )
+    counts = known.groupBy("rule").agg(F.min("reason").alias("reason"), *counting("hash"))
     found = {row["rule"]: row for row in counts.collect()}
     samples: dict[str, list[QuarantinedRow]] = {rule: [] for rule in found}
     if sample_rows and found:
@@ -211,8 +206,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
         for rule in dict.fromkeys(order)
         if rule in found
     )
-    total = sum(int(row["low"]) + (int(row["high"]) << 32) for row in found.values())
-    return rules, total % 2**64
+    return rules, sum(counts_of(row)[1] for row in found.values()) % 2**64
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
