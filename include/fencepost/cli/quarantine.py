@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
 from fencepost.cli.console import out, print_json
+from fencepost.cli.status import identity, span
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
 from fencepost.protocol.view import View
@@ -51,10 +52,9 @@ def quarantine(
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
-        span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
         for rule, rows in batch.written.quarantined.items():
             which = (str(batch.revision), str(batch.state)) if every else ()
-            table.add_row(span, *which, f"{rows:,}", escape(rule))
+            table.add_row(span(batch), *which, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
@@ -78,11 +78,7 @@ def as_plain(batch: Batch) -> dict[str, Any]:
     assert batch.written is not None
     assert batch.plan.quarantine is not None
     return {
-        "batch": str(batch.id),
-        "start": batch.interval.start.isoformat(),
-        "end": batch.interval.end.isoformat(),
-        "revision": batch.revision,
-        "state": batch.state,
+        **identity(batch),
         "quarantined": batch.written.quarantined,
         "topic": batch.plan.quarantine.topic,
         "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},
