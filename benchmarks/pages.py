@@ -84,7 +84,8 @@ def main() -> None:
         (orders / "expectations.yaml").write_text(
             "expectations: [{type: expect_column_to_exist, kwargs: {column: value}}]"
         )
-        os.environ.pop("KAFKA_BOOTSTRAP", None)
+        for name in ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"):
+            os.environ.pop(name, None)
         folders = Folders(ROOT / "dags", ROOT / "plugins", orders.parent)
         stack = Stack(
             StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}

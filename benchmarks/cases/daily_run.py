@@ -95,7 +95,8 @@ def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None)
             (own / "pipeline.yaml").write_text(yaml.safe_dump(settings))
             (own / "transform.sql").write_text(TRANSFORM)
             (own / "expectations.yaml").write_text(EXPECTATIONS)
-        os.environ.pop("KAFKA_BOOTSTRAP", None)
+        for name in ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"):
+            os.environ.pop(name, None)
         folders = Folders(ROOT / "dags", ROOT / "plugins", folder / "pipelines")
         stack = Stack(
             StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}

@@ -7,13 +7,13 @@ import pytest
 
 from fencepost.local.broker import Broker
 from fencepost.local.stack import Stack
-from local.local_stack import SHARED_JARS, new_stack
+from local.local_stack import SHARED_JARS, add_pipeline, new_stack
 
 
 def _remove_settings_of_the_user(patch: pytest.MonkeyPatch) -> None:
     """The person who runs the tests may have a Kafka of their own, ports they like, or another Airflow."""
     for name in list(os.environ):
-        ours = name == "KAFKA_BOOTSTRAP" or name.startswith(("FENCEPOST_", "AIRFLOW_"))
+        ours = name in {"KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"} or name.startswith(("FENCEPOST_", "AIRFLOW_"))
         if ours and name != "FENCEPOST_CI_RUN":  # .ci/run knows leftovers by it
             patch.delenv(name)
 
@@ -25,8 +25,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A running stack with one DAG; a test that changes what runs leaves it running again."""
+    """A running stack with one DAG, and a pipeline that needs a registry. A test that changes what runs leaves it running
+    again."""
     stack = new_stack(tmp_path_factory.mktemp("stack"))
+    add_pipeline(stack)
     with pytest.MonkeyPatch.context() as patch:
         _remove_settings_of_the_user(patch)
         stack.up()

@@ -44,6 +44,13 @@ def new_stack(root: Path) -> Stack:
     return Stack(StateFolder(root / "state", SHARED_JARS), folders, {service: any_free_port() for service in SERVICES})
 
 
+def add_pipeline(stack: Stack, url: str = "${SCHEMA_REGISTRY_URL}") -> None:
+    """The settings of a pipeline that uses a schema registry."""
+    folder = stack.folders.pipelines / "with_schemas"
+    folder.mkdir()
+    (folder / "pipeline.yaml").write_text(f"schema_registry: {{url: '{url}'}}\n")
+
+
 def recorded(stack: Stack) -> dict[str, Process]:
     """Every process on record, by component."""
     registry = Registry(stack.state)

@@ -38,8 +38,8 @@ def run(stack: Stack, *command: str) -> subprocess.CompletedProcess[str]:
 
 def test_everything_listens_on_loopback_only(stack: Stack) -> None:
     sockets = listening({process.pid for process in all_processes(stack)})
-    # Kafka's clients and its controller, PostgreSQL, and Airflow's API.
-    assert len(sockets) == 4
+    # Kafka's clients and its controller, the schema registry, PostgreSQL, and Airflow's API.
+    assert len(sockets) == 5
     assert {address for address, _ in sockets} <= LOOPBACK
 
 
@@ -47,7 +47,8 @@ def test_a_second_up_leaves_everything_as_it_is(stack: Stack) -> None:
     before = recorded(stack)
     events: list[tuple[str, str]] = []
     stack.up(report=lambda service, event, seconds: events.append((service, event)))
-    assert events == [("kafka", "running"), ("postgres", "running"), ("airflow", "running")]
+    services = ["kafka", "schema-registry", "postgres", "airflow"]
+    assert events == [(service, "running") for service in services]
     assert recorded(stack) == before
 
 
@@ -67,8 +68,9 @@ def test_services_tells_programs_where_everything_is(stack: Stack) -> None:
     done = run(stack, "services", "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
-    assert {service for service in found if found[service]["running"]} == {"kafka", "postgres", "airflow"}
+    assert {service for service in found if found[service]["running"]} == found.keys()
     assert found["kafka"]["bootstrap"].startswith("127.0.0.1:")
+    assert found["schema-registry"]["url"].startswith("http://127.0.0.1:")
     assert found["postgres"]["dsn"].startswith("postgresql://airflow:")
     assert found["airflow"]["url"].startswith("http://127.0.0.1:")
     assert {"username", "password"} <= found["airflow"].keys()
@@ -80,6 +82,7 @@ def test_services_tells_people_how_to_log_in(stack: Stack) -> None:
     airflow = stack.services()["airflow"]
     assert done.returncode == 0, done.stderr
     assert f"{airflow['url']}  (user admin, password {airflow['password']})" in done.stdout
+    assert stack.services()["schema-registry"]["url"] in done.stdout
 
 
 def test_services_of_a_stack_that_is_down_says_how_to_start_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
@@ -14,16 +15,18 @@ from fencepost.local.airflow_api import AirflowApi
 from fencepost.local.broker import Broker
 from fencepost.local.errors import LocalStackError, PortTaken, ServiceFailed
 from fencepost.local.ports import LOOPBACK, answers, is_free
+from fencepost.local.schema_registry import SchemaRegistry, used_by
 from fencepost.local.stack import Stack
-from local.local_stack import all_processes, new_stack, recorded
+from local.local_stack import add_pipeline, all_processes, new_stack, recorded
 
 pytestmark = pytest.mark.stack
 
 
 def ports(stack: Stack) -> list[int]:
     found = stack.services()
-    addresses = (found["kafka"]["bootstrap"], found["airflow"]["url"], found["postgres"]["dsn"].rpartition("/")[0])
-    return [int(address.rpartition(":")[2]) for address in addresses]
+    addresses = (found["kafka"]["bootstrap"], *(found[name]["url"] for name in ("airflow", "schema-registry")))
+    dsn = found["postgres"]["dsn"]
+    return [int(address.split("/apis")[0].rpartition(":")[2]) for address in (*addresses, dsn.rpartition("/")[0])]
 
 
 def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: Stack) -> None:
@@ -34,6 +37,8 @@ def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: S
     producer.produce("kept", value=b"kept", partition=2)
     assert producer.flush(30) == 0
     del producer
+    schema = Schema('{"type": "record", "name": "Kept", "fields": []}', "AVRO")
+    registered = SchemaRegistryClient({"url": services["schema-registry"]["url"]}).register_schema("kept-value", schema)
     with AirflowApi.of_stack(stack.state) as api:
         api.ensure_pool("kept", 7)
     before = all_processes(stack)
@@ -42,13 +47,16 @@ def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: S
     stopped: list[str] = []
     stack.down(report=lambda service, event, seconds: stopped.append(service))
 
-    assert stopped == ["airflow", "postgres", "kafka"]
+    assert stopped == ["airflow", "postgres", "schema-registry", "kafka"]
     assert not [process for process in before if process.alive()]
     assert not [port for port in ports(stack) if answers(LOOPBACK, port) or not is_free(port)]
     stack.down(report=lambda service, event, seconds: stopped.append(f"{service} again"))
-    assert stopped == ["airflow", "postgres", "kafka"]
+    assert stopped == ["airflow", "postgres", "schema-registry", "kafka"]
 
     assert stack.up() == services
+    schemas = SchemaRegistryClient({"url": services["schema-registry"]["url"]})
+    assert schemas.get_latest_version("kept-value").schema_id == registered
+    assert schemas.get_compatibility() == "BACKWARD"
     cluster = Cluster(ClientSettings({"bootstrap.servers": bootstrap}))
     assert cluster.high_watermarks(cluster.describe("kept")) == [0, 0, 1]
     with AirflowApi.of_stack(stack.state) as api:
@@ -111,6 +119,88 @@ def test_a_kafka_of_the_users_own_that_is_away_is_an_error_that_says_so(
         LocalStackError, match=r"KAFKA_BOOTSTRAP=127\.0\.0\.1:9: nothing accepts.*unset KAFKA_BOOTSTRAP"
     ):
         new_stack(tmp_path).up()
+
+
+def test_a_schema_registry_of_the_users_own_is_used_and_none_started(
+    tmp_path: Path, schema_registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = new_stack(tmp_path)
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", schema_registry.url)
+    found = stack.up(only="schema-registry")["schema-registry"]
+    assert (found["url"], found["running"], found["external"]) == (schema_registry.url, True, True)
+    assert not recorded(stack)
+    stack.down()
+    assert schema_registry.healthy()
+    assert not stack.services()["schema-registry"]["running"]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9/apis", r"nothing accepts connections at 127\.0\.0\.1:9\..*unset SCHEMA_REGISTRY_URL"),
+        ("127.0.0.1:9", "not a URL such as"),
+    ],
+)
+def test_a_schema_registry_of_the_users_own_that_is_away_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, said: str
+) -> None:
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", url)
+    stack = new_stack(tmp_path)
+    with pytest.raises(LocalStackError, match=rf"SCHEMA_REGISTRY_URL: {said}"):
+        stack.up(only="schema-registry")
+    assert not recorded(stack)
+
+
+@pytest.mark.parametrize(
+    ("only", "pipeline", "variable", "wanted"),
+    [
+        (None, False, False, ["kafka", "postgres", "airflow"]),
+        (None, True, False, ["kafka", "schema-registry", "postgres", "airflow"]),
+        (None, False, True, ["kafka", "schema-registry", "postgres", "airflow"]),
+        ("airflow", True, False, ["kafka", "schema-registry", "postgres", "airflow"]),
+        ("kafka", True, True, ["kafka"]),
+        ("schema-registry", False, False, ["schema-registry"]),
+    ],
+)
+def test_a_schema_registry_starts_where_a_pipeline_needs_it_or_a_person_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str | None, pipeline: bool, variable: bool, wanted: list[str]
+) -> None:
+    stack = new_stack(tmp_path)
+    if pipeline:
+        add_pipeline(stack)
+    if variable:
+        monkeypatch.setenv("SCHEMA_REGISTRY_URL", "http://registry:8081")
+    started: list[str] = []
+    monkeypatch.setattr(stack, "_up_server", lambda service, *_: started.append(service))
+    monkeypatch.setattr(stack, "_up_airflow", lambda *_: started.append("airflow"))
+    stack.up(only)
+    assert started == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "uses"),
+    [
+        ("schema_registry: {url: '${SCHEMA_REGISTRY_URL}'}", True),
+        ("schema_registry: {url: '${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081}', username: u}", True),
+        ("schema_registry: {url: http://localhost:8081}", True),
+        ("schema_registry: {url: https://registry.example}", False),
+        ("schema_registry: {url: 'http://[broken'}", False),
+        ("schema_registry: {}", False),
+        ("schema_registry:", False),
+        ("source: {topic: t}", False),
+        ("- a list", False),
+        ("", False),
+        ("schema_registry: {url: [", False),
+    ],
+)
+def test_a_pipeline_uses_the_local_registry_by_variable_or_by_address(
+    tmp_path: Path, settings: str, uses: bool
+) -> None:
+    for name in ("pipeline", ".hidden", "_draft"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pipeline.yaml").write_text(settings)
+    (tmp_path / "empty").mkdir()
+    assert used_by(tmp_path) == (["pipeline"] if uses else [])
 
 
 def test_two_ups_at_once_start_one_broker(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folders = Folders(ROOT / "dags", ROOT / "plugins", pipelines)
     ports = {service: any_free_port() for service in SERVICES}
     with pytest.MonkeyPatch.context() as patch:
-        for name in [n for n in os.environ if n.startswith(("AIRFLOW_", "KAFKA_", "FENCEPOST_"))]:
+        for name in [n for n in os.environ if n.startswith(("AIRFLOW_", "KAFKA_", "SCHEMA_REGISTRY_", "FENCEPOST_"))]:
             if name not in {"FENCEPOST_CI_RUN", "FENCEPOST_JARS"}:
                 patch.delenv(name)
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "guarding.GuardingAuthManager")

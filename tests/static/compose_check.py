@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from fencepost.local.jars import KAFKA_VERSION
+from fencepost.local.jars import KAFKA_VERSION, SCHEMA_REGISTRY
 from static.image import Dockerignore, copied, instructions
 
 OWN_IMAGE = "fencepost:local"
@@ -194,6 +194,9 @@ def _versions(files: Files, services: Mapping[str, Any]) -> Iterator[str]:
     images = {name: str(service.get("image")) for name, service in services.items()}
     if images.get("kafka") != f"apache/kafka:{KAFKA_VERSION}":
         yield f"kafka: image {images.get('kafka')}, wanted version {KAFKA_VERSION} as in the local stack"
+    (runner,) = SCHEMA_REGISTRY.direct
+    if f"{IN_IMAGE}jars/{SCHEMA_REGISTRY.name}/{runner}" not in services.get("schema-registry", {}).get("command", []):
+        yield f"schema-registry: does not run {runner}, the jar of the local stack"
     for name, image in images.items():
         if name not in {"kafka", "postgres"} and (image != OWN_IMAGE or services[name].get("build") != "."):
             yield f"{name}: image {image}, wanted {OWN_IMAGE}: driver and executors must hold the same packages"

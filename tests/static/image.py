@@ -231,8 +231,10 @@ def _fetch(image: Image) -> None:
     for jar_set in JAR_SETS:
         jars = Path(image.inside(image.environment["FENCEPOST_JARS"]), jar_set.name)
         jars.mkdir(parents=True)
-        for jar in (StateFolder.default().jars / jar_set.name).glob("*.jar"):
-            _link(jar, jars / jar.name)
+        resolved = StateFolder.default().jars / jar_set.name
+        for jar in resolved.rglob("*.jar"):
+            (jars / jar.relative_to(resolved)).parent.mkdir(exist_ok=True)
+            _link(jar, jars / jar.relative_to(resolved))
 
 
 def _link(path: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.local import schema_registry
 from fencepost.local.airflow import COMPONENTS, AirflowPlan, Folders
 from fencepost.local.broker import PROPERTIES
 from fencepost.local.credentials import Credentials
@@ -47,7 +48,9 @@ def environment(service: str) -> dict[str, str]:
 
 def test_airflow_is_set_up_as_in_the_local_stack(tmp_path: Path) -> None:
     credentials = Credentials(*["x"] * 7)
-    plan = AirflowPlan(StateFolder(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", Folders.default())
+    plan = AirflowPlan(
+        StateFolder(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", "http://x", Folders.default()
+    )
     local = {(section, name): value for section, names in plan.settings().items() for name, value in names.items()}
     compose = {
         (match.group(1).lower(), match.group(2).lower()): value
@@ -77,12 +80,24 @@ def test_the_broker_is_set_up_as_the_local_one_wherever_both_say_something() -> 
     assert {name: compose[name] for name in both} == {name: PROPERTIES[name] for name in both}
 
 
+def test_the_schema_registry_is_set_up_as_the_local_one() -> None:
+    compose = environment("schema-registry")
+    local = {re.sub(r"[.-]", "_", name).upper(): value for name, value in schema_registry.PROPERTIES.items()}
+    local = {name: value for name, value in local.items() if not name.startswith(("QUARKUS_LOG", "QUARKUS_BANNER"))}
+    local["APICURIO_DATASOURCE_URL"] = local["APICURIO_DATASOURCE_URL"].replace(
+        "file:.", "file:/var/lib/fencepost/schema-registry"
+    )
+    assert compose == {**local, "QUARKUS_HTTP_HOST": "0.0.0.0", "QUARKUS_HTTP_PORT": "8081"}  # noqa: S104
+
+
 def test_tasks_reach_the_services_of_the_network_and_not_their_own_container() -> None:
     settings = environment("airflow-scheduler")
     services = FILES.model["services"]
     master = json.loads(settings["AIRFLOW_CONN_SPARK_DEFAULT"])["host"]
     assert master == settings["FENCEPOST_SPARK_MASTER"] == services["spark-worker"]["command"][-1]
     assert f"INTERNAL://{settings['KAFKA_BOOTSTRAP']}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"]
+    port = environment("schema-registry")["QUARKUS_HTTP_PORT"]
+    assert settings["SCHEMA_REGISTRY_URL"] == f"http://schema-registry:{port}{schema_registry.API}"
     assert settings["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"].startswith("http://airflow-api-server:8080/")
 
 
@@ -124,6 +139,7 @@ COMPOSE_BREAKS = [
         'AIRFLOW__CORE__EXECUTOR: LocalExecutor\n    AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS: "True"',
         "everybody",
     ),
+    ("registry-app-3.0.9-runner", "registry-app-3.0.8-runner", "the jar of the local stack"),
     ("NOT RUN YET", "Tested", "has not been run"),
     ("name: fencepost\n", "nane: fencepost\n", "unknown top-level field nane"),
 ]

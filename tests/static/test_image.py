@@ -9,8 +9,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+import httpx
 import pytest
 
+from fencepost.local.ports import answers, any_free_port
+from fencepost.local.processes import await_ready, spawn, stop
+from fencepost.local.schema_registry import API
 from static.compose_check import OWN_IMAGE, VARIABLE, Files
 from static.image import BuildFailed, Dockerignore, Image, build, copied, instructions
 
@@ -123,8 +127,35 @@ def test_the_command_line_finds_the_pipelines_in_the_image(image: Image) -> None
     assert "nyc_flights" in done.stdout
 
 
+def test_the_schema_registry_starts_by_the_command_that_compose_gives_it(image: Image, tmp_path: Path) -> None:
+    """Its settings are variables there, a file in the local stack; so they are seen to reach it."""
+    port, given = any_free_port(), environment("schema-registry")
+    given |= {
+        "QUARKUS_HTTP_HOST": "127.0.0.1",
+        "QUARKUS_HTTP_PORT": str(port),
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+    }
+    command = [image.inside(word) for word in SERVICES["schema-registry"]["command"]]
+    url, log = f"http://127.0.0.1:{port}", tmp_path / "log"
+    process = spawn(command, env=image.variables(given), log=log, cwd=tmp_path)
+    try:
+        await_ready("The schema registry", process, log, lambda: answers("127.0.0.1", port), 120)
+        assert httpx.get(f"{url}/health/ready", trust_env=False).json()["status"] == "UP"
+        codes = [
+            httpx.post(
+                f"{url}{API}/subjects/x/versions", json={"schema": json.dumps(kind)}, trust_env=False
+            ).status_code
+            for kind in ("int", "string")
+        ]
+        assert codes == [200, 409]  # BACKWARD
+        assert list(Path(image.inside("/var/lib/fencepost/schema-registry/data")).iterdir())
+    finally:
+        stop([process])
+        shutil.rmtree(image.inside("/var/lib/fencepost/schema-registry"), ignore_errors=True)
+
+
 def test_all_services_of_the_image_are_covered() -> None:
-    assert {service["command"][0] for service in SERVICES.values()} == {"airflow", "bash", "spark-class"}
+    assert {service["command"][0] for service in SERVICES.values()} == {"airflow", "bash", "java", "spark-class"}
 
 
 @pytest.mark.parametrize(

@@ -12,5 +12,5 @@ def test_folders_with_records_are_closed_to_others_also_those_that_were_there(tm
     state.reports.mkdir(parents=True)
     state.reports.chmod(0o777)
     state.make_folders()
-    folders = (state.kafka, state.airflow, state.logs, state.reports)
-    assert [folder.stat().st_mode & 0o027 for folder in folders] == [0, 0, 0, 0]
+    folders = (state.kafka, state.schema_registry, state.airflow, state.logs, state.reports)
+    assert [folder.stat().st_mode & 0o027 for folder in folders] == [0, 0, 0, 0, 0]

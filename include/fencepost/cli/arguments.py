@@ -56,16 +56,19 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of that name; on the local stack unless KAFKA_BOOTSTRAP says otherwise."""
-    use_local_kafka()
+    """The pipeline of that name; on the local stack unless KAFKA_BOOTSTRAP and SCHEMA_REGISTRY_URL say otherwise."""
+    use_local_stack()
     return find_pipeline(name)
 
 
-def use_local_kafka() -> None:
-    """Without KAFKA_BOOTSTRAP, use the local stack's broker if it runs."""
-    if "KAFKA_BOOTSTRAP" not in os.environ and StateFolder.default().services_file.exists():
+def use_local_stack() -> None:
+    """Without KAFKA_BOOTSTRAP or SCHEMA_REGISTRY_URL, use the local stack's broker or registry if it runs."""
+    names = {"KAFKA_BOOTSTRAP": ("kafka", "bootstrap"), "SCHEMA_REGISTRY_URL": ("schema-registry", "url")}
+    missing = {name: place for name, place in names.items() if name not in os.environ}
+    if missing and StateFolder.default().services_file.exists():
         from fencepost.local.stack import Stack
 
-        kafka = Stack().services()["kafka"]
-        if kafka["running"]:
-            os.environ["KAFKA_BOOTSTRAP"] = kafka["bootstrap"]
+        services = Stack().services()
+        for name, (service, address) in missing.items():
+            if services[service]["running"]:
+                os.environ[name] = services[service][address]

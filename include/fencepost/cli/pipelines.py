@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fencepost.cli.arguments import AsJson, use_local_kafka
+from fencepost.cli.arguments import AsJson, use_local_stack
 from fencepost.cli.console import err, out, print_json
 from fencepost.config.loading import load_pipelines
 from fencepost.errors import SettingsError
@@ -18,7 +18,7 @@ def pipelines(as_json: AsJson = False) -> None:
     """
     from fencepost.steps.preflight import check_pipeline
 
-    use_local_kafka()
+    use_local_stack()
     good, bad = load_pipelines()
     for name, pipeline in list(good.items()):
         try:

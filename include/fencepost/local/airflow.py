@@ -59,6 +59,7 @@ class AirflowPlan:
     credentials: Credentials
     database: str  # postgresql://...
     kafka_bootstrap: str
+    schema_registry_url: str
     folders: Folders
 
     @property
@@ -103,6 +104,7 @@ class AirflowPlan:
         env |= {
             "AIRFLOW_HOME": str(self.state.airflow),
             "KAFKA_BOOTSTRAP": self.kafka_bootstrap,
+            "SCHEMA_REGISTRY_URL": self.schema_registry_url,
             "FENCEPOST_STATE": str(self.state.root),
             "FENCEPOST_JARS": str(self.state.jars),
             "FENCEPOST_PIPELINES": str(self.folders.pipelines),
@@ -121,7 +123,9 @@ class AirflowPlan:
         ours = {
             key: env[key]
             for key in env
-            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_")) and key != MARK and not key.endswith("_PORT")
+            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "SCHEMA_REGISTRY_"))
+            and key != MARK
+            and not key.endswith("_PORT")
         }
         return hashlib.sha256(json.dumps([self.settings(), ours], sort_keys=True).encode()).hexdigest()
 

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-TITLES = {"kafka": "Kafka", "postgres": "PostgreSQL", "airflow": "Airflow"}
+TITLES = {"kafka": "Kafka", "schema-registry": "schema registry", "postgres": "PostgreSQL", "airflow": "Airflow"}
 
 
 class Service(StrEnum):
     """The values of `--only`."""
 
     KAFKA = "kafka"
+    SCHEMA_REGISTRY = "schema-registry"
     POSTGRES = "postgres"
     AIRFLOW = "airflow"
 
@@ -53,10 +54,10 @@ class Progress:
         said = {
             "ready": f"up in {seconds:.1f} s",
             "running": "runs already",
-            "external": "yours (KAFKA_BOOTSTRAP)",
+            "external": f"yours ({'KAFKA_BOOTSTRAP' if service == 'kafka' else 'SCHEMA_REGISTRY_URL'})",
             "stopped": f"stopped in {seconds:.1f} s",
         }
-        out.print(f"  [green]✓[/] {title:<11} {said[event]}")
+        out.print(f"  [green]✓[/] {title:<15} {said[event]}")
 
     def end(self) -> None:
         """Remove the spinner."""
@@ -73,7 +74,10 @@ def start_stack(only: str | None = None) -> dict[str, Any]:
 
 
 def up(only: Only = None) -> None:
-    """Start Kafka, PostgreSQL and Airflow on this machine. Running services stay as they are."""
+    """Start Kafka, PostgreSQL and Airflow on this machine, and a schema registry if a pipeline uses one.
+
+    Running services stay as they are.
+    """
     with _errors_shown():
         services = start_stack(only)
     _print_services(services)
@@ -97,7 +101,7 @@ def down(only: Only = None) -> None:
 def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Show where Kafka, PostgreSQL and Airflow are, and how to log in. Prints passwords. Exit code 1: none is running."""
+    """Show where the local services are, and how to log in. Prints passwords. Exit code 1: none is running."""
     with _errors_shown():
         found = _stack().services()
     running = any(service["running"] for service in found.values())
@@ -111,7 +115,7 @@ def services(
 
 
 def jars() -> None:
-    """Download the jars of Spark's Kafka connector, and check their SHA-256."""
+    """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256."""
     folder = connector_folder()
     with _errors_shown(), out.status(f"downloading to {folder}"):
         downloaded = jar_files.ensure_connector(folder)
@@ -150,12 +154,14 @@ def _errors_shown() -> Iterator[None]:
 
 def _print_services(found: dict[str, Any]) -> None:
     lines = []
-    kafka, database, ui = found["kafka"], found["postgres"], found["airflow"]
+    kafka, schemas, database, ui = (found[service] for service in ("kafka", "schema-registry", "postgres", "airflow"))
     if kafka["running"]:
         lines.append(("Kafka", kafka["bootstrap"]))
+    if schemas["running"]:
+        lines.append(("schema registry", schemas["url"]))
     if database["running"]:
         lines.append(("PostgreSQL", database["dsn"]))
     if ui["running"]:
         lines.append(("Airflow", f"{ui['url']}  (user {ui['username']}, password {ui['password']})"))
     for name, text in lines:
-        out.print(f"  {name:<11} {text}", markup=False)
+        out.print(f"  {name:<15} {text}", markup=False)

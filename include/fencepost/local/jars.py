@@ -203,9 +203,9 @@ def unresolved(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> lis
     return [jar_set for jar_set in jar_sets if not is_resolved(jar_set, state.jars / jar_set.name)]
 
 
-def ensure(state: StateFolder) -> list[JarSet]:
+def ensure(state: StateFolder, jar_sets: Sequence[JarSet] = JAR_SETS) -> list[JarSet]:
     """Resolve the sets that do not match their pins, in parallel; return those."""
-    wanted = unresolved(state)
+    wanted = unresolved(state, jar_sets)
     _resolve_all(state, {jar_set: pins(jar_set) for jar_set in wanted})
     return wanted
 

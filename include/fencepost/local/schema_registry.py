@@ -12,7 +12,10 @@ from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+from fencepost.config.strict_yaml import read_yaml
+from fencepost.errors import SettingsError
 from fencepost.local.errors import JarsError, ServiceFailed
 from fencepost.local.jars import SCHEMA_REGISTRY, java
 from fencepost.local.ports import LOOPBACK, answers, any_free_port, listeners
@@ -50,14 +53,17 @@ class SchemaRegistry:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         *,
+        users: Mapping[str, str] | None = None,
         log: Path | None = None,
         jars: Path | None = None,
         process: Process | None = None,
     ) -> None:
-        """`properties` (Apicurio's and Quarkus's) override ours. `process` was started on this folder by an earlier command."""
+        """`properties` (Apicurio's and Quarkus's) override ours. `users` (name to password) have to log in, by HTTP's basic
+        authentication. `process` was started on this folder by an earlier command."""
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
+        self.users = dict(users or {})
         self.log = log or folder / "schema-registry.log"
         self.process = process
         self._jars = jars
@@ -138,7 +144,20 @@ class SchemaRegistry:
         self.stop()
 
     def _all_properties(self) -> dict[str, str]:
-        return {**PROPERTIES, "quarkus.http.host": LOOPBACK, "quarkus.http.port": str(self.port), **self.properties}
+        login: dict[str, str] = {}
+        if self.users:
+            login = {
+                "quarkus.http.auth.basic": "true",
+                "quarkus.http.auth.permission.all.paths": "/apis/*",
+                "quarkus.http.auth.permission.all.policy": "authenticated",
+                "quarkus.oidc.tenant-enabled": "false",
+                "quarkus.security.users.embedded.plain-text": "true",
+            }
+        for name, password in self.users.items():
+            login[f'quarkus.security.users.embedded.users."{name}"'] = password
+            login[f'quarkus.security.users.embedded.roles."{name}"'] = "user"
+        address = {"quarkus.http.host": LOOPBACK, "quarkus.http.port": str(self.port)}
+        return {**PROPERTIES, **address, **login, **self.properties}
 
     def _set_compatibility(self) -> None:
         """Once for a folder, so that the level a user sets later stays."""
@@ -155,9 +174,8 @@ class SchemaRegistry:
         import httpx  # every command would wait a tenth of a second for it
 
         try:
-            answer = httpx.request(
-                method, f"http://{LOOPBACK}:{self.port}{path}", json=body, timeout=10.0, trust_env=False
-            )
+            url, login = f"http://{LOOPBACK}:{self.port}{path}", next(iter(self.users.items()), None)
+            answer = httpx.request(method, url, json=body, auth=login, timeout=10.0, trust_env=False)
             found = answer.json()
         except (httpx.HTTPError, ValueError):
             return {}
@@ -170,6 +188,24 @@ def runner(jars: Path) -> Path:
     if not jar.exists():
         raise JarsError(f"no {jar.name} in {jars}. Run `make setup`.")
     return jar
+
+
+def used_by(pipelines: Path) -> list[str]:
+    """The pipelines of a folder that use a registry of this machine, by name; their settings may be wrong otherwise."""
+    return [file.parent.name for file in sorted(pipelines.glob("[!._]*/pipeline.yaml")) if _uses_local(file)]
+
+
+def _uses_local(file: Path) -> bool:
+    try:
+        url = read_yaml(file)["schema_registry"]["url"]
+    except (KeyError, TypeError, SettingsError):
+        return False
+    if "${SCHEMA_REGISTRY_URL" in str(url):
+        return True
+    try:
+        return urlsplit(str(url)).hostname in {LOOPBACK, "localhost"}
+    except ValueError:
+        return False
 
 
 def _escaped(text: str) -> str:

@@ -1,14 +1,19 @@
-"""Runs Kafka, PostgreSQL and Airflow together, for `up`, `down` and `services`."""
+"""Runs Kafka, a schema registry, PostgreSQL and Airflow together, for `up`, `down` and `services`.
+
+The schema registry starts where a pipeline uses it, or a person asks for it.
+"""
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost.local import airflow, broker, jars, postgres
+from fencepost.local import airflow, broker, jars, postgres, schema_registry
 from fencepost.local.airflow import Airflow, AirflowPlan, Folders
 from fencepost.local.broker import Broker
 from fencepost.local.credentials import Credentials
@@ -17,15 +22,28 @@ from fencepost.local.ports import LOOPBACK, answers, choose_port
 from fencepost.local.postgres import Postgres
 from fencepost.local.processes import Process, stop
 from fencepost.local.registry import Registry, ending_by_exception
+from fencepost.local.schema_registry import SchemaRegistry, used_by
 from fencepost.local.state_folder import StateFolder
 
-SERVICES = ("kafka", "postgres", "airflow")
-NEEDS: dict[str, tuple[str, ...]] = {"kafka": (), "postgres": (), "airflow": ("kafka", "postgres")}
-PORT_VARIABLES = {service: f"FENCEPOST_{service.upper()}_PORT" for service in SERVICES}
-USUAL_PORTS = {"kafka": 9092, "postgres": 5432, "airflow": 8080}
+SERVICES = ("kafka", "schema-registry", "postgres", "airflow")
+NEEDS: dict[str, tuple[str, ...]] = {"airflow": ("kafka", "postgres")}
+PORT_VARIABLES = {service: f"FENCEPOST_{service.upper().replace('-', '_')}_PORT" for service in SERVICES}
+USUAL_PORTS = {"kafka": 9092, "schema-registry": 8081, "postgres": 5432, "airflow": 8080}
+# A service of the user's own to use instead, by variable.
+EXTERNAL = {"kafka": "KAFKA_BOOTSTRAP", "schema-registry": "SCHEMA_REGISTRY_URL"}
+JARS = {"kafka": jars.BROKER, "schema-registry": jars.SCHEMA_REGISTRY, "airflow": jars.CONNECTOR}
+STOP_GRACE = {"kafka": broker.STOP_GRACE, "schema-registry": schema_registry.STOP_GRACE}
 
 # Called with a service, an event ("starting", "ready", "running", "external", "stopped"), and seconds.
 Report = Callable[[str, str, float], None]
+
+
+class Server(Protocol):
+    """What the services that are one process have in common."""
+
+    def launch(self) -> Process: ...
+    def await_ready(self, timeout: float) -> None: ...
+    def healthy(self) -> bool: ...
 
 
 def _silent(service: str, event: str, seconds: float) -> None:
@@ -55,17 +73,14 @@ class Stack:
         2. start the dead parts of any other service again;
         3. if one fails, stop everything that this call started, and raise the error.
         """
-        wanted = SERVICES if only is None else (*NEEDS[only], only)
+        wanted = self._wanted(only)
         with self._registry.locked(), ending_by_exception():
             started: list[str] = []
             try:
-                jars.ensure(self.state)
-                if "kafka" in wanted:
-                    self._up_kafka(report, timeout, started)
-                if "postgres" in wanted:
-                    self._up_postgres(report, timeout, started)
-                if "airflow" in wanted:
-                    self._up_airflow(report, timeout, started)
+                jars.ensure(self.state, [JARS[service] for service in wanted if service in JARS])
+                for service in wanted:
+                    up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
+                    up(report, timeout, started)
             except BaseException:
                 for service in reversed(started):
                     self._stop(service)
@@ -82,44 +97,38 @@ class Stack:
                 begin = time.monotonic()
                 if self._stop(service):
                     report(service, "stopped", time.monotonic() - begin)
-                if service == "kafka" and self._registry.known("kafka"):
-                    self._registry.record("kafka", external=None)
+                if service in EXTERNAL and self._registry.known(service):
+                    self._registry.record(service, external=None)
 
-    def _up_kafka(self, report: Report, timeout: float, started: list[str]) -> None:
-        external = os.environ.get("KAFKA_BOOTSTRAP")
+    def _wanted(self, only: str | None) -> list[str]:
+        """The services to start, in order."""
+        wanted = set(SERVICES if only is None else (*NEEDS.get(only, ()), only))
+        if "airflow" in wanted and (os.environ.get(EXTERNAL["schema-registry"]) or used_by(self.folders.pipelines)):
+            wanted.add("schema-registry")
+        elif only is None:
+            wanted.remove("schema-registry")
+        return [service for service in SERVICES if service in wanted]
+
+    def _up_server(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
         begin = time.monotonic()
+        external = os.environ.get(EXTERNAL.get(service, ""))
         if external:
-            _check_external(external)
-            self._registry.record("kafka", external=external)
-            report("kafka", "external", time.monotonic() - begin)
+            _CHECKS[service](external)
+            self._registry.record(service, external=external)
+            report(service, "external", time.monotonic() - begin)
             return
-        if self._stays("kafka") and self._broker().healthy():
-            self._registry.record("kafka", external=None)
-            report("kafka", "running", time.monotonic() - begin)
+        if self._stays(service) and self._server(service).healthy():
+            self._registry.record(service, external=None)
+            report(service, "running", time.monotonic() - begin)
             return
-        report("kafka", "starting", 0.0)
-        self._stop("kafka")
-        self._registry.record("kafka", port=self._choose_port("kafka"), external=None)
-        server = self._broker()
-        started.append("kafka")
-        self._registry.record_processes("kafka", {"kafka": server.launch()})
+        report(service, "starting", 0.0)
+        self._stop(service)
+        self._registry.record(service, port=self._choose_port(service), external=None)
+        server = self._server(service)
+        started.append(service)
+        self._registry.record_processes(service, {service: server.launch()})
         server.await_ready(timeout)
-        report("kafka", "ready", time.monotonic() - begin)
-
-    def _up_postgres(self, report: Report, timeout: float, started: list[str]) -> None:
-        begin = time.monotonic()
-        server = self._postgres()
-        if self._stays("postgres") and server.healthy():
-            report("postgres", "running", time.monotonic() - begin)
-            return
-        report("postgres", "starting", 0.0)
-        self._stop("postgres")
-        self._registry.record("postgres", port=self._choose_port("postgres"))
-        server = self._postgres()
-        started.append("postgres")
-        self._registry.record_processes("postgres", {"postgres": server.launch()})
-        server.await_ready(timeout)
-        report("postgres", "ready", time.monotonic() - begin)
+        report(service, "ready", time.monotonic() - begin)
 
     def _up_airflow(self, report: Report, timeout: float, started: list[str]) -> None:
         begin = time.monotonic()
@@ -151,15 +160,15 @@ class Stack:
         components.await_ready(timeout)
         report("airflow", "ready", time.monotonic() - begin)
 
-    def _broker(self) -> Broker:
-        process = self._registry.processes("kafka").get("kafka")
-        return Broker(
-            self.state.kafka,
-            self._port("kafka"),
-            log=self.state.logs / "kafka.log",
-            jars=self.state.jars_kafka,
-            process=process,
-        )
+    def _server(self, service: str) -> Server:
+        process = self._registry.processes(service).get(service)
+        port, log = self._port(service), self.state.logs / f"{service}.log"
+        if service == "postgres":
+            return self._postgres()
+        if service == "kafka":
+            return Broker(self.state.kafka, port, log=log, jars=self.state.jars_kafka, process=process)
+        jars_folder = self.state.jars_schema_registry
+        return SchemaRegistry(self.state.schema_registry, port, log=log, jars=jars_folder, process=process)
 
     def _postgres(self) -> Postgres:
         process = self._registry.processes("postgres").get("postgres")
@@ -175,6 +184,7 @@ class Stack:
             credentials,
             self._postgres().dsn,
             self._kafka_bootstrap(),
+            self._schema_registry_url(),
             self.folders,
         )
         return Airflow(plan, self._registry.processes("airflow"))
@@ -188,7 +198,7 @@ class Stack:
         elif service == "postgres":
             stop(list(processes.values()), number=postgres.STOP_SIGNAL, grace=postgres.STOP_GRACE)
         else:
-            stop(list(processes.values()), grace=broker.STOP_GRACE)
+            stop(list(processes.values()), grace=STOP_GRACE[service])
         if processes:
             self._registry.record_processes(service, {})
         return bool(processes)
@@ -196,16 +206,10 @@ class Stack:
     def services(self) -> dict[str, Any]:
         """The address and login of each service, and whether it runs. Has passwords."""
         logs = self.state.logs
-        kafka_alive = bool(self._registry.alive("kafka"))
-        external = self._registry.known("kafka").get("external")
         airflow_alive = self._registry.alive("airflow")
         found: dict[str, Any] = {
-            "kafka": {
-                "bootstrap": self._kafka_bootstrap(),
-                "running": kafka_alive or bool(external),
-                "external": bool(external),
-                "log": str(logs / "kafka.log"),
-            },
+            "kafka": {"bootstrap": self._kafka_bootstrap(), **self._state_of("kafka")},
+            "schema-registry": {"url": self._schema_registry_url(), **self._state_of("schema-registry")},
             "postgres": {"running": bool(self._registry.alive("postgres")), "log": str(logs / "postgres.log")},
             "airflow": {
                 "running": set(airflow_alive) == set(airflow.COMPONENTS),
@@ -224,6 +228,12 @@ class Stack:
             }
         return found
 
+    def _state_of(self, service: str) -> dict[str, Any]:
+        """What `services` says of a service that may be the user's own."""
+        external = bool(self._registry.known(service).get("external"))
+        running = external or bool(self._registry.alive(service))
+        return {"running": running, "external": external, "log": str(self.state.logs / f"{service}.log")}
+
     def _stays(self, service: str) -> dict[str, Process]:
         """The service's living processes, unless the user names a port that they do not use."""
         explicit = os.environ.get(PORT_VARIABLES[service])
@@ -241,8 +251,12 @@ class Stack:
     def _kafka_bootstrap(self) -> str:
         return self._registry.known("kafka").get("external") or f"{LOOPBACK}:{self._port('kafka')}"
 
+    def _schema_registry_url(self) -> str:
+        own = f"http://{LOOPBACK}:{self._port('schema-registry')}{schema_registry.API}"
+        return self._registry.known("schema-registry").get("external") or own
 
-def _check_external(bootstrap: str) -> None:
+
+def _check_kafka(bootstrap: str) -> None:
     """Raise LocalStackError if no broker answers at the KAFKA_BOOTSTRAP that the user set."""
     advice = "Start it, or unset KAFKA_BOOTSTRAP to have a local broker."
     if not any(answers(*address.rpartition(":")[::2]) for address in bootstrap.split(",")):
@@ -251,3 +265,18 @@ def _check_external(bootstrap: str) -> None:
         Cluster(ClientSettings({"bootstrap.servers": bootstrap})).broker_config("node.id", "")
     except FencepostError as error:
         raise LocalStackError(f"KAFKA_BOOTSTRAP={bootstrap}: {error} {advice}") from error
+
+
+def _check_schema_registry(url: str) -> None:
+    """Raise LocalStackError if nothing answers at the SCHEMA_REGISTRY_URL that the user set. A pipeline has the credentials."""
+    advice = "Start it, or unset SCHEMA_REGISTRY_URL to have a local registry."
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (KeyError, ValueError):
+        raise LocalStackError("SCHEMA_REGISTRY_URL: not a URL such as https://registry:8081.") from None
+    if not answers(host, port):
+        raise LocalStackError(f"SCHEMA_REGISTRY_URL: nothing accepts connections at {host}:{port}. {advice}")
+
+
+_CHECKS: dict[str, Callable[[str], None]] = {"kafka": _check_kafka, "schema-registry": _check_schema_registry}
