@@ -17,13 +17,15 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.local import processes
 from fencepost.local.broker import Broker
+from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import Interval
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 names = count(1)
 
-# librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker.
+# librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker or registry.
 os.environ.pop("KAFKA_BOOTSTRAP", None)
+os.environ.pop("SCHEMA_REGISTRY_URL", None)
 # Every JVM here lives for seconds: the second compiler would take a quarter of the processors' time and never pay.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
@@ -43,6 +45,13 @@ def at(number: int, hours: float = 12.0) -> int:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real broker for the whole session; topics are the tests' own."""
     with Broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A real schema registry for the whole session; subjects are the tests' own."""
+    with SchemaRegistry(tmp_path_factory.mktemp("schema-registry")) as running:
         yield running
 
 

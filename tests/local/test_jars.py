@@ -1,7 +1,10 @@
 """Jars are there as pinned, byte for byte, or are resolved again; what cannot be had, or is another one, is named."""
 
 import hashlib
+import io
+import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from fencepost.local.errors import JarsError
 from fencepost.local.jars import (
     BROKER,
     CONNECTOR,
+    SCHEMA_REGISTRY,
     Dependency,
     JarSet,
     artifact_name,
@@ -28,14 +32,14 @@ from fencepost.local.state_folder import StateFolder
 JARS = StateFolder.default().jars
 
 
-def test_setup_left_both_sets_whole() -> None:
-    assert is_resolved(BROKER, JARS / "kafka")
-    assert is_resolved(CONNECTOR, JARS / "spark")
+def test_setup_left_all_sets_whole() -> None:
+    assert [jar_set.name for jar_set in jars.JAR_SETS if not is_resolved(jar_set, JARS / jar_set.name)] == []
 
 
 def test_the_connector_brings_nothing_that_pyspark_has() -> None:
     ours = {artifact_name(jar) for jar in (JARS / "spark").glob("*.jar")}
     assert ours == {
+        "spark-avro_2.13",
         "spark-sql-kafka-0-10_2.13",
         "spark-token-provider-kafka-0-10_2.13",
         "kafka-clients",
@@ -67,6 +71,17 @@ def test_a_folder_that_is_not_what_is_pinned_is_noticed(tmp_path: Path, spoil: C
     assert is_resolved(CONNECTOR, folder)
     spoil(next(folder.glob("commons-pool2-*.jar")))
     assert not is_resolved(CONNECTOR, folder)
+
+
+def test_a_jar_in_a_folder_of_the_set_is_held_to_its_pin(tmp_path: Path) -> None:
+    folder = tmp_path / "schema-registry"
+    shutil.copytree(JARS / "schema-registry", folder, copy_function=os.link)
+    assert is_resolved(SCHEMA_REGISTRY, folder)
+    jar = next((folder / "lib").glob("*h2database*.jar"))
+    content = jar.read_bytes()
+    jar.unlink()
+    jar.write_bytes(content[:-1])
+    assert not is_resolved(SCHEMA_REGISTRY, folder)
 
 
 @pytest.mark.parametrize("jar_set", [BROKER, CONNECTOR], ids=lambda jar_set: jar_set.name)
@@ -152,6 +167,29 @@ def test_pins_are_renewed_from_what_the_registry_has(
         f"{_sha256(jar)}  toy/{jar.name}\n" for jar in sorted(registry.rglob("*.jar"), key=lambda jar: jar.name)
     )
     assert pins(TOY, file) == jars.digests(state.jars / "toy")
+
+
+def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: Path) -> None:
+    """No pom is asked for: some registries lack the parents of these."""
+    folder = registry / "org/example/server/4.0"
+    folder.mkdir(parents=True)
+    members = ["server-4.0-run.jar", "lib/part-1.0.jar", "README.txt", "../outside.jar", "/tmp/outside.jar"]
+    with tarfile.open(folder / "server-4.0-all.tar.gz", "w:gz") as archive:
+        for name in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(name)
+            archive.addfile(member, io.BytesIO(name.encode()))
+        link = tarfile.TarInfo("lib/link.jar")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    server = Dependency("org.example", "server", "4.0", transitive=False, archive="all", main=members[0])
+    target = tmp_path / "jars" / "server"
+    pinned = {name: hashlib.sha256(name.encode()).hexdigest() for name in members[:2]}
+    resolve(JarSet("server", (server,)), target, tmp_path / "jars" / "cache", pinned=pinned)
+    found = {
+        path.relative_to(tmp_path / "jars").as_posix() for path in (tmp_path / "jars").rglob("*") if path.is_file()
+    }
+    assert found == {*(f"server/{name}" for name in members[:2]), "resolve-server.log"}
 
 
 def test_an_unreachable_registry_is_an_error_that_names_the_artifact(

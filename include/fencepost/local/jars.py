@@ -1,4 +1,4 @@
-"""Resolves the broker's and the Spark connector's jars, once, with the Ivy that PySpark includes.
+"""Resolves the jars of the broker, of Spark's connector and of the schema registry, once, with the Ivy that PySpark includes.
 
 Every resolved file has to be in `jars.sha256`; any other never reaches the folders that are used. A step of `make setup` is
 `python -m fencepost.local.jars`, so this module imports as little of the package as it can.
@@ -11,12 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from xml.sax.saxutils import quoteattr
 
 from fencepost.local.errors import JarsError, log_tail
@@ -25,6 +26,8 @@ from fencepost.local.state_folder import StateFolder
 KAFKA_VERSION = "4.3.0"
 # Later connectors need a token provider that some registries lack; 4.0.0 works with PySpark 4.0.x.
 CONNECTOR_VERSION = "4.0.0"
+AVRO_VERSION = "4.0.2"  # the newest that some registries have; works with PySpark 4.0.4
+SCHEMA_REGISTRY_VERSION = "3.0.9"  # later ones need Java 21
 
 # In the format of `sha256sum`, so `cd .fencepost/jars && sha256sum --check .../jars.sha256` reads it too.
 PINS = Path(__file__).with_name("jars.sha256")
@@ -34,12 +37,22 @@ _VERSION = re.compile(r"-\d[\w.]*(?:-[A-Za-z]+\d*)?$")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A Maven coordinate; `transitive` also resolves its dependencies at run time."""
+    """A Maven coordinate; `transitive` also resolves its dependencies at run time.
+
+    `archive` is the classifier of a tar.gz that brings jars in folders of its own. `main` is then the jar to run.
+    """
 
     org: str
     name: str
     revision: str
     transitive: bool = True
+    archive: str = ""
+    main: str = ""
+
+    @property
+    def file(self) -> str:
+        """The jar that proves that the dependency is there."""
+        return self.main or f"{self.name}-{self.revision}.jar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,7 @@ class JarSet:
     @property
     def direct(self) -> set[str]:
         """The file names of the dependencies themselves, without theirs."""
-        return {f"{d.name}-{d.revision}.jar" for d in self.dependencies}
+        return {dependency.file for dependency in self.dependencies}
 
 
 BROKER = JarSet(
@@ -69,13 +82,28 @@ BROKER = JarSet(
 )
 CONNECTOR = JarSet(
     name="spark",
-    dependencies=(Dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),),
+    dependencies=(
+        Dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+        # PySpark includes what it depends on.
+        Dependency("org.apache.spark", "spark-avro_2.13", AVRO_VERSION, transitive=False),
+    ),
     excluded_orgs=("org.apache.hadoop", "org.scala-lang"),
     beside_pyspark=True,
 )
+SCHEMA_REGISTRY = JarSet(
+    name="schema-registry",
+    dependencies=(
+        Dependency(
+            *("io.apicurio", "apicurio-registry-app", SCHEMA_REGISTRY_VERSION),
+            transitive=False,
+            archive="all",
+            main=f"apicurio-registry-app-{SCHEMA_REGISTRY_VERSION}-runner.jar",
+        ),
+    ),
+)
 
 
-JAR_SETS = (BROKER, CONNECTOR)
+JAR_SETS = (BROKER, CONNECTOR, SCHEMA_REGISTRY)
 
 
 def pyspark_jars() -> Path:
@@ -94,20 +122,21 @@ def artifact_name(jar: Path) -> str:
 
 
 def pins(jar_set: JarSet, file: Path = PINS) -> dict[str, str]:
-    """The SHA-256 of every jar of the set, by file name. Raises JarsError if a dependency itself has none."""
+    """The SHA-256 of every jar of the set, by path in its folder. Raises JarsError if a dependency itself has none."""
     lines = (line.split(maxsplit=1) for line in file.read_text().splitlines())
-    pinned = {Path(path).name: digest for digest, path in lines if Path(path).parent.name == jar_set.name}
+    paths = ((digest, *path.split("/", 1)) for digest, path in lines)
+    pinned = {path: digest for digest, name, path in paths if name == jar_set.name}
     if not_pinned := jar_set.direct - pinned.keys():
         raise JarsError(f"no digest for {', '.join(sorted(not_pinned))} in {file}. After a new version: `make pins`.")
     return pinned
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every jar in a folder, by file name."""
+    """The SHA-256 of every jar in a folder, by path."""
     found = {}
-    for jar in folder.glob("*.jar"):
+    for jar in folder.rglob("*.jar"):
         with jar.open("rb") as file:
-            found[jar.name] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[jar.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 
 
@@ -129,7 +158,7 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, 
         work = Path(scratch)
         out = work / "out"
         out.mkdir()
-        (work / "ivysettings.xml").write_text(_ivy_settings())
+        (work / "ivysettings.xml").write_text(_ivy_settings(jar_set))
         (work / "ivy.xml").write_text(_ivy_file(jar_set))
         log = folder.parent / f"resolve-{jar_set.name}.log"
         with log.open("w") as log_file:
@@ -140,7 +169,7 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, 
                     "-jar",
                     str(next(pyspark_jars().glob("ivy-*.jar"))),
                     *("-settings", str(work / "ivysettings.xml"), "-cache", str(cache)),
-                    *("-ivy", str(work / "ivy.xml"), "-types", "jar", "bundle"),
+                    *("-ivy", str(work / "ivy.xml"), "-types", "jar", "bundle", "tar.gz"),
                     *("-retrieve", f"{out}/[artifact]-[revision](-[classifier]).[ext]"),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -148,6 +177,9 @@ def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: Mapping[str, 
                 stderr=subprocess.STDOUT,
                 check=False,
             )
+        for archive in out.glob("*.tar.gz"):
+            _unpack(archive, out)
+            archive.unlink()
         if jar_set.beside_pyspark:
             shipped = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
             for jar in out.glob("*.jar"):
@@ -204,6 +236,20 @@ def renew_pins(state: StateFolder, file: Path = PINS) -> None:
     file.write_text("".join(lines))
 
 
+def _unpack(archive: Path, folder: Path) -> None:
+    """The jars of an archive, at the paths that they have in it. Other members, and paths out of the folder, stay in it."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            path = PurePosixPath(member.name)
+            content = members.extractfile(member) if member.isfile() else None
+            if content is None or path.suffix != ".jar" or path.is_absolute() or ".." in path.parts:
+                continue
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as file:
+                shutil.copyfileobj(content, file)
+
+
 def _resolve_all(state: StateFolder, pinned: Mapping[JarSet, Mapping[str, str] | None]) -> None:
     def fetch(jar_set: JarSet) -> None:
         cache = state.jars / "cache" / jar_set.name
@@ -230,14 +276,18 @@ def java() -> str:
     return found
 
 
-def _ivy_settings() -> str:
-    """Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names."""
+def _ivy_settings(jar_set: JarSet) -> str:
+    """Ivy's settings: Maven Central, or the mirror that FENCEPOST_MAVEN_MIRROR names.
+
+    A set of lone artifacts needs no poms, and some registries lack the parents of these.
+    """
+    poms = str(any(dependency.transitive for dependency in jar_set.dependencies)).lower()
     mirror = os.environ.get("FENCEPOST_MAVEN_MIRROR")
     root = f" root={quoteattr(mirror)}" if mirror else ""
     return f"""<ivysettings>
   <settings defaultResolver="central"/>
   <caches defaultCacheDir="${{ivy.cache.dir}}"/>
-  <resolvers><ibiblio name="central" m2compatible="true"{root}/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="{poms}"{root}/></resolvers>
 </ivysettings>
 """
 
@@ -245,16 +295,23 @@ def _ivy_settings() -> str:
 def _ivy_file(jar_set: JarSet) -> str:
     wanted = "".join(
         f'<dependency org="{d.org}" name="{d.name}" rev="{d.revision}" conf="default->default"'
-        f' transitive="{str(d.transitive).lower()}"/>'
+        f' transitive="{str(d.transitive).lower()}">{_ivy_artifact(d)}</dependency>'
         for d in jar_set.dependencies
     )
     excluded = "".join(f'<exclude org="{org}"/>' for org in jar_set.excluded_orgs)
-    return f"""<ivy-module version="2.0">
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="fencepost" module="{jar_set.name}"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>{wanted}{excluded}</dependencies>
 </ivy-module>
 """
+
+
+def _ivy_artifact(dependency: Dependency) -> str:
+    """The archive to fetch in place of the jar, if the dependency is one."""
+    if not dependency.archive:
+        return ""
+    return f'<artifact name="{dependency.name}" type="tar.gz" ext="tar.gz" m:classifier="{dependency.archive}"/>'
 
 
 def _refusal(jar_set: JarSet, found: Mapping[str, str], pinned: Mapping[str, str]) -> str:
@@ -294,7 +351,9 @@ def main() -> int:
     try:
         wanted = list(JAR_SETS) if renew else unresolved(state)
         if wanted:
-            sys.stdout.write("setup: jars of Kafka and of Spark's Kafka connector (a minute the first time)\n")
+            sys.stdout.write(
+                "setup: jars of Kafka, of Spark's connectors and of the schema registry (a minute the first time)\n"
+            )
             sys.stdout.flush()
         if renew:
             renew_pins(state)
@@ -305,7 +364,7 @@ def main() -> int:
         return 1
     for jar_set in wanted:
         folder = state.jars / jar_set.name
-        sys.stdout.write(f"setup: {len(list(folder.glob('*.jar')))} jars in {folder}\n")
+        sys.stdout.write(f"setup: {len(list(folder.rglob('*.jar')))} jars in {folder}\n")
     if wanted:
         sys.stdout.write(f"setup: jars took {time.monotonic() - begin:.0f} s\n")
     return 0

@@ -40,6 +40,12 @@ def any_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def listeners(port: int) -> set[int]:
+    """The pids of the processes that accept connections on a port, as far as the kernel shows them."""
+    found = psutil.net_connections(kind="tcp")
+    return {c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid}
+
+
 def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
     """The port for a service that is about to start.
 
@@ -64,7 +70,6 @@ def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
 def _owner(port: int) -> str:
     """` by PID (command)`, if the kernel shows it."""
     with suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+        for pid in listeners(port):
+            return f" by process {pid} ({psutil.Process(pid).name()})"
     return ""

@@ -31,7 +31,7 @@ class StateFolder:
 
     @property
     def jars_spark(self) -> Path:
-        """The Kafka connector's jars, which PySpark does not include."""
+        """The jars of the connectors to Kafka and Avro, which PySpark does not include."""
         return self.jars / "spark"
 
     @property
@@ -40,8 +40,17 @@ class StateFolder:
         return self.jars / "kafka"
 
     @property
+    def jars_schema_registry(self) -> Path:
+        """The schema registry's runner, with its class path in a folder beside it."""
+        return self.jars / "schema-registry"
+
+    @property
     def kafka(self) -> Path:
         return self.root / "kafka"
+
+    @property
+    def schema_registry(self) -> Path:
+        return self.root / "schema-registry"
 
     @property
     def postgres(self) -> Path:
@@ -80,7 +89,7 @@ class StateFolder:
         Existing folders are closed to them too. PostgreSQL makes its own, which may belong to another user.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        for folder in (self.kafka, self.airflow, self.logs, self.reports):
+        for folder in (self.kafka, self.schema_registry, self.airflow, self.logs, self.reports):
             folder.mkdir(mode=0o750, exist_ok=True)
             folder.chmod(folder.stat().st_mode & ~0o027)
 
