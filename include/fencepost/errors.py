@@ -3,6 +3,7 @@
     FencepostError
     ├── Retriable                  the same command, run again, may succeed       exit code 3
     │   ├── KafkaUnavailable       no broker answered, or a broker answered "not now"
+    │   ├── RegistryUnavailable    the schema registry did not answer, or answered "not now"
     │   ├── CommitStateUnknown     a commit was sent and no answer came
     │   ├── CoordinatorFenced      another run took over the pipeline's ledger
     │   ├── WriterFenced           a newer attempt took over this writer's transactional.id
@@ -15,7 +16,7 @@
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
-        ├── AccessDenied           Kafka refused the login or a permission        exit code 2
+        ├── AccessDenied           Kafka or the registry refused a login or a permission   exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
@@ -43,6 +44,10 @@ class Retriable(FencepostError):
 
 class KafkaUnavailable(Retriable):
     """No broker answered in time, or a broker asked to come back later."""
+
+
+class RegistryUnavailable(Retriable):
+    """The schema registry did not answer in time, or failed, or asked to come back later."""
 
 
 class CommitStateUnknown(Retriable):
@@ -96,7 +101,7 @@ class SettingsError(Terminal):
 
 
 class AccessDenied(Terminal):
-    """Kafka refused the credentials, or access to a topic, group or transactional id."""
+    """Kafka or the schema registry refused the credentials, or access to a topic, group, transactional id or subject."""
 
     exit_code = 2
 
@@ -152,7 +157,7 @@ class TransformNotDeterministic(NeedsOperator):
 
 
 class RecordRefused(NeedsOperator):
-    """Kafka will never take one of the output's records (too large, for example)."""
+    """Kafka will never take one of the output's records (too large, for example), or the output's schema does not hold it."""
 
 
 class TransformFailed(NeedsOperator):

@@ -148,6 +148,54 @@ class TopicOutput(Frozen):
     batch_header: bool = True  # whether its records name their batch
 
 
+class RegisteredSchema(Frozen):
+    """A schema of the registry, as a plan froze it. `text` is its JSON, without documentation.
+
+    `version` is None for a schema that was found by its id alone. A frozen writer's schema has the reader's names.
+    """
+
+    subject: str
+    id: int = Field(ge=0)
+    version: int | None = None
+    text: str
+
+    def __str__(self) -> str:
+        version = "" if self.version is None else f"version {self.version}, "
+        return f"subject {self.subject} ({version}id {self.id})"
+
+
+class ReadSchemas(Frozen):
+    """How the keys or the values of a source are decoded: into `reader`, from the schema that each record's id names.
+
+    Records of the ids in `refused` are malformed, for the reason there. Any other id is looked up when it is met.
+    """
+
+    reader: RegisteredSchema
+    writers: tuple[RegisteredSchema, ...]
+    refused: dict[int, str] = Field(default_factory=dict)
+
+    @property
+    def ids(self) -> set[int]:
+        """The ids of which it is known what to do."""
+        return {writer.id for writer in self.writers} | self.refused.keys()
+
+
+class Schemas(Frozen):
+    """The schemas of a batch's keys and values, for the parts that have a registry.
+
+    The output's may be missing in a plan under `auto_register`: the write job then registers the schema of the transform's
+    result, and records it here before it writes.
+    """
+
+    source: ReadSchemas | None = None
+    source_key: ReadSchemas | None = None
+    output: RegisteredSchema | None = None
+    output_key: RegisteredSchema | None = None
+
+
+NO_SCHEMAS = Schemas()
+
+
 class Plan(Frozen):
     """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
@@ -159,6 +207,8 @@ class Plan(Frozen):
 
     `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
     writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any.
+
+    The write job may add to `schemas` before it writes what they decide: an id that the plan did not know.
     """
 
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
@@ -174,6 +224,7 @@ class Plan(Frozen):
     planned_at: AwareDatetime
     quarantine: TopicOutput | None = None
     malformed_writers: int = Field(default=0, ge=0)
+    schemas: Schemas | None = None  # None: no part of the pipeline has a registry
 
     @property
     def tasks(self) -> int:

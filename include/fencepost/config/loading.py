@@ -17,6 +17,7 @@ from pydantic import (
 
 from fencepost.config.kafka_options import SHOWN_KAFKA
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
+from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
@@ -99,6 +100,7 @@ PUBLIC = {
     ("output", "topic"),
     ("quality", "quarantine_topic"),
     *(("kafka", name) for name in SHOWN_KAFKA),
+    *(("schema_registry", name) for name in SHOWN_REGISTRY),
 }
 
 
@@ -144,10 +146,10 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if path not in PUBLIC and path[0] not in {"kafka", "spark"}:
+    if path not in PUBLIC and path[0] not in {"kafka", "schema_registry", "spark"}:
         return (
-            f"${{{name}}} is not allowed here; only values under kafka and spark, source.topic, output.topic and "
-            "quality.quarantine_topic may come from the environment."
+            f"${{{name}}} is not allowed here; only values under kafka, schema_registry and spark, source.topic, output.topic "
+            "and quality.quarantine_topic may come from the environment."
         )
     if path in PUBLIC and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
@@ -185,7 +187,7 @@ def _without(secrets: set[str], text: str) -> str:
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
     """Whether the message leaves the value out: it is a secret, or a whole section that may hold one."""
     names = [str(part) for part in loc]
-    if one["type"] == "missing" or "kafka" in names[:1] or SECRET_KEYS.search(".".join(names)):
+    if one["type"] == "missing" or names[:1] in (["kafka"], ["schema_registry"]) or SECRET_KEYS.search(".".join(names)):
         return True
     return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 

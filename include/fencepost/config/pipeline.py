@@ -26,6 +26,7 @@ from pydantic import (
 
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
+from fencepost.config.registry import SchemaRegistry
 from fencepost.config.secret_names import SECRET_KEYS
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
@@ -60,6 +61,9 @@ def _column_type(text: str) -> str:
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 FormatName = Annotated[str, AfterValidator(_format_name)]
 ColumnType = Annotated[str, AfterValidator(_column_type)]
+KeyFormat = Literal["bytes", "avro"]
+Subject = Annotated[str, Field(min_length=1, max_length=1_000)]
+Version = Annotated[int, Field(ge=1)]  # of a subject; without it the latest
 
 
 def _moment(value: object) -> object:
@@ -79,6 +83,19 @@ def _moment(value: object) -> object:
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
+def _check_subjects(part: Source | Output) -> None:
+    """Check that subjects and versions are given only where a registry has a say."""
+    values = FORMATS[part.format].has_registry
+    for name, used, what in (
+        ("subject", values, "format: avro"),
+        ("version", values, "format: avro"),
+        ("key_subject", part.key_format == "avro", "key_format: avro"),
+        ("key_version", part.key_format == "avro", "key_format: avro"),
+    ):
+        if getattr(part, name) is not None and not used:
+            raise ValueError(f"{name} needs {what}")
+
+
 class Section(BaseModel):
     """Base of the sections: frozen; an unknown field is an error."""
 
@@ -86,10 +103,18 @@ class Section(BaseModel):
 
 
 class Source(Section):
-    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type."""
+    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type.
+
+    `subject` and `version` say which schema of the registry an avro value is read with, `key_subject` and `key_version` a key.
+    """
 
     topic: TopicName
     format: FormatName = "json"
+    subject: Subject | None = None
+    version: Version | None = None
+    key_format: KeyFormat = "bytes"
+    key_subject: Subject | None = None
+    key_version: Version | None = None
     columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
     headers: bool = False
     on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
@@ -111,6 +136,7 @@ class Source(Section):
     @model_validator(mode="after")
     def _columns_suit_the_format(self) -> Self:
         FORMATS[self.format].check_columns(self.columns)
+        _check_subjects(self)
         return self
 
 
@@ -138,7 +164,12 @@ class Output(Section):
 
     topic: TopicName
     format: FormatName = "json"
+    subject: Subject | None = None
+    version: Version | None = None
     key: str | None = None
+    key_format: KeyFormat = "bytes"
+    key_subject: Subject | None = None
+    key_version: Version | None = None
     timestamp: str | None = None
     headers: str | None = None
     partitions: int = Field(default=4, ge=1, le=10_000)
@@ -153,6 +184,13 @@ class Output(Section):
     staging_topic: TopicName | None = None
     staging_hours: float = Field(default=168, ge=6, le=24 * 366)
     batch_header: bool = True  # whether published records carry their batch's header
+
+    @model_validator(mode="after")
+    def _key_and_subjects_suit_the_formats(self) -> Self:
+        if self.key_format != "bytes" and self.key is None:
+            raise ValueError(f"key_format: {self.key_format} needs key: a column of the transform's result")
+        _check_subjects(self)
+        return self
 
     @model_validator(mode="after")
     def _header_is_a_choice_of_staged_batches(self) -> Self:
@@ -279,6 +317,7 @@ class Pipeline(Section):
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
+    schema_registry: SchemaRegistry | None = None
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("kafka", mode="before")
@@ -326,6 +365,27 @@ class Pipeline(Section):
                     f"quality.quarantine_topic is {what} ({topic}); quarantined records need a topic of their own"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _a_registry_where_one_is_asked(self) -> Self:
+        if self.uses_registry and self.schema_registry is None:
+            raise ValueError("format avro needs schema_registry: with the url of one")
+        return self
+
+    @property
+    def uses_registry(self) -> bool:
+        """Whether a part of its records has its schema in a registry."""
+        return any(
+            FORMATS[name].has_registry
+            for name in (self.source.format, self.source.key_format, self.output.format, self.output.key_format)
+        )
+
+    def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
+        """The subject of a part's schema: by the name of its topic unless another is set."""
+        section = self.source if part.startswith("source") else self.output
+        if part.endswith("_key"):
+            return section.key_subject or f"{section.topic}-key"
+        return section.subject or f"{section.topic}-value"
 
     @property
     def ledger_topic(self) -> str:
@@ -400,7 +460,7 @@ class Pipeline(Section):
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
         # The length of a chain's links changes nothing, but having a chain does: it needs rows in one order.
         chained = self.output.commit_every is not None
-        rules = self.digest_of_rules()
+        rules, registry = self.digest_of_rules(), self.schema_registry
         return {
             "source": digest(source),
             "output": digest([output, chained]),
@@ -408,6 +468,8 @@ class Pipeline(Section):
             "transform": digest_of_file(self.transform_file),
             "files": digest_of_files(self.folder),
             **({QUARANTINE: rules} if rules else {}),
+            # In another registry an id is another schema.
+            **({"registry": digest(registry.url)} if self.uses_registry and registry else {}),
         }
 
     def digest_of_rules(self) -> str | None:

@@ -5,10 +5,11 @@ This imports neither Spark nor Arrow: every process that reads settings checks t
 
 from __future__ import annotations
 
+from fencepost.formats.avro import Avro
 from fencepost.formats.bytes import Bytes
-from fencepost.formats.format import Format, Unfit
+from fencepost.formats.format import Declared, Encoded, Format, Unfit
 from fencepost.formats.json import Json
 
-FORMATS: dict[str, Format] = {"json": Json(), "bytes": Bytes()}
+FORMATS: dict[str, Format] = {"json": Json(), "bytes": Bytes(), "avro": Avro()}
 
-__all__ = ["FORMATS", "Format", "Unfit"]
+__all__ = ["FORMATS", "Declared", "Encoded", "Format", "Unfit"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from fencepost.formats.format import Unfit
+from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -15,26 +16,30 @@ if TYPE_CHECKING:
 class Bytes:
     """Implements `Format`. No record is malformed."""
 
+    has_registry = False
+
     def check_columns(self, columns: Collection[str]) -> None:
         if columns:
             raise ValueError("format bytes takes no schema: the record's value is one binary column, value")
 
-    def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
+    def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F
 
         others = [F.col(name).alias(f"_{name}") for name in kept]
         tombstone, never = F.col("value").isNull().alias("_tombstone"), F.lit(None).cast("string").alias("_malformed")
         return raw.select("value", *others, tombstone, never)
 
-    def write(self, frame: DataFrame, fields: StructType) -> Column:
+    def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         if "value" not in fields.fieldNames():
             raise Unfit("output format bytes needs a column named value.")
-        return as_bytes(frame, "value")
+        return Encoded(as_bytes(frame, "value"))
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         return {"value": as_bytes(frame, "value")}
 
-    def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
+    def parse(
+        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+    ) -> DataFrame:
         return raw.select("value", *beside)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -14,8 +17,40 @@ class Unfit(ValueError):
     """A transform's result cannot be written in this format; the text names the column and the fix."""
 
 
+@dataclass(frozen=True)
+class Declared:
+    """What is known of a source's values: Spark SQL types by column and the columns that must not be null, from the pipeline's
+    settings; or, for a format with a registry, the schemas that the plan froze."""
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    required: Sequence[str] = ()
+    schemas: ReadSchemas | None = None
+
+    @property
+    def frozen(self) -> ReadSchemas:
+        """The schemas, for a format with a registry."""
+        assert self.schemas is not None, "a plan of such a pipeline freezes its schemas"
+        return self.schemas
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Columns that hold bytes, and why a row has none: a text, or null for a row that fits.
+
+    The bytes of a row that does not fit are null. `unfit` is None where every row fits.
+    """
+
+    data: Column
+    unfit: Column | None = None
+
+
 class Format(Protocol):
-    """Reads, checks, writes and parses back a record's value. Keys are bytes in every format."""
+    """Reads, checks, writes and parses back a record's value.
+
+    `schema` is the registered schema that the values are written with, for a format that `has_registry`; others get None.
+    """
+
+    has_registry: bool
 
     def check_columns(self, columns: Collection[str]) -> None:
         """Refuse columns that the format does not use, or missing columns that it needs.
@@ -24,18 +59,17 @@ class Format(Protocol):
             ValueError: says what is wrong, for a person.
         """
 
-    def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
+    def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         """The connector's rows as the source's columns, the `kept` ones (with `_` in front), `_tombstone` and `_malformed`.
 
         The record's own value may be kept too, as `_value`.
 
-        `types` are Spark SQL types by column. `required` columns must not be null. `_malformed` is the reason why a record
-        does not fit, as text, or null; the columns of such a record are null. A null value is a tombstone, not malformed, and
-        its columns are null.
+        `_malformed` is the reason why a record does not fit, as text, or null; the columns of such a record are null. A null
+        value is a tombstone, not malformed, and its columns are null.
         """
 
-    def write(self, frame: DataFrame, fields: StructType) -> Column:
-        """The value, binary, of these fields of a transform's result.
+    def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
+        """The value of these fields of a transform's result.
 
         Raises:
             Unfit: the format cannot express a column.
@@ -44,5 +78,7 @@ class Format(Protocol):
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         """The frame's columns that `parse` gets back from what `write` writes."""
 
-    def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
+    def parse(
+        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+    ) -> DataFrame:
         """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, cast
 
-from fencepost.formats.format import Unfit
+from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,39 +28,45 @@ JSON_BACK = {
 class Json:
     """Implements `Format`."""
 
+    has_registry = False
+
     def check_columns(self, columns: Collection[str]) -> None:
         if not columns:
             raise ValueError("format json needs a schema: a mapping of field name to Spark SQL type")
 
-    def read(self, raw: DataFrame, types: Mapping[str, str], required: Sequence[str], kept: Sequence[str]) -> DataFrame:
+    def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
         from fencepost.formats.json_decoder import make_decoder
 
-        fields = cast("StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in types.items())))
+        fields = cast(
+            "StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in declared.types.items()))
+        )
         read = raw.select("value", *(name for name in kept if name != "value"))
         begin = 0 if "value" in kept else 1
         others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[begin:]]
         added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = make_decoder(to_arrow_schema(fields), required, keep_value="value" in kept)
+        decode = make_decoder(to_arrow_schema(fields), declared.required, keep_value="value" in kept)
         return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
 
-    def write(self, frame: DataFrame, fields: StructType) -> Column:
+    def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F
 
         for field in fields.fields:
             if what := _unsayable(field.dataType):
                 raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
-        return F.to_json(packed, JSON_OUT).cast("binary")
+        return Encoded(F.to_json(packed, JSON_OUT).cast("binary"))
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         from pyspark.sql import functions as F
 
         return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
 
-    def parse(self, raw: DataFrame, fields: StructType, beside: Sequence[Column]) -> DataFrame:
+    def parse(
+        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+    ) -> DataFrame:
         from pyspark.sql import functions as F
 
         parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, JSON_BACK))

@@ -22,7 +22,20 @@ from collections.abc import Callable
 from datetime import datetime
 
 from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Asked, Batch, Decision, Event, Interval, Outcome, Plan, Publication, State, Verdict, Written
+from fencepost.model import (
+    Asked,
+    Batch,
+    Decision,
+    Event,
+    Interval,
+    Outcome,
+    Plan,
+    Publication,
+    Schemas,
+    State,
+    Verdict,
+    Written,
+)
 from fencepost.protocol.advice import go_on, what_next, why_not_passed
 from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
@@ -95,6 +108,19 @@ def record_planned(
         return (fresh,)
     by = f"by revision {revision}{given_up and f'; {given_up}'}"
     return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, by))
+
+
+def record_schemas(
+    view: View, interval: Interval, revision: int, known: Schemas | None, found: Schemas
+) -> tuple[Batch, ...]:
+    """Record the schemas that a planned batch is written with from now on, if it still has those that are `known` here.
+
+    If it does not, another attempt was faster, and what it recorded holds for both: all of a batch is decoded and encoded alike.
+    """
+    batch = own_revision(view, interval, revision)
+    if batch.state is not State.PLANNED or batch.plan.schemas != known or known == found:
+        return ()
+    return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"schemas": found})}),)
 
 
 def record_written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:

@@ -102,6 +102,7 @@ PARTS = {
     "transform": "transform",
     "files": "files beside the transform",
     "quarantine": "quarantine rules of the suite",
+    "registry": "schema registry",
 }
 
 

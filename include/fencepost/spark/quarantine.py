@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import BATCH_HEADER, MALFORMED
+from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import HEADERS, RECORD, output_columns, said_columns
+from fencepost.spark.records import HEADERS, PLACES, RECORD, if_fit, output_columns, said_columns
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
 SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
@@ -38,7 +38,7 @@ class Rules:
     reasons: Sequence[str]
 
 
-def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules) -> DataFrame:
+def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules, schemas: Schemas | None = None) -> DataFrame:
     """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
 
     `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule.
@@ -46,8 +46,8 @@ def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules) -> DataFrame:
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
     """
-    out = [(f"_out_{name}", column) for name, column in output_columns(frame, pipeline).items()]
-    places = [name for name in ("_partition", "_offset", "_topic") if name in frame.columns]
+    out = [(f"_out_{name}", column) for name, column in output_columns(frame, pipeline, schemas).items()]
+    places = [name for name in PLACES if name in frame.columns]
     knows = "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
     said = said_columns(frame, pipeline)
     judged = frame.select(
@@ -71,6 +71,8 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules) -> DataFrame:
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
     out = {name: F.col(f"_out_{name}") for name in names}
+    if (unfit := out.pop("unfit", None)) is not None:
+        out["value"] = if_fit(flagged, out["value"], unfit)
     for name in ("key", "value"):
         out[name] = F.when(failed & known, F.col(f"_record.{name}")).otherwise(out[name])
     timestamp = F.unix_millis("_record.timestamp")

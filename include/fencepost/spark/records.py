@@ -19,8 +19,10 @@ from pyspark.sql.types import (
 from fencepost.config.pipeline import Output, Pipeline, Source
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.errors import SettingsError
-from fencepost.formats import FORMATS, Unfit
+from fencepost.formats import FORMATS, Declared, Encoded, Unfit
+from fencepost.formats.avro import decode, encode
 from fencepost.formats.bytes import as_bytes
+from fencepost.model import NO_SCHEMAS, ReadSchemas, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
 
@@ -39,44 +41,84 @@ RECORD = StructType(
 )
 
 
-def read_source(raw: DataFrame, source: Source, *, record: bool = False) -> tuple[DataFrame, Column]:
+def read_source(
+    raw: DataFrame, source: Source, schemas: Schemas | None = None, *, record: bool = False
+) -> tuple[DataFrame, Column]:
     """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
 
-    Columns: the declared fields (json) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
+    Columns: the value's fields (json, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
     malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the column
-    `_record`, the whole source record as `RECORD`; `raw` then needs its headers.
+    `_record`, the whole source record as `RECORD`; `raw` then needs its headers. `schemas` are those of the batch's plan.
     """
+    schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers or record else [])]
     kept += ["value"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
-    frame = FORMATS[source.format].read(raw, types, required, kept)
+    frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
     if record:
         whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
         frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))
+    if source.key_format == "avro":
+        assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
+        frame = _with_key_decoded(frame, schemas.source_key)
     return frame, F.col("_malformed").isNotNull()
 
 
-def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+def _with_key_decoded(frame: DataFrame, schemas: ReadSchemas) -> DataFrame:
+    """The frame with `_key` as a value of the key's schema. A record with a malformed key has neither key nor fields."""
+    decoded = decode(frame, "_key", "_decoded_key", schemas)
+    bad = F.col("_decoded_key_malformed")
+    why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
+    kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
+    columns = {name: F.col(f"`{name}`") for name in frame.columns}
+    columns = {name: c if name in kept else F.when(bad.isNull(), c) for name, c in columns.items()}
+    columns |= {"_key": F.col("_decoded_key"), "_malformed": why}
+    return decoded.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def to_records(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None = None) -> DataFrame:
     """A transform's result as records: key, value (binary, nullable) and hash (long), and timestamp (milliseconds) and
-    headers if the pipeline names columns for them.
+    headers if the pipeline names columns for them. A row that the output's schema does not hold fails the job, with `UNFIT`.
 
     Raises:
         SettingsError: a column that the pipeline names is missing, or has the wrong type.
     """
-    columns = [column.alias(name) for name, column in output_columns(frame, pipeline).items()]
-    order = [F.col(c) for c in ("_partition", "_offset") if c in frame.columns]
-    records = frame.select(*columns, *order)
+    columns = [column.alias(name) for name, column in output_columns(frame, pipeline, schemas).items()]
+    places = [F.col(c) for c in PLACES if c in frame.columns]
+    records = frame.select(*columns, *places)
+    out = {name: F.col(name) for name in records.columns if name not in (*PLACES, "unfit")}
+    if "unfit" in records.columns:
+        out["value"] = if_fit(records, out["value"], F.col("unfit"))
+    order = [c for c in ("_partition", "_offset") if c in frame.columns]
+    records = records.select(*(column.alias(name) for name, column in out.items()), *order)
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
-def output_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
+PLACES = ("_topic", "_partition", "_offset")
+UNFIT, UNFIT_END = "fencepost: a row does not fit: ", " :fencepost"
+
+
+def if_fit(frame: DataFrame, value: Column, unfit: Column) -> Column:
+    """The value; where a row does not fit, evaluating it raises an error that names the field, and the source record if the frame
+    still has its coordinates."""
+    known = [F.col(name) for name in PLACES if name in frame.columns]
+    where = F.concat_ws(":", *(place.cast("string") for place in known))
+    row = F.concat(F.lit(" (source record "), where, F.lit(")")) if "_offset" in frame.columns else F.lit("")
+    said = F.concat(F.lit(UNFIT), unfit, F.coalesce(row, F.lit("")), F.lit(UNFIT_END))
+    return F.when(unfit.isNull(), value).otherwise(F.raise_error(said))
+
+
+def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None) -> dict[str, Column]:
     """A transform's result as the columns of its records, without the hash.
+
+    If not every row need fit the output's schema, `unfit` says why one does not, or is null; its value is null.
 
     Raises:
         SettingsError: as above.
     """
+    schemas = schemas or NO_SCHEMAS
     output = pipeline.output
     for role in ("key", "timestamp", "headers"):
         name = getattr(output, role)
@@ -87,11 +129,23 @@ def output_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
             )
     fields = value_schema(pipeline, frame)
     try:
-        value = FORMATS[output.format].write(frame, fields)
-        key = as_bytes(frame, output.key) if output.key else F.lit(None).cast("binary")
+        value = FORMATS[output.format].write(frame, fields, schemas.output)
+        key = _key(frame, output, schemas)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: {error}") from None
-    return {"key": key, "value": _unless_tombstone(frame, value), **_kept(frame, output, pipeline)}
+    found = {"key": key.data, "value": _unless_tombstone(frame, value.data), **_kept(frame, output, pipeline)}
+    problems = [] if value.unfit is None else [_unless_tombstone(frame, value.unfit)]
+    problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
+    return found | ({"unfit": F.coalesce(*problems)} if problems else {})
+
+
+def _key(frame: DataFrame, output: Output, schemas: Schemas) -> Encoded:
+    if output.key is None:
+        return Encoded(F.lit(None).cast("binary"))
+    if output.key_format == "bytes":
+        return Encoded(as_bytes(frame, output.key))
+    assert schemas.output_key is not None
+    return encode(F.col(f"`{output.key}`"), frame.schema[output.key].dataType, schemas.output_key)
 
 
 def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
@@ -139,11 +193,12 @@ def _are_headers(kind: DataType) -> bool:
     return len(types) == 2 and isinstance(types[0], StringType) and isinstance(types[1], BinaryType | StringType)
 
 
-def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType) -> DataFrame:
+def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
     """The output's records as the suite sees them: the value's fields, with the types that the transform gave them.
 
-    The record's coordinates come with them, and its hash if `raw` has it, under names that begin with `_`.
+    `schemas` are those of the plan that the records were written by. The record's coordinates come with them, and its hash if
+    `raw` has it, under names that begin with `_`.
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
-    return FORMATS[pipeline.output.format].parse(raw, schema, coordinates)
+    return FORMATS[pipeline.output.format].parse(raw, schema, coordinates, (schemas or NO_SCHEMAS).output)

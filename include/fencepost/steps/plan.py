@@ -48,6 +48,7 @@ from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expir
 from fencepost.protocol.view import View
 from fencepost.steps.broker_limits import check_transaction_timeout
 from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_same_topic, expired_error
 
 # How far an interval may end ahead of this machine's clock, because the scheduler's clock may differ.
@@ -259,6 +260,9 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         planned_at=utc_now(),
         quarantine=_quarantine(ledger) if quarantines(pipeline, digests) else None,
         malformed_writers=malformed_writers,
+        schemas=freeze_schemas(
+            pipeline
+        ),  # after the ranges: whoever wrote a record in them has registered its schema before
     )
 
 

@@ -14,7 +14,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     SettingsError,
 )
-from fencepost.model import Batch, Layout
+from fencepost.model import Batch, Layout, Plan
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.spark.records import read_source
 
@@ -23,7 +23,8 @@ SHOWN = 20  # malformed records listed by their coordinates
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """What a batch read: records, malformed ones, the coordinates of the first malformed ones, and the latest timestamp.
+    """What a batch read: records, malformed ones, the coordinates of the first malformed ones with the reason of the very first,
+    and the latest timestamp.
 
     `rows` is None if nothing was counted. That happens only where a malformed record would have failed the batch.
     """
@@ -31,15 +32,16 @@ class SourceCounts:
     rows: int | None = 0
     malformed: int = 0
     at: tuple[tuple[int, int], ...] = ()
+    why: str = ""
     newest: datetime | None = None
 
     @classmethod
-    def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = ()) -> SourceCounts:
+    def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = (), why: str = "") -> SourceCounts:
         """From a row of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
-        return cls(rows=counts["rows"], malformed=counts["malformed"], at=at, newest=newest)
+        return cls(rows=counts["rows"], malformed=counts["malformed"], at=at, why=why, newest=newest)
 
 
 def observed_counts(
@@ -51,16 +53,16 @@ def observed_counts(
     again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
     """
     if any(a["skipped"] for a in answers):
-        return count_again(raw, pipeline, quarantined=batch.plan.quarantine is not None)
+        return count_again(raw, pipeline, batch.plan)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
     # A quarantined record names its source; of dropped records only the first are listed, which takes another read.
     if sure and (counts["malformed"] == 0 or batch.plan.malformed_writers):
         return SourceCounts.of(counts)
-    return count_source(raw, pipeline)
+    return count_source(raw, pipeline, batch.plan)
 
 
-def count_again(raw: DataFrame, pipeline: Pipeline, *, quarantined: bool) -> SourceCounts:
+def count_again(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts:
     """The counts if an earlier attempt's are lost: the source is read once more only if something needs them.
 
     The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record. A
@@ -70,8 +72,8 @@ def count_again(raw: DataFrame, pipeline: Pipeline, *, quarantined: bool) -> Sou
         asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
     except SettingsError:
         asks = True
-    if asks or quarantined or pipeline.source.on_malformed == "drop":
-        return count_source(raw, pipeline)
+    if asks or plan.quarantine is not None or pipeline.source.on_malformed == "drop":
+        return count_source(raw, pipeline, plan)
     return SourceCounts(rows=None)
 
 
@@ -84,13 +86,15 @@ def count_columns(malformed: Column) -> list[Column]:
     ]
 
 
-def count_source(raw: DataFrame, pipeline: Pipeline) -> SourceCounts:
+def count_source(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts:
     """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
-    frame, malformed = read_source(raw, pipeline.source)
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas)
     total = frame.agg(*count_columns(malformed)).head()
     assert total is not None
     at: tuple[tuple[int, int], ...] = ()
+    why = ""
     if total["malformed"] and pipeline.source.on_malformed != "quarantine":
-        first = frame.where(malformed).select("_partition", "_offset").orderBy("_partition", "_offset").limit(SHOWN)
-        at = tuple((r["_partition"], r["_offset"]) for r in first.collect())
-    return SourceCounts.of(total.asDict(), at)
+        places = ("_partition", "_offset")
+        first = frame.where(malformed).select(*places, "_malformed").orderBy(*places).limit(SHOWN).collect()
+        at, why = tuple((r["_partition"], r["_offset"]) for r in first), first[0]["_malformed"]
+    return SourceCounts.of(total.asDict(), at, why)

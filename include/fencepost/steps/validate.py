@@ -108,7 +108,7 @@ def validate_batch(
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
     with spark_reads(f"batch {batch.id}, validate"):
-        check, evaluation = _evaluate(raw, pipeline, written, suite, _history(view, batch, written, suite))  # 3
+        check, evaluation = _evaluate(raw, pipeline, batch, suite, _history(view, batch, written, suite))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
     quarantined = None
@@ -125,16 +125,18 @@ def _history(view: View, batch: Batch, written: Written, suite: Suite) -> Histor
 
 
 def _evaluate(
-    raw: DataFrame, pipeline: Pipeline, written: Written, suite: Suite, history: History
+    raw: DataFrame, pipeline: Pipeline, batch: Batch, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
     """The comparison with the receipts and, if they agree, the suite's evaluation; in one read of the batch.
 
     Records are parsed before it is known that they are ours. If parsing fails, they are read again to find out.
     """
+    written, schemas = batch.written, batch.plan.schemas
+    assert written is not None
     promised = written.fingerprint
     # The types come from the transform that wrote the batch; a later transform has no say here.
     schema = StructType.fromJson(json.loads(written.value_schema))
-    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema)
+    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, schemas)
     try:
         evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, written.bytes)
         read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)

@@ -17,12 +17,15 @@ from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import (
     FencepostError,
     MalformedRecords,
+    RecordRefused,
     SettingsError,
     SourceDataExpired,
     TransformFailed,
     WriteFailed,
 )
 from fencepost.failpoints import reached
+from fencepost.formats import FORMATS
+from fencepost.formats.avro import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.quality.rules import first_failed, reason_of, rule_names
@@ -36,10 +39,11 @@ from fencepost.spark.diagnosis import (
 )
 from fencepost.spark.placing import place_by_key
 from fencepost.spark.quarantine import Rules, count_flagged, to_flagged, to_malformed, to_routed
-from fencepost.spark.records import read_source, to_records
+from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
+from fencepost.steps.schemas_of_write import UnknownSchemas, ids_in_source, look_up, settle_output
 from fencepost.steps.source_counts import SourceCounts, count_again, count_columns, count_source, observed_counts
 from fencepost.steps.topics import check_topics
 
@@ -61,8 +65,14 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     """The receipts of all task-partitions: from the jobs, or from the marks if a retry finds all of them committed.
 
     If malformed records go to quarantine and the source has some, a second job writes them: they never reach the transform.
+    If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the job runs
+    again. Task-partitions without such records may have committed by then: they keep what they wrote.
     """
-    wrote = _write_results(spark, ledger, batch)
+    try:
+        wrote = _write_results(spark, ledger, batch)
+    except UnknownSchemas:
+        batch = look_up(ledger, batch, ids_in_source(spark, ledger, batch))
+        wrote = _write_results(spark, ledger, batch)
     if not (batch.plan.malformed_writers and wrote.source.malformed):
         return wrote
     reached("write.results-answered")
@@ -81,7 +91,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         raw = read_ranges(
             spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=pipeline.source.headers or whole
         )
-        frame, malformed = read_source(raw, pipeline.source, record=whole)
+        frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=whole)
         seen = Observation()
         counted = frame.observe(seen, *count_columns(malformed))
         if pipeline.source.on_malformed == "fail":
@@ -92,18 +102,19 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             good = counted.where(~malformed)
         result = apply_transform(pipeline, good.drop("_malformed"))
         schema = value_schema(pipeline, result).json()
+        schemas = settle_output(ledger, batch, result).plan.schemas
         committed = asked.result()
     results = Observation()
     with analysis_errors(pipeline):
         if rules is None:
-            flagged, records = None, to_records(result, pipeline)
+            flagged, records = None, to_records(result, pipeline, schemas)
         else:
-            flagged = to_flagged(result, pipeline, rules)
+            flagged = to_flagged(result, pipeline, rules, schemas)
             records = to_routed(flagged.observe(results, *count_flagged()), str(batch.id), rules)
     names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
-        counts = count_again(raw, pipeline, quarantined=plan.quarantine is not None)
+        counts = count_again(raw, pipeline, plan)
         return Wrote(committed, counts, schema, names, _count_results(flagged))
     with analysis_errors(pipeline):
         if plan.layout is Layout.OUTPUT:
@@ -166,7 +177,7 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
         log.info("batch %s: an earlier attempt has committed its malformed records", batch.id)
         return committed
     raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=True)
-    frame, malformed = read_source(raw, pipeline.source, record=True)
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
     answered = to_malformed(frame.where(malformed), str(batch.id)).mapInArrow(writer_of(task), ANSWER_SCHEMA)
     position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(answered)
@@ -281,6 +292,10 @@ def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
 MALFORMED = "fencepost: malformed source record"
 
 
+def _declared(pipeline: Pipeline) -> str:
+    return "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
+
+
 def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
     """What really failed: Spark wraps a task's error in its own, as text only.
 
@@ -290,13 +305,21 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
     pipeline, text = ledger.pipeline, str(error)
     if how_the_jvm_ended(error):
         return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` raises the error with the details
-    if MALFORMED in text and (found := count_source(raw, pipeline)).malformed:
+    if MALFORMED in text and (found := count_source(raw, pipeline, batch.plan)).malformed:
         where = ", ".join(f"{p}:{o}" for p, o in found.at)
         return MalformedRecords(
             f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
-            f"declared schema; partition:offset of the first: {where}. No offset moved. Fix the schema, or change "
-            "source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own, drop leaves them out, "
-            "and the report counts them."
+            f"{_declared(pipeline)} schema; partition:offset of the first: {where}. Of the first: {found.why}. No offset "
+            "moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of "
+            "their own, drop leaves them out, and the report counts them."
+        )
+    if UNKNOWN_ID in text:
+        return UnknownSchemas(f"batch {batch.id}: it has records whose schema's id its plan does not know")
+    if UNFIT in text:
+        why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
+        return RecordRefused(
+            f"batch {batch.id}: a row of the transform's result does not fit the output's schema. {why}. No offset moved. Change "
+            "the transform, or the schema in the registry, and run again. A quarantine rule in the suite sets such rows aside."
         )
     ours = find_carried(text, nonce)
     if ours is not None:

@@ -1,0 +1,542 @@
+"""Format `avro`: Confluent's five bytes (0, and a schema's id in four), then one Avro value. Spark decodes and encodes.
+
+Spark's `from_avro` has no word for a broken value: it gives a struct of nulls, and does not notice what follows a value. So the
+value is decoded inside a record, and followed by sixteen bytes that nobody knows beforehand: only if exactly the value's own
+bytes were read does the record's second field hold them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from fencepost.formats.avro_schema import (
+    MOST_DIGITS,
+    NAME,
+    Field,
+    check_holdable,
+    digits,
+    is_struct_of_members,
+    parse,
+    to_json,
+    union_members,
+)
+from fencepost.formats.avro_schema import Avro as Schema
+from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.model import ReadSchemas, RegisteredSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+HEADER = 5
+END = 16
+UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
+# The columns beside a record's fields.
+TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    "datetimeRebaseMode": "CORRECTED",
+    # A union's columns keep their names when a type is added to it.
+    "enableStableIdentifiersForUnionType": "true",
+    "stableIdentifierPrefixForUnionType": "member_",
+}
+
+
+def header(schema_id: int) -> bytes:
+    """The five bytes in front of a value."""
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
+def check_readable(reader: Schema, *, columns: bool) -> None:
+    """Check that Spark holds every value of a schema, and with `columns` that its fields can be a transform's columns.
+
+    Raises:
+        ValueError: names the field and the reason.
+    """
+    check_holdable(reader)
+    if not columns:
+        return
+    if reader.kind != "record":
+        raise ValueError(f"its values are of type {reader.says()}, and only a record has columns")
+    if taken := sorted(TAKEN & {one.name.lower() for one in reader.fields}):
+        raise ValueError(f"{', '.join(taken)}: the transform's source has a column of that name already")
+
+
+class Avro:
+    """Implements `Format`."""
+
+    has_registry = True
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        if columns:
+            raise ValueError("format avro takes no schema: it comes from the schema registry")
+
+    def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        decoded = decode(raw, "value", "_decoded", declared.frozen)
+        fields = [F.col(f"_decoded.`{f.name}`").alias(f.name) for f in _fields(decoded, "_decoded")]
+        others = [F.col(name).alias(f"_{name}") for name in kept]
+        tombstone = F.col("value").isNull().alias("_tombstone")
+        return decoded.select(*fields, *others, tombstone, F.col("_decoded_malformed").alias("_malformed"))
+
+    def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
+        from pyspark.sql import functions as F
+
+        assert schema is not None
+        whole = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
+        return encode(whole, fields, schema)
+
+    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        from pyspark.sql import functions as F
+
+        return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
+
+    def parse(
+        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+    ) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import NullType
+
+        assert schema is not None
+        decoded = decode(raw, "value", "_decoded", ReadSchemas(reader=schema, writers=(schema,)))
+        bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_decoded_malformed"))
+        checked = decoded.withColumn(
+            "_decoded", F.when(F.isnull("_decoded_malformed"), F.col("_decoded")).otherwise(bad)
+        )
+        columns = [
+            F.lit(None).alias(f.name)
+            if isinstance(f.dataType, NullType)
+            else F.col(f"_decoded.`{f.name}`").cast(f.dataType).alias(f.name)
+            for f in fields.fields
+        ]
+        return checked.select(*columns, *beside)
+
+
+def decode(frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
+    """The frame with the values in the binary column `raw` as the column `into`, and `<into>_malformed`: why there is none.
+
+    A null is neither a value nor malformed. A record with an id that the schemas do not know fails the job, with `UNKNOWN_ID`.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
+
+    reader = parse(schemas.reader.text)
+    ours, wrapped = secrets.token_bytes(END), f"{into}_wrapped"
+    options = OPTIONS | {"avroSchema": _wrapped(_as_read(reader))}
+    head, end = F.substring(raw, 1, HEADER), F.lit(bytearray(ours))
+    payload = F.concat(F.expr(f"substring(`{raw}`, {HEADER + 1})"), end)
+    cases = [
+        (head == F.lit(bytearray(header(s.id))), from_avro(payload, _wrapped(parse(s.text)), options))
+        for s in schemas.writers
+    ]
+    found = frame.withColumn(wrapped, reduce(lambda c, case: c.when(*case), cases[1:], F.when(*cases[0])))
+    value = F.col(wrapped)["payload"]
+    valid = _validity(reader)
+    sound, fits = F.coalesce(F.col(wrapped)["_end"] == end, F.lit(False)), F.lit(True)
+    if valid is not None:
+        fits = F.coalesce(valid(value), F.lit(True))
+    schema_id = F.concat(F.lit("schema id "), F.conv(F.hex(F.substring(raw, 2, 4)), 16, 10))
+    why = (
+        F.when(F.col(raw).isNull(), F.lit(None))
+        .when(F.length(raw) < HEADER, F.concat(F.length(raw), F.lit(" bytes, and no schema id")))
+        .when(
+            F.substring(raw, 1, 1) != F.lit(bytearray(1)),
+            F.concat(F.lit("the first byte is 0x"), F.hex(F.substring(raw, 1, 1)), F.lit(", not 0: no schema id")),
+        )
+    )
+    for one, reason in schemas.refused.items():
+        why = why.when(head == F.lit(bytearray(header(one))), F.concat(schema_id, F.lit(f": {reason}")))
+    known = F.lit(False)
+    for writer in schemas.writers:
+        known = known | (head == F.lit(bytearray(header(writer.id))))
+    why = (
+        why.when(~known, F.raise_error(F.lit(UNKNOWN_ID)).cast("string"))
+        .when(~sound, F.concat(schema_id, F.lit(": not one value of that schema, from the sixth byte to the last")))
+        .when(
+            ~fits, F.concat(schema_id, F.lit(": text that is not UTF-8, or a decimal with more digits than declared"))
+        )
+    )
+    names = frame.columns
+    why_name = f"{into}_malformed"
+    judged = found.select(*(F.col(f"`{n}`") for n in names), F.col(wrapped), why.alias(why_name))
+    value = F.when(F.col(why_name).isNull(), value)
+    kind = _decimals_as_declared(judged.schema[wrapped].dataType["payload"].dataType, reader)  # type: ignore[index]
+    return judged.select(*(F.col(f"`{n}`") for n in names), value.cast(kind).alias(into), F.col(why_name))
+
+
+def _fields(frame: DataFrame, column: str) -> list[StructField]:
+    return frame.schema[column].dataType.fields  # type: ignore[attr-defined,no-any-return]
+
+
+def _wrapped(kind: Schema) -> str:
+    end = Schema("fixed", name="_fencepost_end", size=END)
+    return json.dumps(to_json(Schema("record", name="_fencepost", fields=(Field("payload", kind), Field("_end", end)))))
+
+
+def _as_read(kind: Schema) -> Schema:
+    """The schema with decimals as wide as Spark has them: it cuts a value off that has more digits than a narrow type."""
+    if kind.logical == "decimal" and (kind.kind == "bytes" or kind.size > 8):
+        # More digits than fit in a fixed type would be no decimal to Avro.
+        return replace(kind, precision=MOST_DIGITS if kind.kind == "bytes" else min(MOST_DIGITS, digits(kind.size)))
+    return replace(
+        kind,
+        fields=tuple(replace(one, type=_as_read(one.type)) for one in kind.fields),
+        items=None if kind.items is None else _as_read(kind.items),
+        branches=tuple(_as_read(branch) for branch in kind.branches),
+    )
+
+
+Check = Callable[["Column"], "Column"]
+
+
+def _validity(kind: Schema) -> Check | None:
+    """Whether a decoded value is what the schema says: texts are UTF-8, decimals have no more digits than declared."""
+    from pyspark.sql import functions as F
+
+    if kind.kind == "string":
+        return F.is_valid_utf8
+    if kind.logical == "decimal":
+        whole = kind.precision - kind.scale
+        return lambda c: (
+            F.abs(c) < F.lit(10**whole).cast(f"decimal({min(MOST_DIGITS, whole + 1)},0)")
+            if whole < MOST_DIGITS
+            else F.lit(True)
+        )
+    if kind.kind == "record":
+        checks = [(one.name, check) for one in kind.fields if (check := _validity(one.type))]
+        return _all([lambda c, n=n, v=v: v(c[n]) for n, v in checks])  # type: ignore[misc]
+    if kind.kind == "union":
+        if not is_struct_of_members(kind):
+            return _validity(kind.others[0]) if kind.others else None
+        members = [(name, check) for name, branch in union_members(kind).items() if (check := _validity(branch))]
+        return _all([lambda c, n=n, v=v: v(c[n]) for n, v in members])  # type: ignore[misc]
+    if kind.items is None:
+        return None
+    inner = _validity(kind.items)
+    if kind.kind == "array":
+        return None if inner is None else lambda c: F.forall(c, _known(inner))
+    keys: Check = lambda c: F.forall(F.map_keys(c), F.is_valid_utf8)  # noqa: E731
+    return keys if inner is None else _all([keys, lambda c: F.forall(F.map_values(c), _known(inner))])
+
+
+def _known(check: Check) -> Check:
+    from pyspark.sql import functions as F
+
+    return lambda c: F.coalesce(check(c), F.lit(True))
+
+
+def _all(checks: Sequence[Check]) -> Check | None:
+    if not checks:
+        return None
+    return lambda c: reduce(lambda a, b: a & b, [_known(check)(c) for check in checks])
+
+
+def _decimals_as_declared(found: DataType, kind: Schema) -> DataType:
+    """The type that Spark found, with each decimal as the schema declares it."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
+
+    if kind.logical == "decimal":
+        return DecimalType(kind.precision, kind.scale)
+    if kind.kind == "union" and not is_struct_of_members(kind):
+        return _decimals_as_declared(found, kind.others[0]) if kind.others else found
+    if isinstance(found, StructType):
+        inner = [one.type for one in kind.fields] or list(kind.others)
+        return StructType(
+            [
+                StructField(f.name, _decimals_as_declared(f.dataType, k), f.nullable)
+                for f, k in zip(found.fields, inner, strict=True)
+            ]
+        )
+    if isinstance(found, ArrayType) and kind.items:
+        return ArrayType(_decimals_as_declared(found.elementType, kind.items), found.containsNull)
+    if isinstance(found, MapType) and kind.items:
+        return MapType(found.keyType, _decimals_as_declared(found.valueType, kind.items), found.valueContainsNull)
+    return found
+
+
+def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
+    """A column of this type as header and value; a null stays null.
+
+    Raises:
+        Unfit: names the field of the schema, or the column, that does not fit, and the fix.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import to_avro
+
+    parsed = parse(schema.text)
+    fit = fit_of(kind, parsed, "", outermost=True)
+    text = json.dumps(to_json(parsed))
+    data = F.concat(F.lit(bytearray(header(schema.id))), to_avro(fit.convert(column), text))
+    if fit.problem is None:
+        return Encoded(data)
+    unfit = F.when(column.isNotNull(), fit.problem(column))
+    return Encoded(F.when(unfit.isNull(), data), unfit)
+
+
+def check_fits(kind: DataType, schema: RegisteredSchema) -> None:
+    """Check that a column of this type can be written with a schema, as far as types tell. Needs a Spark session.
+
+    Raises:
+        Unfit: names the field of the schema, or the column, and the fix.
+    """
+    fit_of(kind, parse(schema.text), "", outermost=True)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a column of one type becomes a value of a schema, and the text that says why a row's value does not."""
+
+    convert: Check
+    problem: Check | None = None
+
+
+def _same(column: Column) -> Column:
+    return column
+
+
+# Spark's types, by the names that they have in schemas, that hold in each Avro type without a loss.
+INTEGERS = ("byte", "short", "integer")
+PLAIN = {
+    ("boolean", None): ("boolean",),
+    ("int", None): INTEGERS,
+    ("int", "date"): ("date",),
+    ("int", "time-millis"): INTEGERS,
+    ("long", None): (*INTEGERS, "long"),
+    ("long", "time-micros"): (*INTEGERS, "long"),
+    ("long", "timestamp-nanos"): (*INTEGERS, "long"),
+    ("long", "local-timestamp-nanos"): (*INTEGERS, "long"),
+    ("long", "timestamp-millis"): ("timestamp",),
+    ("long", "timestamp-micros"): ("timestamp",),
+    ("long", "local-timestamp-millis"): ("timestamp_ntz",),
+    ("long", "local-timestamp-micros"): ("timestamp_ntz",),
+    ("float", None): ("float",),
+    ("double", None): (*INTEGERS, "float", "double"),
+    ("bytes", None): ("binary",),
+    ("string", None): ("string",),
+    ("string", "uuid"): ("string",),
+    ("enum", None): ("string",),
+    ("fixed", None): ("binary",),
+    ("fixed", "uuid"): ("binary",),
+    ("fixed", "duration"): ("binary",),
+}
+UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+
+
+def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False) -> Fit:
+    """How values of Spark's type become values of the schema.
+
+    Raises:
+        Unfit: not every value of the type is one of the schema, whatever the row.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import NullType
+
+    if schema.kind == "union":
+        if len(schema.others) > 1:
+            raise Unfit(
+                f"field {path or 'value'} is a union of several types ({schema.says()}), which is read, and not written."
+            )
+        if not schema.others:
+            return _null(kind, path)
+        if not schema.nullable:
+            return fit_of(kind, schema.others[0], path)
+        if isinstance(kind, NullType):
+            return Fit(lambda c: F.lit(None))
+        inner = _fit_of_value(kind, schema.others[0], path)
+        if inner.problem is None:
+            return inner
+        return Fit(inner.convert, lambda c: F.when(c.isNotNull(), inner.problem(c)))  # type: ignore[misc]
+    if schema.kind == "null":
+        return _null(kind, path)
+    inner = _fit_of_value(kind, schema, path)
+    if outermost:
+        return inner
+    missing = F.lit(f"{path}: null, and its type is {schema.says()}")
+    rest = inner.problem or (lambda c: F.lit(None).cast("string"))
+    return Fit(inner.convert, lambda c: F.when(c.isNull(), missing).otherwise(rest(c)))
+
+
+def _null(kind: DataType, path: str) -> Fit:
+    from pyspark.sql.types import NullType
+
+    if isinstance(kind, NullType):
+        return Fit(_same)
+    raise _misfit(kind, Schema("null"), path)
+
+
+def _misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
+    return Unfit(
+        f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
+    )
+
+
+def _fit_of_value(kind: DataType, schema: Schema, path: str) -> Fit:
+    """For a value that is not null."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
+
+    if schema.kind == "record" and isinstance(kind, StructType):
+        return _fit_of_record(kind, schema, path)
+    if schema.kind == "array" and isinstance(kind, ArrayType) and schema.items:
+        inner = fit_of(kind.elementType, schema.items, f"{path}[]")
+        return _each(inner, lambda c, each: F.transform(c, each), lambda c: c)
+    if schema.kind == "map" and isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and schema.items:
+        inner = fit_of(kind.valueType, schema.items, f"{path}{{}}")
+        return _each(inner, lambda c, each: F.transform_values(c, lambda _, v: each(v)), F.map_values)
+    if schema.logical == "decimal" and isinstance(kind, DecimalType):
+        if kind.scale > schema.scale or kind.precision - kind.scale > schema.precision - schema.scale:
+            raise _misfit(kind, schema, path)
+        return Fit(lambda c: c.cast(DecimalType(schema.precision, schema.scale)))
+    if kind.typeName().split("(")[0] not in PLAIN.get((schema.kind, schema.logical), ()):
+        raise _misfit(kind, schema, path)
+    convert = {"int": "int", "long": "bigint", "double": "double"}.get(schema.kind)
+    as_is = convert is None or (schema.logical or "").startswith(("date", "timestamp-m", "local-timestamp-m"))
+    return Fit(_same if as_is else lambda c: c.cast(str(convert)), _row_check(schema, path))
+
+
+def _row_check(schema: Schema, path: str) -> Check | None:
+    """What only a row shows."""
+    from pyspark.sql import functions as F
+
+    def unless(fits: Check, why: str) -> Check:
+        return lambda c: F.when(~fits(c), F.lit(f"{path}: {why}"))
+
+    if schema.logical in ("timestamp-millis", "local-timestamp-millis"):
+        why = f"a time with microseconds, and its type is {schema.says()}; cut it with date_trunc('MILLISECOND', …)"
+        return unless(lambda c: F.unix_micros(c.cast("timestamp")) % 1000 == 0, why)
+    if schema.kind == "enum":
+        return unless(lambda c: c.isin(*schema.symbols), f"none of the symbols of {schema.says()}")
+    if schema.logical == "uuid" and schema.kind == "string":
+        return unless(lambda c: F.rlike(c, F.lit(UUID)), "not a UUID")
+    if schema.kind == "string":
+        return unless(F.is_valid_utf8, "text that is not UTF-8")
+    if schema.kind == "fixed":
+        return unless(lambda c: F.length(c) == schema.size, f"not {schema.size} bytes long, as {schema.says()} is")
+    return None
+
+
+def _each(inner: Fit, convert: Callable[[Column, Check], Column], values: Check) -> Fit:
+    """How a column of several values becomes what it is, of values that become what `inner` says."""
+    from pyspark.sql import functions as F
+
+    def problem(column: Column) -> Column:
+        assert inner.problem is not None
+        return F.get(F.filter(F.transform(values(column), inner.problem), lambda text: text.isNotNull()), F.lit(0))
+
+    as_is = inner.convert is _same
+    return Fit(_same if as_is else lambda c: convert(c, inner.convert), problem if inner.problem else None)
+
+
+def _fit_of_record(kind: StructType, schema: Schema, path: str) -> Fit:
+    from pyspark.sql import functions as F
+
+    given = {f.name: f.dataType for f in kind.fields}
+    wanted = {one.name: one for one in schema.fields}
+    dot = f"{path}." if path else ""
+    if unknown := [name for name in given if name not in wanted]:
+        raise Unfit(
+            f"the transform gives {', '.join(dot + name for name in unknown)}, which no field is for. Leave it out, give it a "
+            "name that begins with _, or register a version of the schema with it."
+        )
+    fits: dict[str, Fit] = {}
+    for name, one in wanted.items():
+        if name in given:
+            fits[name] = fit_of(given[name], one.type, dot + name)
+        elif one.default is not None or not one.type.nullable:  # a default other than null
+            raise Unfit(
+                f"the transform gives no {dot + name}, which is of type {one.type.says()}. Add it to the result."
+            )
+
+    def convert(column: Column) -> Column:
+        found = [(fits[name].convert(column[name]) if name in fits else F.lit(None)).alias(name) for name in wanted]
+        whole = F.struct(*found) if found else F.struct()
+        return whole if not path else F.when(column.isNotNull(), whole)
+
+    checks = [(name, fit.problem) for name, fit in fits.items() if fit.problem is not None]
+    if not checks:
+        return Fit(convert)
+    return Fit(convert, lambda column: F.coalesce(*(problem(column[name]) for name, problem in checks)))
+
+
+DERIVED = {
+    "boolean": Schema("boolean"),
+    "byte": Schema("int"),
+    "short": Schema("int"),
+    "integer": Schema("int"),
+    "long": Schema("long"),
+    "float": Schema("float"),
+    "double": Schema("double"),
+    "string": Schema("string"),
+    "binary": Schema("bytes"),
+    "void": Schema("null"),
+    "date": Schema("int", "date"),
+    "timestamp": Schema("long", "timestamp-micros"),
+    "timestamp_ntz": Schema("long", "local-timestamp-micros"),
+}
+
+
+def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
+    """The schema of a column of this type. What fits the schema `like`, an earlier one, keeps its type there, and its names.
+
+    `name` is for the record, in letters, digits and _. Needs a Spark session.
+
+    Raises:
+        Unfit: Avro has no such type, or a column's name is none in Avro.
+    """
+    return _derived(kind, re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII), like, "")
+
+
+def _derived(kind: DataType, name: str, like: Schema | None, path: str) -> Schema:
+    """For a value that is not null."""
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
+
+    if isinstance(kind, StructType):
+        before = like if like is not None and like.kind == "record" else None
+        name, known = before.name if before else name, {f.name: f for f in before.fields} if before else {}
+        fields = []
+        for f in kind.fields:
+            at = f"{path}.{f.name}" if path else f.name
+            if not NAME.fullmatch(f.name):
+                raise Unfit(f"column {at}: its name is none in Avro. Rename it.")
+            fields.append(_derived_field(f.name, f.dataType, f.nullable, f"{name}_{f.name}", known.get(f.name), at))
+        return Schema("record", name=name, fields=tuple(fields))
+    if isinstance(kind, ArrayType):
+        items = like.items if like is not None and like.kind == "array" else None
+        return Schema("array", items=_nullable(kind.elementType, kind.containsNull, name, items, f"{path}[]"))
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        values = like.items if like is not None and like.kind == "map" else None
+        return Schema("map", items=_nullable(kind.valueType, kind.valueContainsNull, name, values, f"{path}{{}}"))
+    if isinstance(kind, DecimalType):
+        return Schema("bytes", "decimal", kind.precision, kind.scale)
+    if (simple := DERIVED.get(kind.typeName().split("(")[0])) is None:
+        raise Unfit(f"column {path}: Avro has no type for {kind.simpleString()}. Cast it.")
+    return simple
+
+
+def _derived_field(name: str, kind: DataType, nullable: bool, full: str, like: Field | None, path: str) -> Field:
+    if like is not None:
+        try:
+            fit_of(kind, like.type, path)
+        except Unfit:
+            pass
+        else:
+            return like
+    found = _nullable(kind, nullable, full, like.type if like else None, path)
+    aliases = like.aliases if like else ()
+    return Field(name, found, aliases, None) if found.nullable else Field(name, found, aliases)
+
+
+def _nullable(kind: DataType, nullable: bool, name: str, like: Schema | None, path: str) -> Schema:
+    before = like.others[0] if like is not None and len(like.others) == 1 else None
+    found = _derived(kind, name, before, path)
+    return Schema("union", branches=(Schema("null"), found)) if nullable and found.kind != "null" else found
+
+
+__all__ = ["Avro", "check_fits", "check_readable", "decode", "derive", "encode", "header"]

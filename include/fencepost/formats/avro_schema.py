@@ -1,0 +1,463 @@
+"""Avro schemas as values: parsed, checked for what Spark can hold, compared with each other, and written out again.
+
+Pure. Java's Avro, which decodes for Spark, resolves a writer's schema with a reader's by rules of its own: it ignores logical
+types, takes any record's name for another's outside of unions, and knows a field's alias only where the record has the same full
+name. `resolve` applies the specification's rules instead, and gives the writer's schema with the reader's names, so that
+Java has nothing left to decide.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
+NAMED = frozenset(("record", "enum", "fixed"))
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A logical type, and the types that it may annotate. Any other annotation means nothing, as the specification says.
+LOGICAL = {
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    "timestamp-millis": ("long",),
+    "timestamp-micros": ("long",),
+    "timestamp-nanos": ("long",),
+    "local-timestamp-millis": ("long",),
+    "local-timestamp-micros": ("long",),
+    "local-timestamp-nanos": ("long",),
+    "decimal": ("bytes", "fixed"),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+}
+PROMOTIONS = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+# Into a union Java promotes to these only.
+PROMOTIONS_INTO_UNION = {**PROMOTIONS, "int": ("long", "double"), "long": ("double",)}
+MOST_DIGITS = 38  # of a Spark decimal
+
+
+class BadSchema(ValueError):
+    """A schema that is not Avro, or that Spark cannot hold. The text names the field, for a person."""
+
+
+class Incompatible(ValueError):
+    """A reader's schema cannot read what a writer's schema wrote. The text names the field, for a person."""
+
+
+class _Missing:
+    """No default: `None` is one."""
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A record's field."""
+
+    name: str
+    type: Avro
+    aliases: tuple[str, ...] = ()
+    default: Any = MISSING
+
+
+@dataclass(frozen=True)
+class Avro:
+    """A type. `name` and `aliases` are full names; `items` is the type of an array's elements or a map's values."""
+
+    kind: str
+    logical: str | None = None
+    precision: int = 0
+    scale: int = 0
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    symbols: tuple[str, ...] = ()
+    enum_default: str | None = None
+    size: int = 0
+    items: Avro | None = None
+    branches: tuple[Avro, ...] = ()
+
+    @property
+    def simple_name(self) -> str:
+        """The name without its namespace; of a type without a name, its kind."""
+        return self.name.rpartition(".")[2] or self.kind
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it is a union with null."""
+        return any(branch.kind == "null" for branch in self.branches)
+
+    @property
+    def others(self) -> tuple[Avro, ...]:
+        """A union's types without null; any other type itself."""
+        return tuple(b for b in self.branches if b.kind != "null") if self.kind == "union" else (self,)
+
+    def says(self) -> str:
+        """The type for a person, such as `long (timestamp-millis)`."""
+        if self.kind == "union":
+            return " or ".join(branch.says() for branch in self.branches)
+        if self.logical == "decimal":
+            return f"{self.kind} (decimal({self.precision},{self.scale}))"
+        what = f"{self.kind} {self.name}" if self.name else self.kind
+        return f"{what} ({self.logical})" if self.logical else what
+
+
+def parse(text: str, references: Sequence[str] = ()) -> Avro:
+    """The type in a schema's text. `references` are the texts of schemas whose names it uses, those they use first.
+
+    Raises:
+        BadSchema: it is not an Avro schema, or contains itself, which no Spark type does.
+    """
+    names: dict[str, Avro | None] = {}
+    try:
+        for reference in references:
+            _Parser(names).parse(json.loads(reference), "", "")
+        return _Parser(names).parse(json.loads(text), "", "")
+    except json.JSONDecodeError:
+        raise BadSchema("it is not JSON") from None
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        raise BadSchema("it is not an Avro schema") from None
+
+
+class _Parser:
+    def __init__(self, names: dict[str, Avro | None]) -> None:
+        self._names = names  # None while a type's own definition is read
+
+    def parse(self, raw: Any, space: str, path: str) -> Avro:
+        if isinstance(raw, str):
+            return Avro(raw) if raw in PRIMITIVES else self._known(raw, space, path)
+        if isinstance(raw, list):
+            return self._union(raw, space, path)
+        kind = raw["type"]
+        if kind in ("record", "error"):
+            return self._record(raw, space, path)
+        if kind == "enum":
+            return self._enum(raw, space, path)
+        if kind == "fixed":
+            name, aliases, _ = self._name(raw, space, path)
+            if type(raw["size"]) is not int or raw["size"] < 0:
+                raise BadSchema(f"{path or name}: its size is not a number")
+            return self._define(_annotated(Avro("fixed", name=name, aliases=aliases, size=raw["size"]), raw))
+        if kind == "array":
+            return Avro("array", items=self.parse(raw["items"], space, f"{path}[]"))
+        if kind == "map":
+            return Avro("map", items=self.parse(raw["values"], space, f"{path}{{}}"))
+        found = self.parse(kind, space, path)
+        return _annotated(found, raw) if isinstance(kind, str) and kind in PRIMITIVES else found
+
+    def _known(self, name: str, space: str, path: str) -> Avro:
+        for full in (name,) if "." in name else (f"{space}.{name}" if space else name, name):
+            if full in self._names:
+                found = self._names[full]
+                if found is None:
+                    raise BadSchema(f"{path or 'the schema'}: {full} contains itself, and Spark has no such type")
+                return found
+        raise BadSchema(f"{path or 'the schema'}: no type {name!r} is defined before it")
+
+    def _name(self, raw: Mapping[str, Any], space: str, path: str) -> tuple[str, tuple[str, ...], str]:
+        """Full name, full aliases and namespace."""
+        name = raw["name"]
+        if "." in name:
+            space, _, name = name.rpartition(".")
+        elif "namespace" in raw:
+            space = raw["namespace"] or ""
+        parts = [*(space.split(".") if space else []), name]
+        if not all(NAME.fullmatch(part) for part in parts) or (not space and name in PRIMITIVES):
+            raise BadSchema(f"{path or 'the schema'}: {name!r} is not a name in Avro")
+        full = ".".join(parts)
+        aliases = tuple(a if "." in a or not space else f"{space}.{a}" for a in raw.get("aliases") or ())
+        if full in self._names:
+            raise BadSchema(f"{path or 'the schema'}: type {full} is defined twice")
+        self._names[full] = None
+        return full, aliases, space
+
+    def _define(self, found: Avro) -> Avro:
+        self._names[found.name] = found
+        return found
+
+    def _record(self, raw: Mapping[str, Any], space: str, path: str) -> Avro:
+        name, aliases, inner = self._name(raw, space, path)
+        fields: list[Field] = []
+        for one in raw["fields"]:
+            at = f"{path}.{one['name']}" if path else one["name"]
+            if not NAME.fullmatch(one["name"]) or any(one["name"] == f.name for f in fields):
+                raise BadSchema(f"{at}: not a name in Avro, or another field's")
+            kind = self.parse(one["type"], inner, at)
+            # Some libraries write the annotation beside the type instead of into it, where it means nothing.
+            fields.append(Field(one["name"], kind, tuple(one.get("aliases") or ()), one.get("default", MISSING)))
+        return self._define(Avro("record", name=name, aliases=aliases, fields=tuple(fields)))
+
+    def _enum(self, raw: Mapping[str, Any], space: str, path: str) -> Avro:
+        name, aliases, _ = self._name(raw, space, path)
+        symbols, default = tuple(raw["symbols"]), raw.get("default")
+        if len(set(symbols)) < len(symbols) or not all(NAME.fullmatch(s) for s in symbols):
+            raise BadSchema(f"{path or name}: two symbols are the same, or one is not a name in Avro")
+        if default is not None and default not in symbols:
+            raise BadSchema(f"{path or name}: its default {default!r} is none of its symbols")
+        return self._define(Avro("enum", name=name, aliases=aliases, symbols=symbols, enum_default=default))
+
+    def _union(self, raw: Sequence[Any], space: str, path: str) -> Avro:
+        branches = tuple(self.parse(one, space, path) for one in raw)
+        said = [b.name or b.kind for b in branches]
+        if not branches or len(set(said)) < len(said) or any(b.kind == "union" for b in branches):
+            raise BadSchema(f"{path or 'the schema'}: a union is empty, holds a type twice, or holds another union")
+        return Avro("union", branches=branches)
+
+
+def _annotated(found: Avro, raw: Mapping[str, Any]) -> Avro:
+    """The type with its logical type, if that is one that Avro knows here."""
+    logical = raw.get("logicalType")
+    if not isinstance(logical, str) or found.kind not in LOGICAL.get(logical, ()):
+        return found
+    if logical == "decimal":
+        precision, scale = raw.get("precision"), raw.get("scale", 0)
+        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+            return found
+        if found.kind == "fixed" and precision > digits(found.size):
+            return found
+        return replace(found, logical=logical, precision=precision, scale=scale)
+    size = {"uuid": 16, "duration": 12}.get(logical)
+    return found if found.kind == "fixed" and found.size != size else replace(found, logical=logical)
+
+
+def digits(size: int) -> int:
+    """How many decimal digits fit in so many bytes, whatever they are."""
+    return math.floor(math.log10(2) * (8 * size - 1)) if size else 0
+
+
+def render(kind: Avro) -> str:
+    """The schema's text: full names, no documentation."""
+    return json.dumps(to_json(kind), separators=(",", ":"))
+
+
+def to_json(kind: Avro, defined: dict[str, Avro] | None = None) -> Any:
+    """The schema as JSON. A name is defined where it is first used.
+
+    Raises:
+        Incompatible: two types have one name.
+    """
+    defined = {} if defined is None else defined
+    if kind.kind == "union":
+        return [to_json(branch, defined) for branch in kind.branches]
+    if kind.name:
+        if kind.name in defined:
+            if defined[kind.name] != kind:
+                raise Incompatible(f"two types would have the name {kind.name}")
+            return kind.name
+        defined[kind.name] = kind
+        space, _, name = kind.name.rpartition(".")
+        said: dict[str, Any] = {"type": kind.kind, "name": name, "namespace": space}
+        if kind.aliases:
+            said["aliases"] = list(kind.aliases)
+        if kind.kind == "record":
+            said["fields"] = [_field_to_json(one, defined) for one in kind.fields]
+        elif kind.kind == "enum":
+            said["symbols"] = list(kind.symbols)
+            if kind.enum_default is not None:
+                said["default"] = kind.enum_default
+        else:
+            said["size"] = kind.size
+    elif kind.kind in ("array", "map"):
+        assert kind.items is not None
+        return {"type": kind.kind, "items" if kind.kind == "array" else "values": to_json(kind.items, defined)}
+    else:
+        said = {"type": kind.kind}
+    if kind.logical:
+        said["logicalType"] = kind.logical
+        if kind.logical == "decimal":
+            said |= {"precision": kind.precision, "scale": kind.scale}
+    return said if len(said) > 1 else kind.kind
+
+
+def _field_to_json(one: Field, defined: dict[str, Avro]) -> dict[str, Any]:
+    said: dict[str, Any] = {"name": one.name, "type": to_json(one.type, defined)}
+    if one.aliases:
+        said["aliases"] = list(one.aliases)
+    if one.default is not MISSING:
+        said["default"] = one.default
+    return said
+
+
+def check_holdable(kind: Avro, path: str = "") -> None:
+    """Check that Spark has a type that holds every value of this one.
+
+    Raises:
+        BadSchema: names the field and the reason.
+    """
+    at = path or "the schema"
+    if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
+        raise BadSchema(f"{at}: a decimal of {kind.precision} digits; Spark's have {MOST_DIGITS} at most")
+    seen: dict[str, str] = {}
+    for one in kind.fields:
+        if (other := seen.setdefault(one.name.lower(), one.name)) != one.name:
+            raise BadSchema(f"{at}: fields {other} and {one.name} differ only in case, and are the same to Spark")
+    if len(members := union_members(kind)) < len(kind.others):
+        twice = ", ".join(sorted(members))
+        raise BadSchema(f"{at}: two types of a union would be the same column of Spark's ({twice})")
+    for step, part in parts(kind):
+        check_holdable(part, f"{path}{step}".removeprefix("."))
+
+
+def union_members(kind: Avro) -> dict[str, Avro]:
+    """The types of a union, without null, by the columns that Spark gives them."""
+    return {f"member_{branch.simple_name.lower()}": branch for branch in kind.others}
+
+
+def is_struct_of_members(kind: Avro) -> bool:
+    """Whether Spark reads this union as a struct with a column for each type. It merges int with long, and float with double."""
+    kinds = {branch.kind for branch in kind.others}
+    return kind.kind == "union" and len(kind.others) > 1 and kinds not in ({"int", "long"}, {"float", "double"})
+
+
+def parts(kind: Avro) -> Iterator[tuple[str, Avro]]:
+    """The types directly within one, each with its step of a path."""
+    for one in kind.fields:
+        yield f".{one.name}", one.type
+    if kind.items is not None:
+        yield ("[]" if kind.kind == "array" else "{}"), kind.items
+    for branch in kind.branches:
+        yield "", branch
+
+
+def resolve(writer: Avro, reader: Avro) -> Avro:
+    """The writer's schema with the names of the reader's where these match, for a decoder that reads with the reader's.
+
+    Raises:
+        Incompatible: names the field and the reason.
+    """
+    found = _Resolver().match(writer, reader, "")
+    to_json(found)
+    return found
+
+
+@dataclass
+class _Resolver:
+    _dropped: int = field(default=0)
+
+    def match(self, writer: Avro, reader: Avro, path: str) -> Avro:
+        at = path or "the value"
+        if writer.kind == "union":
+            branches = tuple(self.match(branch, reader, path) for branch in writer.branches)
+            said = [b.name or b.kind for b in branches]
+            if len(set(said)) < len(said):
+                raise Incompatible(f"{at}: two types of a union would be read as one")
+            return replace(writer, branches=branches)
+        if reader.kind == "union":
+            return self.match(writer, self._branch(writer, reader, at), path)
+        if writer.kind != reader.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
+            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
+        self._check_logical(writer, reader, at)
+        if reader.kind in NAMED and not _same_name(writer, reader):
+            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}, which has no such alias")
+        if writer.kind == "record":
+            return self._record(writer, reader, path)
+        if writer.kind == "enum":
+            lost = [s for s in writer.symbols if s not in reader.symbols]
+            if lost and reader.enum_default is None:
+                raise Incompatible(
+                    f"{at}: the symbols {', '.join(lost)} are not read, and {reader.says()} has no default"
+                )
+        if writer.kind == "fixed" and writer.size != reader.size:
+            raise Incompatible(f"{at}: written as {writer.size} bytes, read as {reader.size}")
+        if writer.items is not None:
+            assert reader.items is not None
+            step = "[]" if writer.kind == "array" else "{}"
+            return replace(writer, items=self.match(writer.items, reader.items, f"{path}{step}"))
+        return replace(writer, name=reader.name, aliases=()) if writer.name else writer
+
+    def _branch(self, writer: Avro, reader: Avro, at: str) -> Avro:
+        for branch in reader.branches:
+            if branch.kind == writer.kind and (branch.kind not in NAMED or _same_name(writer, branch)):
+                return branch
+        for branch in reader.branches:
+            if branch.kind in PROMOTIONS_INTO_UNION.get(writer.kind, ()):
+                return branch
+        raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
+
+    def _check_logical(self, writer: Avro, reader: Avro, at: str) -> None:
+        """Java ignores logical types here: seconds would be read as milliseconds, and 1.23 as 12.3."""
+        one, two = writer.logical, reader.logical
+        alike = one == two or one is None or two is None
+        if one == two == "decimal":
+            alike = writer.scale == reader.scale and writer.precision <= reader.precision
+        elif "decimal" in (one, two):
+            alike = writer.kind == reader.kind
+        if not alike:
+            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
+
+    def _record(self, writer: Avro, reader: Avro, path: str) -> Avro:
+        written = {one.name: one for one in writer.fields}
+        sources: dict[str, Field] = {}  # by the name in the writer's schema
+        for wanted in reader.fields:
+            at = f"{path}.{wanted.name}" if path else wanted.name
+            name = next((n for n in (wanted.name, *wanted.aliases) if n in written and n not in sources), None)
+            if name is not None:
+                sources[name] = wanted
+            elif wanted.default is MISSING:
+                raise Incompatible(f"{at}: not written, and it has no default")
+            elif not _is_default(wanted.default, wanted.type):
+                raise Incompatible(f"{at}: not written, and its default is not a value of {wanted.type.says()}")
+        fields = []
+        for one in writer.fields:
+            if (read := sources.get(one.name)) is None:
+                fields.append(Field(self._fresh(), self._renamed(one.type)))
+            else:
+                at = f"{path}.{read.name}" if path else read.name
+                fields.append(Field(read.name, self.match(one.type, read.type, at)))
+        return Avro("record", name=reader.name, fields=tuple(fields))
+
+    def _fresh(self) -> str:
+        self._dropped += 1
+        return f"_dropped_{self._dropped}"
+
+    def _renamed(self, kind: Avro) -> Avro:
+        """A type that is skipped, under names that no other has."""
+        return replace(
+            kind,
+            name=self._fresh() if kind.name else "",
+            aliases=(),
+            fields=tuple(Field(one.name, self._renamed(one.type)) for one in kind.fields),
+            items=None if kind.items is None else self._renamed(kind.items),
+            branches=tuple(self._renamed(branch) for branch in kind.branches),
+        )
+
+
+def _same_name(writer: Avro, reader: Avro) -> bool:
+    return writer.simple_name == reader.simple_name or writer.name in reader.aliases
+
+
+def _is_default(value: Any, kind: Avro) -> bool:
+    """Whether a default in JSON is a value of the type. Of a union it may be any type's, as for today's Java."""
+    if kind.kind == "union":
+        return any(_is_default(value, branch) for branch in kind.branches)
+    if kind.kind == "record":
+        return isinstance(value, dict) and all(
+            _is_default(value[f.name], f.type) if f.name in value else f.default is not MISSING for f in kind.fields
+        )
+    if kind.kind == "array":
+        assert kind.items is not None
+        return isinstance(value, list) and all(_is_default(v, kind.items) for v in value)
+    if kind.kind == "map":
+        assert kind.items is not None
+        return isinstance(value, dict) and all(_is_default(v, kind.items) for v in value.values())
+    if kind.kind == "enum":
+        return value in kind.symbols
+    if kind.kind in ("bytes", "fixed"):
+        fits = isinstance(value, str) and all(ord(c) < 256 for c in value)
+        return fits and (kind.kind == "bytes" or len(value) == kind.size)
+    if kind.kind in ("int", "long"):
+        bits = 31 if kind.kind == "int" else 63
+        return type(value) is int and -(2**bits) <= value < 2**bits
+    if kind.kind in ("float", "double"):
+        return type(value) in (int, float)
+    return type(value) is {"null": type(None), "boolean": bool, "string": str}[kind.kind]

@@ -1,0 +1,200 @@
+"""The schema registry, through confluent-kafka's client: questions, answers as plain values, and errors with the next step.
+
+The client and what it needs are imported with the first question: most pipelines have no registry.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.registry import SchemaRegistry
+from fencepost.errors import AccessDenied, RegistryUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+T = TypeVar("T")
+NOT_FOUND = 404
+RETRIABLE = frozenset((408, 429))
+RETRIES = 2
+MOST_REFERENCES = 200
+
+
+class NotRegistered(LookupError):
+    """The registry has no such subject, version or id."""
+
+
+class NotAvro(SettingsError):
+    """The registry has it, as a schema of another type."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schema as the registry has it. `references` are the texts of the schemas that it names, those they need first."""
+
+    id: int
+    text: str
+    references: tuple[str, ...] = ()
+    subject: str = ""
+    version: int | None = None
+
+
+class Registry:
+    """One pipeline's registry. Its errors name the registry's URL and what was asked, and no credential.
+
+    Raises, from each method:
+        RegistryUnavailable: it does not answer, or asks to come back later.
+        AccessDenied: it refuses the credentials, or the subject to them.
+        SettingsError: certificates cannot be read, or it refuses the question.
+        NotRegistered: it has nothing of that name.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        assert pipeline.schema_registry is not None, "settings without one are refused"
+        self._pipeline, self._settings = pipeline, pipeline.schema_registry
+        self._made: SchemaRegistryClient | None = None
+
+    @property
+    def _where(self) -> str:
+        return f"pipeline {self._pipeline.name}: schema registry {self._settings.url}"
+
+    def _client(self) -> SchemaRegistryClient:
+        if self._made is None:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+
+            # They log requests, and the addresses in them.
+            for name in ("httpx", "httpx2", "httpcore", "httpcore2"):
+                logging.getLogger(name).setLevel(logging.WARNING)
+            try:
+                self._made = SchemaRegistryClient(client_conf(self._settings))
+            except (OSError, ssl.SSLError) as error:
+                raise SettingsError(
+                    f"{self._where}: its ca_location, certificate_location or key_location cannot be used "
+                    f"({getattr(error, 'strerror', None) or type(error).__name__}). They are files in PEM, readable here."
+                ) from None
+        return self._made
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject that are not deleted, in order."""
+        return sorted(self._ask(subject, lambda client: client.get_versions(subject)))
+
+    def version(self, subject: str, version: int) -> Found:
+        """A version of a subject."""
+
+        def ask(client: SchemaRegistryClient) -> Found:
+            known = client.get_version(subject, version)
+            return self._found(client, known.schema, known.schema_id, subject, version)
+
+        return self._ask(f"{subject}, version {version}", ask)
+
+    def by_id(self, schema_id: int) -> Found:
+        """A schema by its id, of whatever subject."""
+
+        def ask(client: SchemaRegistryClient) -> Found:
+            return self._found(client, client.get_schema(schema_id), schema_id)
+
+        return self._ask(f"schema id {schema_id}", ask)
+
+    def is_compatible(self, subject: str, text: str) -> bool:
+        """Whether the registry would take this schema as the subject's next version. Registers nothing."""
+        return self._ask(subject, lambda client: client.test_compatibility(subject, _avro(text)))
+
+    def register(self, subject: str, text: str) -> Found:
+        """Register a schema; one that the subject has already keeps its id and version."""
+
+        def ask(client: SchemaRegistryClient) -> Found:
+            client.register_schema(subject, _avro(text))
+            known = client.lookup_schema(subject, _avro(text), deleted=False)
+            assert known.schema_id is not None
+            return Found(known.schema_id, text, subject=subject, version=known.version)
+
+        return self._ask(subject, ask)
+
+    def _found(self, client: SchemaRegistryClient, schema: Schema | None, schema_id: int | None, *of: Any) -> Found:
+        if schema is None or schema_id is None or schema.schema_str is None:
+            raise NotRegistered
+        if (schema.schema_type or "AVRO") != "AVRO":
+            raise NotAvro(
+                f"{self._where}: schema id {schema_id} is of type {schema.schema_type}, and format avro needs AVRO."
+            )
+        texts: dict[tuple[str, int], str] = {}
+        _collect(client, schema, texts)
+        return Found(schema_id, schema.schema_str, tuple(texts.values()), *of)
+
+    def _ask(self, what: str, ask: Callable[[SchemaRegistryClient], T]) -> T:
+        client = self._client()
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return ask(client)
+        except SchemaRegistryError as error:
+            raise self._refused(what, error.http_status_code, error.error_code) from None
+        except httpx.TransportError as error:
+            raise RegistryUnavailable(
+                f"{self._where} does not answer ({type(error).__name__}). Check its url and that it runs, and run again."
+            ) from None
+        except (httpx.HTTPError, ValueError, TypeError, AttributeError, KeyError) as error:
+            raise RegistryUnavailable(
+                f"{self._where}: its answer about {what} is not a schema registry's ({type(error).__name__}). "
+                "Check its url, path included, and run again."
+            ) from None
+
+    def _refused(self, what: str, status: int, code: int) -> Exception:
+        if status == NOT_FOUND:
+            return NotRegistered(what)
+        if status in (401, 403):
+            return AccessDenied(
+                f"{self._where}: refused {what} to these credentials (HTTP {status}). Check username and password, or token, "
+                "under schema_registry, and what they may read."
+            )
+        if status in RETRIABLE or status >= 500:
+            return RegistryUnavailable(f"{self._where}: cannot answer about {what} now (HTTP {status}). Run again.")
+        return SettingsError(f"{self._where}: refused {what} (HTTP {status}, code {code}). Its own log says why.")
+
+
+def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
+    """The client's settings. They hold secrets."""
+    given = {
+        "url": settings.url,
+        "ssl.ca.location": settings.ca_location,
+        "ssl.certificate.location": settings.certificate_location,
+        "ssl.key.location": settings.key_location,
+        "ssl.key.password": settings.key_password and settings.key_password.get_secret_value(),
+        "timeout": settings.timeout_seconds,
+        "max.retries": RETRIES,
+        "retries.wait.ms": 200,
+        "retries.max.wait.ms": 2_000,
+    }
+    if settings.username is not None and settings.password is not None:
+        given["basic.auth.user.info"] = f"{settings.username}:{settings.password.get_secret_value()}"
+    if settings.token is not None:
+        given |= {
+            "bearer.auth.credentials.source": "STATIC_TOKEN",
+            "bearer.auth.token": settings.token.get_secret_value(),
+            "bearer.auth.logical.cluster": settings.logical_cluster or "",
+            "bearer.auth.identity.pool.id": settings.identity_pool,
+        }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _avro(text: str) -> Schema:
+    from confluent_kafka.schema_registry import Schema
+
+    return Schema(text, "AVRO")
+
+
+def _collect(client: SchemaRegistryClient, schema: Schema, texts: dict[tuple[str, int], str]) -> None:
+    """The texts of all schemas that this one refers to, each behind those that it needs itself."""
+    for reference in schema.references or ():
+        at = (str(reference.subject), int(reference.version or 0))
+        if at in texts or len(texts) > MOST_REFERENCES:
+            continue
+        known = client.get_version(*at)
+        _collect(client, known.schema, texts)
+        texts[at] = str(known.schema.schema_str)

@@ -1,0 +1,152 @@
+"""The registry's schemas that a plan freezes: what a source's records are read with, and what the output's are written with.
+
+Plan knows no Spark, so it cannot compare the output's schema with the transform's result: `schemas_of_write.py` does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.formats import FORMATS
+from fencepost.formats.avro import check_readable
+from fencepost.formats.avro_schema import Avro, BadSchema, Incompatible, check_holdable, parse, render, resolve
+from fencepost.kafka.registry import Found, NotRegistered, Registry
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
+
+SourcePart = Literal["source", "source_key"]
+OutputPart = Literal["output", "output_key"]
+Part = Literal["source", "source_key", "output", "output_key"]
+MOST_FROZEN = 200_000  # characters of writers' schemas in a plan; a record of an older one has its schema looked up
+
+
+def parts_with_registry(pipeline: Pipeline) -> list[Part]:
+    """The parts of a pipeline's records whose schema is in the registry."""
+    formats: dict[Part, str] = {
+        "source": pipeline.source.format,
+        "source_key": pipeline.source.key_format,
+        "output": pipeline.output.format,
+        "output_key": pipeline.output.key_format,
+    }
+    return [part for part, name in formats.items() if FORMATS[name].has_registry]
+
+
+def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
+    """The schemas for a plan; None if no part of the pipeline has a registry.
+
+    Raises:
+        SettingsError: the registry has no such subject or version, Spark cannot hold the schema, or the reader's schema cannot
+            read a version that is registered beside it. The message names the field.
+        RegistryUnavailable, AccessDenied: see `Registry`.
+    """
+    if not (parts := parts_with_registry(pipeline)):
+        return None
+    registry = Registry(pipeline)
+    found: dict[str, ReadSchemas | RegisteredSchema | None] = {}
+    for part in parts:
+        if part == "source" or part == "source_key":
+            found[part] = read_schemas(registry, pipeline, part)
+        else:
+            found[part] = output_schema(registry, pipeline, part)
+    return Schemas.model_validate(found)
+
+
+def read_schemas(registry: Registry, pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
+    """The reader's schema of a source, and all versions of its subject. `strict` refuses a version that it cannot read."""
+    subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
+    versions = _versions(registry, pipeline, part)
+    if versions is None:
+        raise SettingsError(
+            f"{_where(pipeline, part)}: the registry has no subject {subject}. Register its schema, or name the subject that the "
+            f"producers use as source.{'key_' if part == 'source_key' else ''}subject."
+        )
+    own = _version(registry, pipeline, part, fixed or versions[-1])
+    reader = _parsed(pipeline, part, own)
+    try:
+        check_readable(reader, columns=part == "source")
+    except ValueError as error:
+        raise SettingsError(f"{_where(pipeline, part)}: {said_of(own)}: {error}. It cannot be read.") from None
+    writers, refused, size = [], {}, 0
+    for number in sorted({*versions, own.version or 0}, reverse=True):
+        one = own if number == own.version else _version(registry, pipeline, part, number)
+        try:
+            text = render(resolve(parse(one.text, one.references), reader))
+        except (BadSchema, Incompatible) as error:
+            refused[one.id] = str(error)
+            continue
+        size += len(text)
+        if size <= MOST_FROZEN or one is own:
+            writers.append(RegisteredSchema(subject=subject, id=one.id, version=number, text=text))
+    if refused and strict and pipeline.source.on_malformed == "fail":
+        setting = "source.key_version" if part == "source_key" else "source.version"
+        told = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
+        raise SettingsError(
+            f"{_where(pipeline, part)}: {said_of(own)} cannot read records of other versions of the subject ({told}). Nothing "
+            f"was planned. Set {setting} to one that reads all, or, where no record of "
+            "such a version is left in the topic, delete that version in the registry; or set source.on_malformed to quarantine "
+            "or drop, which makes such records malformed."
+        )
+    reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=render(reader))
+    return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
+
+
+def output_schema(registry: Registry, pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
+    """The schema that an output is written with; None if there is none yet and the write may register one."""
+    versions = _versions(registry, pipeline, part)
+    if versions is None:
+        settings = pipeline.schema_registry
+        if settings is not None and settings.auto_register:
+            return None
+        raise SettingsError(
+            f"{_where(pipeline, part)}: the registry has no subject {pipeline.subject(part)}. Register the output's schema "
+            "there, or set schema_registry.auto_register: true, which registers the schema of the transform's result."
+        )
+    found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
+    parsed = _parsed(pipeline, part, found)
+    try:
+        check_holdable(parsed)
+    except BadSchema as error:
+        raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}. It cannot be written.") from None
+    return registered(found, parsed)
+
+
+def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] | None:
+    try:
+        return registry.versions(pipeline.subject(part)) or None
+    except NotRegistered:
+        return None
+
+
+def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) -> Found:
+    try:
+        return registry.version(pipeline.subject(part), number)
+    except NotRegistered:
+        raise SettingsError(
+            f"{_where(pipeline, part)}: subject {pipeline.subject(part)} has no version {number}, or the registry lacks a schema "
+            "that it refers to."
+        ) from None
+
+
+def _parsed(pipeline: Pipeline, part: Part, found: Found) -> Avro:
+    try:
+        return parse(found.text, found.references)
+    except BadSchema as error:
+        raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}.") from None
+
+
+def registered(found: Found, parsed: Avro) -> RegisteredSchema:
+    return RegisteredSchema(subject=found.subject, id=found.id, version=found.version, text=render(parsed))
+
+
+def fixed_version(pipeline: Pipeline, part: Part) -> int | None:
+    section = pipeline.source if part.startswith("source") else pipeline.output
+    return section.key_version if part.endswith("_key") else section.version
+
+
+def _where(pipeline: Pipeline, part: Part) -> str:
+    return f"pipeline {pipeline.name}, {part.replace('_', ' ')}"
+
+
+def said_of(found: Found) -> str:
+    return f"subject {found.subject} (version {found.version}, id {found.id})"

@@ -1,0 +1,183 @@
+"""What the write job asks the registry: about the transform's result, and about ids that the plan did not know.
+
+The answers go into the ledger before anything is decoded or encoded by them, so that every attempt does it alike.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.formats import Unfit
+from fencepost.formats.avro import HEADER, check_fits, derive
+from fencepost.formats.avro_schema import Avro, BadSchema, Incompatible, parse, render, resolve
+from fencepost.kafka.registry import NotAvro, NotRegistered, Registry
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
+from fencepost.protocol.decisions import own_revision, record_schemas
+from fencepost.protocol.view import View
+from fencepost.spark.source import read_ranges
+from fencepost.spark.transform import value_schema
+from fencepost.steps.schemas import (
+    OutputPart,
+    SourcePart,
+    fixed_version,
+    output_schema,
+    parts_with_registry,
+    registered,
+    said_of,
+)
+
+log = logging.getLogger("fencepost.steps.schemas")
+
+MOST_LOOKED_UP = 100
+
+
+class UnknownSchemas(NeedsOperator):
+    """The source has records whose schema's id the plan does not know. The write job looks them up."""
+
+
+def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
+    """The batch, with schemas that every row of the transform's result fits as far as types tell.
+
+    The frozen schema is taken if the result fits it, and no registry is asked. If it does not, nothing was written with it, and
+    the subject's latest may be another by now; or `auto_register` registers the result's. The ledger gets to know first.
+
+    Raises:
+        SettingsError: the result does not fit, with the field and the fix.
+    """
+    pipeline = ledger.pipeline
+    while True:
+        known = batch.plan.schemas or Schemas()
+        changed: dict[str, RegisteredSchema] = {}
+        for part, kind in _written_types(pipeline, result).items():
+            frozen = getattr(known, part)
+            fit = _settled(pipeline, part, kind, frozen)
+            if fit != frozen:
+                changed[part] = fit
+        if not changed:
+            return batch
+        batch = _record(ledger, batch, known.model_copy(update=changed))
+
+
+def _written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
+    parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
+    if "output" in parts:
+        found["output"] = value_schema(pipeline, result)
+    if "output_key" in parts and pipeline.output.key in result.columns:
+        found["output_key"] = result.schema[pipeline.output.key].dataType
+    return found
+
+
+def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None) -> RegisteredSchema:
+    if frozen is not None and _misfit(kind, frozen) is None:
+        return frozen
+    registry = Registry(pipeline)
+    latest = output_schema(registry, pipeline, part)
+    why = None if latest is None else _misfit(kind, latest)
+    if latest is not None and why is None:
+        return latest
+    settings = pipeline.schema_registry
+    if why is not None and (settings is None or not settings.auto_register or fixed_version(pipeline, part)):
+        raise SettingsError(
+            f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. (A version of the subject "
+            "that fits is taken when the step runs again.)"
+        )
+    return _register(registry, pipeline, part, kind, latest)
+
+
+def _misfit(kind: DataType, schema: RegisteredSchema) -> str | None:
+    try:
+        check_fits(kind, schema)
+    except Unfit as error:
+        return str(error)
+    return None
+
+
+def _register(
+    registry: Registry, pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
+) -> RegisteredSchema:
+    """Register the schema of the transform's result, if the registry takes it as compatible."""
+    subject, like = pipeline.subject(part), parse(latest.text) if latest else None
+    try:
+        derived = derive(kind, pipeline.output.topic, like)
+    except Unfit as error:
+        raise SettingsError(f"{pipeline.transform_file}: no schema can be registered for its result: {error}") from None
+    text = render(derived)
+    if latest is not None and not registry.is_compatible(subject, text):
+        raise SettingsError(
+            f"{pipeline.transform_file}: the schema of its result is not compatible with {latest}, as the registry judges: "
+            f"{_difference(derived, parse(latest.text))} Nothing was registered or written. Change the transform, or register "
+            "the schema yourself."
+        )
+    found = registry.register(subject, text)
+    log.info("pipeline %s: %s is registered", pipeline.name, said_of(found))
+    return registered(found, derived)
+
+
+def _difference(new: Avro, old: Avro) -> str:
+    said = []
+    for one, other, what in ((old, new, "the new cannot read the old"), (new, old, "the old cannot read the new")):
+        try:
+            resolve(one, other)
+        except Incompatible as error:
+            said.append(f"{what} ({error})")
+    return f"{', '.join(said)}." if said else ""
+
+
+def ids_in_source(spark: SparkSession, ledger: Ledger, batch: Batch) -> dict[SourcePart, set[int]]:
+    """The ids of the schemas of a batch's records. Reads the source."""
+    plan = batch.plan
+    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=False)
+    columns: dict[SourcePart, str] = {"source": "value", "source_key": "key"}
+    found: dict[SourcePart, set[int]] = {}
+    for part in parts_with_registry(ledger.pipeline):
+        if part == "source" or part == "source_key":
+            column = F.col(columns[part])
+            framed = raw.where((F.length(column) >= HEADER) & (F.substring(column, 1, 1) == F.lit(bytearray(1))))
+            ids = framed.select(F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).alias("id")).distinct().collect()
+            found[part] = {int(row["id"]) for row in ids}
+    return found
+
+
+def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
+    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed."""
+    registry, schemas = Registry(ledger.pipeline), batch.plan.schemas or Schemas()
+    changed: dict[str, ReadSchemas] = {}
+    for part, in_source in ids.items():
+        known: ReadSchemas = getattr(schemas, part)
+        unknown = sorted(in_source - known.ids)
+        reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
+        for number, schema_id in enumerate(unknown):
+            if number >= MOST_LOOKED_UP:
+                refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+                continue
+            try:
+                one = registry.by_id(schema_id)
+                text = render(resolve(parse(one.text, one.references), reader))
+            except NotRegistered:
+                refused[schema_id] = "the registry does not have it"
+            except NotAvro:
+                refused[schema_id] = "not a schema of Avro"
+            except (BadSchema, Incompatible) as error:
+                refused[schema_id] = str(error)
+            else:
+                writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
+        if unknown:
+            log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
+            changed[part] = known.model_copy(update={"writers": tuple(writers), "refused": refused})
+    return _record(ledger, batch, schemas.model_copy(update=changed))
+
+
+def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
+    """The batch with these schemas, or with those that another attempt recorded meanwhile."""
+
+    def decide(view: View) -> Change:
+        return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))
+
+    return own_revision(ledger.transact(decide), batch.interval, batch.revision)
