@@ -23,11 +23,11 @@ packages: # the part of setup that needs a network, and of this repository nothi
 	@include/fencepost/local/setup.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: demo
-demo: setup ## start everything, load real flights, run three days through Airflow
+demo: setup ## start everything, run three days of real flights and weather through Airflow
 	@$(BIN)/fencepost demo
 
 .PHONY: up
-up: setup ## start Kafka, PostgreSQL and Airflow
+up: setup ## start Kafka, PostgreSQL and Airflow, and a schema registry if a pipeline uses one
 	@$(BIN)/python -m fencepost.local up
 
 .PHONY: down

@@ -1,4 +1,4 @@
-"""The demo's second pipeline: each time `nyc_flights` publishes, mean delays by carrier of exactly what it published."""
+"""A reader of the demo's output: each time `nyc_flights` publishes, mean delays by carrier of exactly what it published."""
 
 from __future__ import annotations
 

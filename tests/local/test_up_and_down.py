@@ -15,6 +15,7 @@ from fencepost.local.airflow_api import AirflowApi
 from fencepost.local.broker import Broker
 from fencepost.local.errors import LocalStackError, PortTaken, ServiceFailed
 from fencepost.local.ports import LOOPBACK, answers, is_free
+from fencepost.local.registry import Registry
 from fencepost.local.schema_registry import SchemaRegistry, used_by
 from fencepost.local.stack import Stack
 from local.local_stack import add_pipeline, all_processes, new_stack, recorded
@@ -88,13 +89,17 @@ def stat_of(pid: int) -> str:
         return ") Z "
 
 
+@pytest.mark.parametrize("service", ["kafka", "schema-registry"])
 def test_a_taken_explicit_port_is_named_and_nothing_is_started(
-    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, service: str
 ) -> None:
-    monkeypatch.setenv("FENCEPOST_KAFKA_PORT", str(broker.port))
+    variable = f"FENCEPOST_{service.replace('-', '_').upper()}_PORT"
+    monkeypatch.setenv(variable, str(broker.port))
     stack = new_stack(tmp_path)
-    with pytest.raises(PortTaken, match=rf"port {broker.port} .*process {broker.pid} \(java\)"):
-        stack.up()
+    with pytest.raises(
+        PortTaken, match=rf"port {broker.port} for {service} \({variable}\).*process {broker.pid} \(java\)"
+    ):
+        stack.up(only=service)
     assert not recorded(stack)
 
 
@@ -170,11 +175,14 @@ def test_a_schema_registry_starts_where_a_pipeline_needs_it_or_a_person_asks(
         add_pipeline(stack)
     if variable:
         monkeypatch.setenv("SCHEMA_REGISTRY_URL", "http://registry:8081")
+    Registry(stack.state).record("schema-registry", external="http://once:8081")
     started: list[str] = []
     monkeypatch.setattr(stack, "_up_server", lambda service, *_: started.append(service))
     monkeypatch.setattr(stack, "_up_airflow", lambda *_: started.append("airflow"))
     stack.up(only)
     assert started == wanted
+    forgotten = "airflow" in wanted and "schema-registry" not in wanted
+    assert stack.services()["schema-registry"]["external"] is not forgotten
 
 
 @pytest.mark.parametrize(

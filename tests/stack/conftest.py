@@ -117,6 +117,11 @@ class Running:
     pipelines: Path
     tokens: dict[str, str]
     logs: Path
+    stack: Stack
+
+    def start_registry(self) -> str:
+        """Start the schema registry if it does not run; its URL, which tasks have in SCHEMA_REGISTRY_URL."""
+        return str(self.stack.up(only="schema-registry")["schema-registry"]["url"])
 
     def add(
         self,
@@ -252,7 +257,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 tokens = {
                     who: AirflowApi(api.url, user["username"], user["password"]).token for who, user in users.items()
                 }
-                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, stack.state.airflow / "logs")
+                logs = stack.state.airflow / "logs"
+                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack)
         finally:
             stack.down()
 

@@ -1,21 +1,28 @@
-"""The main job through Airflow's own scheduler: the demo's pipeline against the truth, and a suite that fails."""
+"""The main job through Airflow's own scheduler: the demo's pipelines, side by side, against the truth."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from fencepost.local.broken_flights import BROKEN
+from fencepost.local.demo import PIPELINES
 from fencepost.local.flights import load_flights
-from fencepost.local.nycflights import days_between
+from fencepost.local.nycflights import day_of, days_between
+from fencepost.local.weather import load_weather
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
+from oracle.weather_truth import expected_weather
 
 from .conftest import ROOT, Running
 
@@ -24,15 +31,53 @@ DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 
 
 @pytest.fixture(scope="module")
-def flights(running: Running) -> list[dict[str, Any]]:
-    """Three days of flights, and some broken records, through the DAG; the runs."""
+def runs(running: Running) -> dict[str, list[dict[str, Any]]]:
+    """Three days of flights, some broken records, and the weather, through the DAGs; the runs of each."""
     load_flights(running.bootstrap, days=DAYS, broken=True)
-    shutil.copytree(ROOT / "include" / "pipelines" / "nyc_flights", running.pipelines / "nyc_flights")
-    running.api.await_dag("nyc_flights")
-    running.api.unpause("nyc_flights")
+    load_weather(running.bootstrap, running.start_registry(), days=DAYS)
     starts = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
-    running.api.backfill("nyc_flights", starts[0], starts[-1], max_active_runs=3)
-    return running.api.await_intervals("nyc_flights", starts, timeout=700)
+    for name in PIPELINES:
+        shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
+    for name in PIPELINES:
+        running.api.await_dag(name)
+        running.api.unpause(name)
+        running.api.backfill(name, starts[0], starts[-1], max_active_runs=3)
+    return {name: running.api.await_intervals(name, starts, timeout=850) for name in PIPELINES}
+
+
+@pytest.fixture(scope="module")
+def flights(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return runs["nyc_flights"]
+
+
+def test_three_days_of_weather_are_in_the_output_as_avro_value_by_value(
+    running: Running, runs: dict[str, list[dict[str, Any]]]
+) -> None:
+    assert [run["state"] for run in runs["nyc_weather"]] == ["success"] * 3
+    client = SchemaRegistryClient({"url": running.start_registry()})
+    decode, context = AvroDeserializer(client), SerializationContext("weather_metric", MessageField.VALUE)
+    found = [(record, decode(record.value, context)) for record in read_topic(running.bootstrap, "weather_metric")]
+    found.sort(key=lambda one: (one[0].timestamp, one[0].key or b""))
+    expected = expected_weather(DAYS)
+    assert [value for _, value in found] == expected
+    assert [(record.key, record.timestamp) for record, _ in found] == [
+        (one["origin"].encode(), round(one["observed_at"].timestamp() * 1000)) for one in expected
+    ]
+    assert client.get_versions("weather_metric-value") == [1]  # registered once
+
+
+def test_a_day_on_which_the_schema_changes_is_read_by_both_and_any_day_by_what_its_plan_froze(
+    running: Running, runs: dict[str, list[dict[str, Any]]]
+) -> None:
+    client = SchemaRegistryClient({"url": running.start_registry()})
+    first, second = (client.get_version("weather-value", number).schema_id for number in (1, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCHEMA_REGISTRY_URL", running.start_registry())
+        schemas = [batch.plan.schemas for batch in running.ledger("nyc_weather")]
+    assert [(s.source.reader.id, s.source.ids) for s in schemas if s and s.source] == [(second, {first, second})] * 3
+    changing = [r for r in read_topic(running.bootstrap, "weather") if day_of(r.timestamp) == DAYS[1]]
+    ids = Counter(int.from_bytes((record.value or b"")[1:5], "big") for record in changing)
+    assert ids == {first: 36, second: 36}
 
 
 def test_three_days_of_flights_are_in_the_output_record_for_record(

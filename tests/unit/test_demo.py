@@ -1,4 +1,4 @@
-"""What `fencepost demo` shows at its end: a row for each day, and how to look at what is quarantined."""
+"""What `fencepost demo` shows at its end: of each pipeline a row for each day, and how to look at what is quarantined."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Results:
 def shown(results: Results, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(demo.out, "width", 100)
     with demo.out.capture() as captured:
-        demo._show(results, results.runs, SERVICES)  # type: ignore[arg-type]
+        demo._show(results, dict.fromkeys(demo.PIPELINES, results.runs), SERVICES)  # type: ignore[arg-type]
     return captured.get()
 
 
@@ -49,14 +49,16 @@ def cells(text: str) -> list[list[str]]:
     ]
 
 
-def test_the_table_has_what_was_quarantined_and_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_table_has_what_was_quarantined_and_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(Results({"malformed": 1, "a rule": 1}, {}), monkeypatch)
-    assert cells(text) == [
+    table = [
         ["day", "in", "out", "quarantined", "verdict", "result"],
         ["2013-01-01", "844", "842", "2", "passed", "already published, revision 1"],
         ["2013-01-02", "842", "842", "0", "passed", "already published, revision 1"],
     ]
-    assert ".venv/bin/fencepost quarantine nyc_flights\n" in text
+    assert cells(text) == [*table, *table]
+    for pipeline in ("nyc_flights", "nyc_weather"):
+        assert f".venv/bin/fencepost quarantine {pipeline}\n" in text
 
 
 def test_nothing_is_said_of_quarantine_where_nothing_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""`fencepost demo`: runs three days of real flights through Airflow's own scheduler, and shows a table of the results.
+"""`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
 
-A second run changes nothing: the flights exist already, and published intervals are no-ops.
+A second run changes nothing: the records exist already, and published intervals are no-ops.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from fencepost.local.airflow_api import AirflowApi, Json, await_value
 from fencepost.local.commands import start_stack
 from fencepost.local.flights import load_flights
 from fencepost.local.nycflights import days_between
+from fencepost.local.weather import load_weather
 
-PIPELINE = "nyc_flights"
-READER = "flight_delays_by_carrier"  # scheduled by what the pipeline publishes
+FLIGHTS, WEATHER = "nyc_flights", "nyc_weather"
+PIPELINES = (FLIGHTS, WEATHER)
+READER = "flight_delays_by_carrier"  # scheduled by what nyc_flights publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 NEW_YORK = ZoneInfo("America/New_York")
-TIMEOUT = 1200.0  # seconds for the three runs
+TIMEOUT = 1800.0  # seconds for the runs of both pipelines
 
 out = Console(highlight=False)
 
@@ -35,17 +37,18 @@ class DemoFailed(Retriable):
 
 
 def demo() -> None:
-    """Start all services, load real flights, run three daily intervals in Airflow, show the result."""
+    """Start all services, load real flights and weather, run three daily intervals of each in Airflow, show the results."""
     out.print("[bold]1[/] Services")
     services = start_stack()
     out.print("[bold]2[/] Flights of 1 to 3 January 2013, and some broken records, into topic flights")
-    bootstrap = services["kafka"]["bootstrap"]
-    os.environ["KAFKA_BOOTSTRAP"] = bootstrap
+    bootstrap, registry = services["kafka"]["bootstrap"], services["schema-registry"]["url"]
+    os.environ["KAFKA_BOOTSTRAP"], os.environ["SCHEMA_REGISTRY_URL"] = bootstrap, registry
     load_flights(bootstrap, days=DAYS, broken=True, progress=_loaded)
-    out.print(f"[bold]3[/] DAG {PIPELINE}: one run for each day, by Airflow's scheduler")
+    out.print("  Hourly weather of these days into topic weather, as Avro; on the second day its schema changes")
+    load_weather(bootstrap, registry, days=DAYS, progress=_loaded_weather)
+    out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
     with AirflowApi.of_stack() as api:
-        runs = _run_days(api)
-        _show(api, runs, services)
+        _show(api, _run_days(api), services)
 
 
 def _show_reader(api: AirflowApi, published: set[str]) -> None:
@@ -69,48 +72,58 @@ def _loaded(day: date, flights: int, broken: int, added: bool) -> None:
     out.print(f"  [green]✓[/] {day}  {told}{'' if added else ', there already'}")
 
 
-def _run_days(api: AirflowApi) -> list[Json]:
-    """Backfill the three days. Existing runs run again and find their intervals published."""
-    for dag in (PIPELINE, READER):  # the reader first hears of events once it is switched on
+def _loaded_weather(day: date, observations: int, added: bool) -> None:
+    out.print(f"  [green]✓[/] {day}  {observations} observations{'' if added else ', there already'}")
+
+
+def _run_days(api: AirflowApi) -> dict[str, list[Json]]:
+    """Backfill the three days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
+    published."""
+    for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
     starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in DAYS]
     _finish_earlier(api)
-    backfill = api.backfill(PIPELINE, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))
-    _follow(api, backfill["id"], starts)
-    api.await_backfill(backfill["id"])
-    return api.await_intervals(PIPELINE, starts, timeout=TIMEOUT)
+    backfills = [
+        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))["id"]
+        for dag in PIPELINES
+    ]
+    _follow(api, backfills, starts)
+    for backfill in backfills:
+        api.await_backfill(backfill)
+    return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in PIPELINES}
 
 
 def _finish_earlier(api: AirflowApi) -> None:
-    """Wait for the backfill of an interrupted demo: Airflow runs only one backfill of a DAG at a time."""
-    for earlier in api.call("GET", "/backfills", dag_id=PIPELINE)["backfills"]:
-        if not earlier["completed_at"]:
-            out.print("  an earlier backfill is still running; waiting for it")
-            api.await_backfill(earlier["id"], timeout=TIMEOUT)
+    """Wait for the backfills of an interrupted demo: Airflow runs only one backfill of a DAG at a time."""
+    for dag in PIPELINES:
+        for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
+            if not earlier["completed_at"]:
+                out.print(f"  an earlier backfill of {dag} is still running; waiting for it")
+                api.await_backfill(earlier["id"], timeout=TIMEOUT)
 
 
-def _follow(api: AirflowApi, backfill: int, starts: list[datetime]) -> None:
-    """Print a line for every task that ends, until the backfill has completed."""
+def _follow(api: AirflowApi, backfills: list[int], starts: list[datetime]) -> None:
+    """Print a line for every task that ends, until the backfills have completed."""
     told: set[tuple[str, str, str]] = set()
     began = time.monotonic()
     with out.status("waiting for Airflow's scheduler") as status:
         while True:
-            completed = api.call("GET", f"/backfills/{backfill}")["completed_at"]
+            completed = all(api.call("GET", f"/backfills/{backfill}")["completed_at"] for backfill in backfills)
             running = []
-            for run in api.dag_runs(PIPELINE):
+            for dag, run in [(name, run) for name in PIPELINES for run in api.dag_runs(name)]:
                 start = datetime.fromisoformat(run["data_interval_start"])
                 if start not in starts or run["state"] == "queued":
                     continue
-                for task in api.task_instances(PIPELINE, run["dag_run_id"]):
-                    label = f"{start.astimezone(NEW_YORK):%Y-%m-%d} {task['task_id']}"
-                    ended = (run["dag_run_id"], task["task_id"], str(task["end_date"]))
+                for task in api.task_instances(dag, run["dag_run_id"]):
+                    label = f"{dag} {start.astimezone(NEW_YORK):%Y-%m-%d} {task['task_id']}"
+                    ended = (f"{dag} {run['dag_run_id']}", task["task_id"], str(task["end_date"]))
                     if task["state"] == "running":
                         running.append(label)
                     elif task["state"] in {"success", "failed"} and ended not in told and _is_recent(task, began):
                         told.add(ended)
                         mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
-                        out.print(f"  {mark} {label:<21} {task['duration'] or 0:6.1f} s")
+                        out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
             status.update(f"running: {', '.join(running) or 'nothing yet'}")
             if completed:
                 return
@@ -127,19 +140,35 @@ def _is_recent(task: Json, began: float) -> bool:
     return age < timedelta(seconds=time.monotonic() - began + 1)
 
 
-def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
-    """Show the table, from the tasks' own results."""
-    table = Table(title="nyc_flights", title_justify="left")
+def _show(api: AirflowApi, runs: dict[str, list[Json]], services: Json) -> None:
+    """Show a table for each pipeline, from the tasks' own results."""
+    failed: list[str] = []
+    published = {pipeline: _show_pipeline(api, pipeline, of_it, failed) for pipeline, of_it in runs.items()}
+    if published.get(FLIGHTS):
+        _show_reader(api, published[FLIGHTS])
+    ui = services["airflow"]
+    out.print(
+        f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",
+        soft_wrap=True,
+    )
+    out.print("Services stay up; `make down` stops them.")
+    if failed:
+        raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
+
+
+def _show_pipeline(api: AirflowApi, pipeline: str, runs: list[Json], failed: list[str]) -> set[str]:
+    """Show a pipeline's table and reports; return the batches that its runs published. Adds to `failed` those that failed."""
+    table = Table(title=pipeline, title_justify="left")
     for name in ("day", "in", "out", "quarantined", "verdict", "result"):
         table.add_column(name, justify="left" if name in {"day", "verdict", "result"} else "right")
-    failed, reports, published, quarantined = [], [], set(), 0
+    reports, published, quarantined = [], set(), 0
     for run in runs:
         day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
         if run["state"] != "success":
-            failed.append(run["dag_run_id"])
+            failed.append(f"{pipeline} {run['dag_run_id']}")
             table.add_row(f"{day:%Y-%m-%d}", "", "", "", "", f"[red]{run['state']}[/]")
             continue
-        write, validate, advance = (api.xcom(PIPELINE, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
+        write, validate, advance = (api.xcom(pipeline, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
         of_day = sum(write["details"]["quarantined"].values())
         quarantined += of_day
         style = "green" if validate["details"]["verdict"] == "passed" else "red"
@@ -156,19 +185,10 @@ def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
             published.add(advance["batch"])
     out.print(table)
     if quarantined:
-        out.print(f"what is quarantined, and why: .venv/bin/fencepost quarantine {PIPELINE}", soft_wrap=True)
+        out.print(f"what is quarantined, and why: .venv/bin/fencepost quarantine {pipeline}", soft_wrap=True)
     for report in reports:
         out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
-    if published:
-        _show_reader(api, published)
-    ui = services["airflow"]
-    out.print(
-        f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",
-        soft_wrap=True,
-    )
-    out.print("Services stay up; `make down` stops them.")
-    if failed:
-        raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
+    return published
 
 
 def _short(path: str) -> str:

@@ -78,7 +78,7 @@ class SchemaRegistry:
         """The registry's pid while it runs."""
         return self.process.pid if self.process is not None and self.process.alive() else None
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = 180.0) -> None:
         """Start and wait until it answers. Raises ServiceFailed, and leaves nothing running."""
         self.launch()
         try:
@@ -108,7 +108,7 @@ class SchemaRegistry:
         )
         return self.process
 
-    def await_ready(self, timeout: float = 60.0) -> None:
+    def await_ready(self, timeout: float = 180.0) -> None:
         """Wait until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
         if self.process is None:
             raise ServiceFailed(f"no schema registry was started on {self.folder}.")

@@ -78,6 +78,8 @@ class Stack:
             started: list[str] = []
             try:
                 jars.ensure(self.state, [JARS[service] for service in wanted if service in JARS])
+                if "airflow" in wanted and "schema-registry" not in wanted:
+                    self._registry.record("schema-registry", external=None)  # it may have been the user's own before
                 for service in wanted:
                     up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
                     up(report, timeout, started)

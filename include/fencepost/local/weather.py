@@ -9,8 +9,10 @@ from datetime import date
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from fencepost.errors import NeedsOperator
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.local.loader import Day, load_days
 from fencepost.local.nycflights import YEAR, Record, days_between
@@ -46,8 +48,8 @@ def load_weather(
     the end of each day, with the number of its observations and whether they were added.
 
     Raises:
-        SchemaRegistryError: the registry refuses a schema.
-        NeedsOperator, Retriable, ValueError: see `load_days` and `read_weather`.
+        NeedsOperator: the registry refuses a schema; or see `load_days`.
+        Retriable, ValueError: see `load_days` and `read_weather`.
     """
     wanted = tuple(sorted(set(days if days is not None else days_between(*YEAR))))
     serialize = _serializer(registry, topic)
@@ -64,12 +66,18 @@ def load_weather(
 
 def _serializer(registry: str, topic: str) -> Callable[[Observation], bytes]:
     """Registers both schemas, the first one first, and returns what turns an observation into a record's value."""
-    client = SchemaRegistryClient({"url": registry})
+    client, subject = SchemaRegistryClient({"url": registry}), f"{topic}-value"
     context = SerializationContext(topic, MessageField.VALUE)
     by_version = {}
     for number, schema in enumerate((FIRST, SECOND)):
         registered = Schema(json.dumps(schema), "AVRO")
-        client.register_schema(f"{topic}-value", registered)
+        try:
+            client.register_schema(subject, registered)
+        except SchemaRegistryError as error:
+            raise NeedsOperator(
+                f"subject {subject} does not take the weather's schemas: {error.error_message}. Load into another topic, or "
+                "delete the subject and the topic, and load again."
+            ) from error
         by_version[number] = AvroSerializer(client, registered, conf={"auto.register.schemas": False})
 
     def serialize(observation: Observation) -> bytes:
