@@ -170,10 +170,15 @@ def test_pins_are_renewed_from_what_the_registry_has(
 
 
 def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: Path) -> None:
-    """No pom is asked for: some registries lack the parents of these."""
+    """Its pom is not read: some registries lack the parents of these."""
     folder = registry / "org/example/server/4.0"
     folder.mkdir(parents=True)
-    members = ["server-4.0-run.jar", "lib/part-1.0.jar", "README.txt", "../outside.jar", "/tmp/outside.jar"]
+    parent = "<parent><groupId>org.example</groupId><artifactId>missing</artifactId><version>1</version></parent>"
+    (folder / "server-4.0.pom").write_text(
+        f"<project><modelVersion>4.0.0</modelVersion>{parent}<artifactId>server</artifactId></project>"
+    )
+    outside = ["../../outside.jar", str(tmp_path / "jars" / "absolute.jar")]
+    members = ["server-4.0-run.jar", "lib/part-1.0.jar", "README.txt", *outside]
     with tarfile.open(folder / "server-4.0-all.tar.gz", "w:gz") as archive:
         for name in members:
             member = tarfile.TarInfo(name)
