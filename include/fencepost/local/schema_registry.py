@@ -35,6 +35,8 @@ PROPERTIES: dict[str, str] = {
     "apicurio.datasource.jdbc.initial-size": "1",
     "apicurio.datasource.jdbc.min-size": "1",
     "apicurio.datasource.jdbc.max-size": "10",
+    # By default it ends if its first connection takes five seconds, as on a busy machine.
+    "quarkus.datasource.h2.jdbc.acquisition-timeout": "PT1M",
     "quarkus.banner.enabled": "false",
     "quarkus.http.access-log.enabled": "false",
     "quarkus.log.console.format": "[%d{yyyy-MM-dd HH:mm:ss,SSS}] %p %m (%c{1})%e%n",
