@@ -51,8 +51,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
     """A real schema registry for the whole session; subjects are the tests' own."""
-    with SchemaRegistry(tmp_path_factory.mktemp("schema-registry")) as running:
-        yield running
+    running = SchemaRegistry(tmp_path_factory.mktemp("schema-registry"))
+    running.start(timeout=300)  # on a machine that does other work as well
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +65,7 @@ def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from fencepost.spark.class_archive import java_options
-    from fencepost.spark.submit import connector_folder
+    from fencepost.spark.submit import AVRO_LIMITS, connector_folder
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -71,7 +73,7 @@ def spark() -> Iterator[Any]:
         SparkSession.builder.master("local[2]")
         .appName("fencepost tests")
         .config("spark.driver.extraClassPath", f"{connector_folder()}/*")
-        .config("spark.driver.defaultJavaOptions", java_options(connector_folder()))
+        .config("spark.driver.defaultJavaOptions", f"{AVRO_LIMITS} {java_options(connector_folder())}")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")

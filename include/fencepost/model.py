@@ -192,6 +192,19 @@ class Schemas(Frozen):
     output: RegisteredSchema | None = None
     output_key: RegisteredSchema | None = None
 
+    @property
+    def told(self) -> dict[str, str]:
+        """Which schema each part is read or written with, for a person; without parts that have none."""
+        found = {}
+        for part, read in (("source", self.source), ("source key", self.source_key)):
+            if read is not None:
+                ids = ", ".join(str(number) for number in sorted(writer.id for writer in read.writers))
+                found[part] = f"{read.reader}; records of ids {ids}"
+        for part, written in (("output", self.output), ("output key", self.output_key)):
+            if written is not None:
+                found[part] = str(written)
+        return found
+
 
 NO_SCHEMAS = Schemas()
 

@@ -34,7 +34,7 @@ WORDS = st.sampled_from(
     atomic_megabytes commit_every rows seconds cron timezone
     start end catchup retries timeout_minutes engine pandas_max_rows sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
-    spark.executor.memory n""".split()
+    spark.executor.memory schema_registry url username password token subject version key_format auto_register n""".split()
 )
 SCALARS = (
     st.none()
@@ -45,7 +45,9 @@ SCALARS = (
     | st.binary(max_size=8)
     | st.datetimes()
     | st.dates()
-    | st.sampled_from(["${PASSWORD}", "x${PASSWORD}y", "${NOT_SET}", "${NOT_SET:-in}", "in", "json", "int not null"])
+    | st.sampled_from(
+        ["${PASSWORD}", "x${PASSWORD}y", "${NOT_SET}", "${NOT_SET:-in}", "in", "json", "avro", "int not null"]
+    )
 )
 TREES = st.recursive(
     SCALARS,

@@ -19,6 +19,7 @@ from fencepost.cli.demo import demo
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.run import run
+from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
 from fencepost.errors import FencepostError
 from fencepost.local.commands import register
@@ -50,7 +51,7 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, quarantine, skip, withdraw, publish, pipelines, demo):
+for command in (run, status, quarantine, skip, withdraw, publish, pipelines, schema, demo):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 HEADER = 5
 END = 16
+MOST_BRANCHES = 63  # of a union: their numbers take one byte
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 # The columns beside a record's fields.
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
@@ -102,7 +103,6 @@ class Avro:
         self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
     ) -> DataFrame:
         from pyspark.sql import functions as F
-        from pyspark.sql.types import NullType
 
         assert schema is not None
         decoded = decode(raw, "value", "_decoded", ReadSchemas(reader=schema, writers=(schema,)))
@@ -110,13 +110,33 @@ class Avro:
         checked = decoded.withColumn(
             "_decoded", F.when(F.isnull("_decoded_malformed"), F.col("_decoded")).otherwise(bad)
         )
+        found = {f.name: f.dataType for f in _fields(decoded, "_decoded")}
         columns = [
-            F.lit(None).alias(f.name)
-            if isinstance(f.dataType, NullType)
-            else F.col(f"_decoded.`{f.name}`").cast(f.dataType).alias(f.name)
-            for f in fields.fields
+            _as_given(F.col(f"_decoded.`{f.name}`"), found[f.name], f.dataType).alias(f.name) for f in fields.fields
         ]
         return checked.select(*columns, *beside)
+
+
+def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
+    """A column that was read back, with the type that the transform gave it: narrower, or with fields in another order."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, NullType, StructType
+
+    if isinstance(wanted, NullType):
+        return F.lit(None)
+    if found.simpleString() == wanted.simpleString():
+        return column
+    if isinstance(wanted, StructType) and isinstance(found, StructType):
+        types = {f.name: f.dataType for f in found.fields}
+        parts = [_as_given(column[f.name], types[f.name], f.dataType).alias(f.name) for f in wanted.fields]
+        return F.when(column.isNotNull(), F.struct(*parts))
+    if isinstance(wanted, ArrayType) and isinstance(found, ArrayType):
+        item, as_item = found.elementType, wanted.elementType
+        return F.transform(column, lambda c: _as_given(c, item, as_item))
+    if isinstance(wanted, MapType) and isinstance(found, MapType):
+        value, as_value = found.valueType, wanted.valueType
+        return F.transform_values(column, lambda _, v: _as_given(v, value, as_value))
+    return column.cast(wanted)
 
 
 def decode(frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
@@ -203,12 +223,10 @@ def _validity(kind: Schema) -> Check | None:
     if kind.kind == "string":
         return F.is_valid_utf8
     if kind.logical == "decimal":
-        whole = kind.precision - kind.scale
-        return lambda c: (
-            F.abs(c) < F.lit(10**whole).cast(f"decimal({min(MOST_DIGITS, whole + 1)},0)")
-            if whole < MOST_DIGITS
-            else F.lit(True)
-        )
+        if (whole := kind.precision - kind.scale) == MOST_DIGITS:
+            return None
+        bound = F.lit(str(10**whole)).cast(f"decimal({MOST_DIGITS},0)")
+        return lambda c: F.abs(c) < bound
     if kind.kind == "record":
         checks = [(one.name, check) for one in kind.fields if (check := _validity(one.type))]
         return _all([lambda c, n=n, v=v: v(c[n]) for n, v in checks])  # type: ignore[misc]
@@ -268,12 +286,10 @@ def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
         Unfit: names the field of the schema, or the column, that does not fit, and the fix.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.avro.functions import to_avro
 
     parsed = parse(schema.text)
     fit = fit_of(kind, parsed, "", outermost=True)
-    text = json.dumps(to_json(parsed))
-    data = F.concat(F.lit(bytearray(header(schema.id))), to_avro(fit.convert(column), text))
+    data = F.concat(F.lit(bytearray(header(schema.id))), _bytes_of(fit, parsed)(column))
     if fit.problem is None:
         return Encoded(data)
     unfit = F.when(column.isNotNull(), fit.problem(column))
@@ -291,10 +307,22 @@ def check_fits(kind: DataType, schema: RegisteredSchema) -> None:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a column of one type becomes a value of a schema, and the text that says why a row's value does not."""
+    """How a column of one type becomes a value of a schema, and the text that says why a row's value does not.
+
+    `convert` makes what Spark's `to_avro` takes. It writes no union of several types, so what has one in it is put together here,
+    from its parts: `data` gives its bytes.
+    """
 
     convert: Check
     problem: Check | None = None
+    data: Check | None = None
+
+
+def _bytes_of(fit: Fit, schema: Schema) -> Check:
+    """The bytes of a value that is not null, or of one whose schema has null."""
+    from pyspark.sql.avro.functions import to_avro
+
+    return fit.data or (lambda c: to_avro(fit.convert(c), json.dumps(to_json(schema))))
 
 
 def _same(column: Column) -> Column:
@@ -340,9 +368,7 @@ def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False
 
     if schema.kind == "union":
         if len(schema.others) > 1:
-            raise Unfit(
-                f"field {path or 'value'} is a union of several types ({schema.says()}), which is read, and not written."
-            )
+            return _fit_of_union(kind, schema, path)
         if not schema.others:
             return _null(kind, path)
         if not schema.nullable:
@@ -350,9 +376,13 @@ def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False
         if isinstance(kind, NullType):
             return Fit(lambda c: F.lit(None))
         inner = _fit_of_value(kind, schema.others[0], path)
-        if inner.problem is None:
-            return inner
-        return Fit(inner.convert, lambda c: F.when(c.isNotNull(), inner.problem(c)))  # type: ignore[misc]
+        if (problem := inner.problem) is not None:
+            inner = replace(inner, problem=lambda c: F.when(c.isNotNull(), problem(c)))
+        return (
+            inner
+            if inner.data is None
+            else replace(inner, data=_branches(schema, {id(schema.others[0]): (_same, inner)}))
+        )
     if schema.kind == "null":
         return _null(kind, path)
     inner = _fit_of_value(kind, schema, path)
@@ -360,7 +390,62 @@ def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False
         return inner
     missing = F.lit(f"{path}: null, and its type is {schema.says()}")
     rest = inner.problem or (lambda c: F.lit(None).cast("string"))
-    return Fit(inner.convert, lambda c: F.when(c.isNull(), missing).otherwise(rest(c)))
+    return replace(inner, problem=lambda c: F.when(c.isNull(), missing).otherwise(rest(c)))
+
+
+def _fit_of_union(kind: DataType, schema: Schema, path: str) -> Fit:
+    """A union of several types, as Spark reads it: a struct with a column for each, of which one is set."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    if not is_struct_of_members(schema):
+        widest = next(branch for branch in schema.others if branch.kind in ("long", "double"))
+        fit = fit_of(kind, Schema("union", branches=(Schema("null"), widest)) if schema.nullable else widest, path)
+        return replace(fit, data=_branches(schema, {id(widest): (_same, fit)}))
+    members = union_members(schema)
+    if len(schema.branches) > MOST_BRANCHES:
+        raise Unfit(f"field {path}: a union of more than {MOST_BRANCHES} types is read, and not written.")
+    if not isinstance(kind, StructType) or kind.fieldNames() != list(members):
+        raise Unfit(
+            f"field {path}: the transform gives {kind.simpleString()}, and a union of {schema.says()} is a struct of "
+            f"{', '.join(members)}, in this order."
+        )
+    fits = {name: _fit_of_value(kind[name].dataType, branch, f"{path}.{name}") for name, branch in members.items()}
+
+    def problem(column: Column) -> Column:
+        number = reduce(lambda a, b: a + b, [column[name].isNotNull().cast("int") for name in members])
+        fewest = 0 if schema.nullable else 1
+        several = F.when(
+            ~F.coalesce(number, F.lit(0)).between(fewest, 1), F.lit(f"{path}: not one of {', '.join(members)} is set")
+        )
+        inner = [F.when(column[n].isNotNull(), f.problem(column[n])) for n, f in fits.items() if f.problem is not None]
+        return F.coalesce(several, *inner)
+
+    taken = {id(branch): ((lambda c, n=name: c[n]), fits[name]) for name, branch in members.items()}
+    return Fit(_same, problem, _branches(schema, taken))
+
+
+def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
+    """The bytes of a union: its type's number, and the value of that type. Null where no type's value is set and it has none.
+
+    `taken` gives, by the identity of a type in the union, where its value is and how it is written.
+    """
+    from pyspark.sql import functions as F
+
+    def data(column: Column) -> Column:
+        found = F.lit(None).cast("binary")
+        for number, branch in enumerate(schema.branches):
+            index = F.lit(bytearray([2 * number]))
+            if branch.kind == "null":
+                found = F.coalesce(found, index)
+        for number, branch in enumerate(schema.branches):
+            if id(branch) in taken:
+                of, fit = taken[id(branch)]
+                whole = F.concat(F.lit(bytearray([2 * number])), _bytes_of(fit, branch)(of(column)))
+                found = F.when(of(column).isNotNull(), whole).otherwise(found)
+        return found
+
+    return data
 
 
 def _null(kind: DataType, path: str) -> Fit:
@@ -386,10 +471,10 @@ def _fit_of_value(kind: DataType, schema: Schema, path: str) -> Fit:
         return _fit_of_record(kind, schema, path)
     if schema.kind == "array" and isinstance(kind, ArrayType) and schema.items:
         inner = fit_of(kind.elementType, schema.items, f"{path}[]")
-        return _each(inner, lambda c, each: F.transform(c, each), lambda c: c)
+        return _each(inner, path, lambda c, each: F.transform(c, each), lambda c: c)
     if schema.kind == "map" and isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and schema.items:
         inner = fit_of(kind.valueType, schema.items, f"{path}{{}}")
-        return _each(inner, lambda c, each: F.transform_values(c, lambda _, v: each(v)), F.map_values)
+        return _each(inner, path, lambda c, each: F.transform_values(c, lambda _, v: each(v)), F.map_values)
     if schema.logical == "decimal" and isinstance(kind, DecimalType):
         if kind.scale > schema.scale or kind.precision - kind.scale > schema.precision - schema.scale:
             raise _misfit(kind, schema, path)
@@ -422,9 +507,12 @@ def _row_check(schema: Schema, path: str) -> Check | None:
     return None
 
 
-def _each(inner: Fit, convert: Callable[[Column, Check], Column], values: Check) -> Fit:
+def _each(inner: Fit, path: str, convert: Callable[[Column, Check], Column], values: Check) -> Fit:
     """How a column of several values becomes what it is, of values that become what `inner` says."""
     from pyspark.sql import functions as F
+
+    if inner.data is not None:
+        raise Unfit(f"field {path}: a union of several types within an array or a map is read, and not written.")
 
     def problem(column: Column) -> Column:
         assert inner.problem is not None
@@ -436,6 +524,7 @@ def _each(inner: Fit, convert: Callable[[Column, Check], Column], values: Check)
 
 def _fit_of_record(kind: StructType, schema: Schema, path: str) -> Fit:
     from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import to_avro
 
     given = {f.name: f.dataType for f in kind.fields}
     wanted = {one.name: one for one in schema.fields}
@@ -454,15 +543,33 @@ def _fit_of_record(kind: StructType, schema: Schema, path: str) -> Fit:
                 f"the transform gives no {dot + name}, which is of type {one.type.says()}. Add it to the result."
             )
 
+    def found(column: Column, name: str) -> Column:
+        return (fits[name].convert(column[name]) if name in fits else F.lit(None)).alias(name)
+
     def convert(column: Column) -> Column:
-        found = [(fits[name].convert(column[name]) if name in fits else F.lit(None)).alias(name) for name in wanted]
-        whole = F.struct(*found) if found else F.struct()
+        whole = F.struct(*(found(column, name) for name in wanted))
         return whole if not path else F.when(column.isNotNull(), whole)
 
+    def data(column: Column) -> Column:
+        """A record's bytes are its fields', one after another: those without such a union together, for speed."""
+        pieces, run = [], list[Field]()
+        for one in (*schema.fields, None):
+            apart = one is None or (one.name in fits and fits[one.name].data is not None)
+            if apart and run:
+                part = Schema("record", name="_part", fields=tuple(run))
+                pieces.append(to_avro(F.struct(*(found(column, f.name) for f in run)), json.dumps(to_json(part))))
+                run = []
+            if one is not None and apart:
+                pieces.append(_bytes_of(fits[one.name], one.type)(column[one.name]))
+            elif one is not None:
+                run.append(one)
+        return F.concat(*pieces)
+
     checks = [(name, fit.problem) for name, fit in fits.items() if fit.problem is not None]
-    if not checks:
-        return Fit(convert)
-    return Fit(convert, lambda column: F.coalesce(*(problem(column[name]) for name, problem in checks)))
+    problem: Check | None = None
+    if checks:
+        problem = lambda column: F.coalesce(*(problem(column[name]) for name, problem in checks))  # noqa: E731
+    return Fit(convert, problem, data if any(fit.data for fit in fits.values()) else None)
 
 
 DERIVED = {

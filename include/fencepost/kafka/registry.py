@@ -81,7 +81,7 @@ class Registry:
 
     def versions(self, subject: str) -> list[int]:
         """The versions of a subject that are not deleted, in order."""
-        return sorted(self._ask(subject, lambda client: client.get_versions(subject)))
+        return self._ask(subject, lambda client: sorted(int(number) for number in client.get_versions(subject)))
 
     def version(self, subject: str, version: int) -> Found:
         """A version of a subject."""

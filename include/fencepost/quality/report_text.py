@@ -12,7 +12,7 @@ COORDINATES = 3  # records named for each check
 
 
 def render_plain(report: Report) -> str:
-    """The verdict and the failed checks in 5 to 15 lines, for a terminal or a task log. Shows no record's values."""
+    """The verdict and the failed checks in 5 to 20 lines, for a terminal or a task log. Shows no record's values."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
         f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
@@ -29,6 +29,8 @@ def render_plain(report: Report) -> str:
         lines.append(
             f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
         )
+    if batch.plan.schemas is not None:
+        lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.told.items()]
     if report.receipt_check is not None:
         agrees = "agree" if report.receipt_check.agrees else "DO NOT AGREE"
         lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")

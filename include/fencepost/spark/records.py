@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from fencepost.config.pipeline import Output, Pipeline, Source
 from fencepost.config.sql_types import is_required, without_not_null
-from fencepost.errors import SettingsError
+from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.avro import decode, encode
 from fencepost.formats.bytes import as_bytes
@@ -201,4 +201,10 @@ def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType, schemas
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
-    return FORMATS[pipeline.output.format].parse(raw, schema, coordinates, (schemas or NO_SCHEMAS).output)
+    written_with, output = (schemas or NO_SCHEMAS).output, FORMATS[pipeline.output.format]
+    if output.has_registry != (written_with is not None):
+        raise NeedsOperator(
+            f"pipeline {pipeline.name}: its output.format is {pipeline.output.format}, and the batch was written with another. "
+            "Set the format that it was written with to read it."
+        )
+    return output.parse(raw, schema, coordinates, written_with)

@@ -26,6 +26,11 @@ LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 "
     "-XX:Tier4CompileThreshold=600000 -XX:Tier4BackEdgeThreshold=1600000"
 )
+# A broken record may claim a text of two gigabytes, and Avro would make room for it: the JVM dies. No record in Kafka is larger.
+AVRO_LIMITS = (
+    f"-Dorg.apache.avro.limits.bytes.maxLength={2**27} -Dorg.apache.avro.limits.string.maxLength={2**27} "
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={2**23}"
+)
 LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name("log4j2.properties")}"'
 
 
@@ -53,7 +58,8 @@ def submit_conf(pipeline: Pipeline, master: str) -> dict[str, str]:
     folder = connector_folder()
     conf = {
         "spark.driver.extraClassPath": f"{folder}/*",
-        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {java_options(folder)}".strip(),
+        "spark.driver.defaultJavaOptions": f"{LATE_COMPILER} {LOG_SETTINGS} {AVRO_LIMITS} {java_options(folder)}".strip(),
+        "spark.executor.defaultJavaOptions": AVRO_LIMITS,
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # The plan fixes the number of task-partitions: nothing may merge or split them.

@@ -59,7 +59,7 @@ def read_schemas(registry: Registry, pipeline: Pipeline, part: SourcePart, *, st
     if versions is None:
         raise SettingsError(
             f"{_where(pipeline, part)}: the registry has no subject {subject}. Register its schema, or name the subject that the "
-            f"producers use as source.{'key_' if part == 'source_key' else ''}subject."
+            f"producers use as {'source.key_subject' if part == 'source_key' else 'source.subject'}."
         )
     own = _version(registry, pipeline, part, fixed or versions[-1])
     reader = _parsed(pipeline, part, own)
@@ -98,9 +98,11 @@ def output_schema(registry: Registry, pipeline: Pipeline, part: OutputPart) -> R
         settings = pipeline.schema_registry
         if settings is not None and settings.auto_register:
             return None
+        setting = "output.key_subject" if part == "output_key" else "output.subject"
         raise SettingsError(
             f"{_where(pipeline, part)}: the registry has no subject {pipeline.subject(part)}. Register the output's schema "
-            "there, or set schema_registry.auto_register: true, which registers the schema of the transform's result."
+            f"there, name another subject as {setting}, or set schema_registry.auto_register: true, which registers the schema "
+            "of the transform's result."
         )
     found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
     parsed = _parsed(pipeline, part, found)

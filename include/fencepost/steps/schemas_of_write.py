@@ -55,7 +55,7 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
     while True:
         known = batch.plan.schemas or Schemas()
         changed: dict[str, RegisteredSchema] = {}
-        for part, kind in _written_types(pipeline, result).items():
+        for part, kind in written_types(pipeline, result).items():
             frozen = getattr(known, part)
             fit = _settled(pipeline, part, kind, frozen)
             if fit != frozen:
@@ -65,7 +65,8 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
         batch = _record(ledger, batch, known.model_copy(update=changed))
 
 
-def _written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
+def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
+    """The types of a transform's result, for the parts of the output that have a registry."""
     parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
     if "output" in parts:
         found["output"] = value_schema(pipeline, result)
@@ -75,23 +76,30 @@ def _written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, Da
 
 
 def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None) -> RegisteredSchema:
-    if frozen is not None and _misfit(kind, frozen) is None:
+    if frozen is not None and misfit(kind, frozen) is None:
         return frozen
     registry = Registry(pipeline)
     latest = output_schema(registry, pipeline, part)
-    why = None if latest is None else _misfit(kind, latest)
+    why = None if latest is None else misfit(kind, latest)
     if latest is not None and why is None:
         return latest
     settings = pipeline.schema_registry
     if why is not None and (settings is None or not settings.auto_register or fixed_version(pipeline, part)):
         raise SettingsError(
-            f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. (A version of the subject "
-            "that fits is taken when the step runs again.)"
+            f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. {_way_on(pipeline, part)}"
         )
     return _register(registry, pipeline, part, kind, latest)
 
 
-def _misfit(kind: DataType, schema: RegisteredSchema) -> str | None:
+def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
+    if fixed_version(pipeline, part):
+        setting = "output.key_version" if part == "output_key" else "output.version"
+        return f"{setting} fixes this version; leave it out for the latest."
+    return "(Once a version that fits is registered, the next attempt takes it.)"
+
+
+def misfit(kind: DataType, schema: RegisteredSchema) -> str | None:
+    """Why columns of this type cannot be written with a schema, whatever the row, or None."""
     try:
         check_fits(kind, schema)
     except Unfit as error:

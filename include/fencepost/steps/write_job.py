@@ -296,6 +296,30 @@ def _declared(pipeline: Pipeline) -> str:
     return "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
 
 
+def _unknown(batch: Batch) -> UnknownSchemas:
+    return UnknownSchemas(f"batch {batch.id}: it has records whose schema's id its plan does not know.")
+
+
+def _malformed(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+    """Which records are malformed, or None if none is. The source is read once more."""
+    pipeline = ledger.pipeline
+    try:
+        found = count_source(raw, pipeline, batch.plan)
+    except Exception as error:
+        if UNKNOWN_ID in str(error):  # looked up first: they may be malformed too
+            return _unknown(batch)
+        raise
+    if not found.malformed:
+        return None
+    where = ", ".join(f"{p}:{o}" for p, o in found.at)
+    return MalformedRecords(
+        f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
+        f"{_declared(pipeline)} schema; partition:offset of the first: {where}. Of the first: {found.why}. No offset "
+        "moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of "
+        "their own, drop leaves them out, and the report counts them."
+    )
+
+
 def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
     """What really failed: Spark wraps a task's error in its own, as text only.
 
@@ -305,16 +329,10 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
     pipeline, text = ledger.pipeline, str(error)
     if how_the_jvm_ended(error):
         return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` raises the error with the details
-    if MALFORMED in text and (found := count_source(raw, pipeline, batch.plan)).malformed:
-        where = ", ".join(f"{p}:{o}" for p, o in found.at)
-        return MalformedRecords(
-            f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
-            f"{_declared(pipeline)} schema; partition:offset of the first: {where}. Of the first: {found.why}. No offset "
-            "moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of "
-            "their own, drop leaves them out, and the report counts them."
-        )
     if UNKNOWN_ID in text:
-        return UnknownSchemas(f"batch {batch.id}: it has records whose schema's id its plan does not know")
+        return _unknown(batch)
+    if MALFORMED in text and (malformed := _malformed(ledger, batch, raw)) is not None:
+        return malformed
     if UNFIT in text:
         why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
         return RecordRefused(

@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from fencepost.errors import KafkaUnavailable, LedgerUnreadable
-from fencepost.model import State
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
 from fencepost.pages.app import app
 
 from .conftest import FakeLedgers, Get
@@ -211,3 +211,14 @@ def test_what_went_to_quarantine_is_counted_in_the_list_the_trend_and_by_rule(ge
     assert EVIL not in listed + one + overview
     ledgers.content["orders"] = [batch(0)]
     assert "uarantine" not in get("/").text + get("/pipelines/orders").text + get(f"/pipelines/orders/{hour(0)}").text
+
+
+def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids(get: Get, ledgers: FakeLedgers) -> None:
+    made = batch(1)
+    one, two = (RegisteredSchema(subject=f"in{EVIL}", id=5 + n, version=1 + n, text="{}") for n in range(2))
+    schemas = Schemas(source=ReadSchemas(reader=two, writers=(one, two)), output_key=one)
+    ledgers.content["orders"] = [made.model_copy(update={"plan": made.plan.model_copy(update={"schemas": schemas})})]
+    text = get(f"/pipelines/orders/{hour(1)}").text
+    assert "(version 2, id 6); records of ids 5, 6" in text
+    assert "Schema, output key" in text
+    assert EVIL not in text

@@ -16,7 +16,7 @@ import pytest
 
 import fencepost
 from fencepost.ledger.codec import parse
-from fencepost.model import OffsetRange
+from fencepost.model import OffsetRange, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
@@ -313,3 +313,16 @@ def test_the_template_loads_when_the_package_is_a_zip(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids() -> None:
+    one, two = (RegisteredSchema(subject=f"in{EVIL}", id=5 + n, version=1 + n, text="{}") for n in range(2))
+    schemas = Schemas(source=ReadSchemas(reader=two, writers=(one, two)), output=one)
+    made = report(*PASSING)
+    plan = made.batch.plan.model_copy(update={"schemas": schemas})
+    made = made.model_copy(update={"batch": made.batch.model_copy(update={"plan": plan})})
+    html = render_html(made)
+    assert "(version 2, id 6); records of ids 5, 6" in html
+    assert "schema, output" in Page(html).text
+    assert EVIL not in html
+    assert "(version 2, id 6); records of ids 5, 6" in render_plain(made)

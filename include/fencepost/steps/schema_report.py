@@ -1,0 +1,98 @@
+"""What the registry has for a pipeline, what the next plan would take of it, and whether the transform's result fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.kafka.registry import Registry
+from fencepost.model import RegisteredSchema, Schemas
+from fencepost.spark.records import HEADERS, read_source
+from fencepost.spark.transform import apply_transform
+from fencepost.steps.schemas import OutputPart, Part, output_schema, parts_with_registry, read_schemas
+from fencepost.steps.schemas_of_write import misfit, written_types
+
+# What Spark's Kafka source gives.
+CONNECTOR = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", HEADERS),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A version of a subject, and why the part cannot be read or written with it, or None."""
+
+    id: int
+    version: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One part of a pipeline's records. `takes` is the schema that a plan would freeze; `gives` the type of the transform's
+    result, for the output."""
+
+    part: Part
+    subject: str
+    takes: RegisteredSchema | None
+    versions: tuple[Known, ...]
+    gives: str | None = None
+
+    @property
+    def is_compatible(self) -> bool:
+        """Whether every version can be read, or the result fits."""
+        return not any(known.problem for known in self.versions)
+
+
+def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
+    """A report for each part that has a registry. Reads no record, registers nothing.
+
+    Raises:
+        SettingsError, RegistryUnavailable, AccessDenied: as a plan would.
+    """
+    registry, found = Registry(pipeline), list[PartReport]()
+    parts, read = parts_with_registry(pipeline), dict[str, object]()
+    for part in parts:
+        if part == "source" or part == "source_key":
+            read[part] = schemas = read_schemas(registry, pipeline, part, strict=False)
+            versions = [Known(w.id, w.version, None) for w in schemas.writers]
+            versions += [Known(number, None, why) for number, why in schemas.refused.items()]
+            ordered = tuple(sorted(versions, key=lambda known: known.id))
+            found.append(PartReport(part, pipeline.subject(part), schemas.reader, ordered))
+    types = _types_of_result(spark, pipeline, Schemas.model_validate(read))
+    for part in parts:
+        if part == "output" or part == "output_key":
+            takes, kind = output_schema(registry, pipeline, part), types.get(part)
+            known: tuple[Known, ...] = ()
+            if takes is not None:
+                known = (Known(takes.id, takes.version, None if kind is None else misfit(kind, takes)),)
+            gives = None if kind is None else kind.simpleString()
+            found.append(PartReport(part, pipeline.subject(part), takes, known, gives))
+    return found
+
+
+def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
+    """Of the transform's result for no records; Spark analyses it, and runs nothing."""
+    frame, _ = read_source(spark.createDataFrame([], CONNECTOR), pipeline.source, schemas, record=True)
+    return written_types(pipeline, apply_transform(pipeline, frame.drop("_malformed")))

@@ -1,0 +1,226 @@
+"""Avro values in Spark's columns and back, compared with fastavro, which shares no code with Spark."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from avro_schemas import Chance, as_arrow_gives_it, as_spark_has_it, framed, read, written
+from fencepost.formats.avro import decode, encode
+from fencepost.formats.avro_schema import parse, render, resolve
+from fencepost.model import ReadSchemas, RegisteredSchema
+
+SCHEMAS, RECORDS = 10, 250  # of each example
+
+
+def registered(schema: Any, schema_id: int = 1, reader: Any = None) -> RegisteredSchema:
+    kind = parse(json.dumps(schema))
+    text = render(kind if reader is None else resolve(kind, parse(json.dumps(reader))))
+    return RegisteredSchema(subject="s", id=schema_id, version=1, text=text)
+
+
+def schemas_of(writer: Any, reader: Any = None) -> ReadSchemas:
+    frozen = registered(writer, reader=writer if reader is None else reader)
+    return ReadSchemas(reader=registered(writer if reader is None else reader), writers=(frozen,))
+
+
+def decoded(spark: Any, payloads: list[bytes], writer: Any, reader: Any = None) -> list[tuple[Any, str | None]]:
+    """Each value and the reason why there is none."""
+    raw = spark.createDataFrame([(i, framed(1, p)) for i, p in enumerate(payloads)], "i int, value binary").coalesce(1)
+    table = decode(raw, "value", "out", schemas_of(writer, reader)).orderBy("i").toArrow().to_pydict()
+    kind = writer if reader is None else reader
+    return [(as_arrow_gives_it(kind, v), why) for v, why in zip(table["out"], table["out_malformed"], strict=True)]
+
+
+@settings(
+    max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None
+)
+@given(seed=st.integers(0, 2**32))
+def test_what_fastavro_wrote_is_read_as_fastavro_reads_it_and_written_so_that_fastavro_reads_the_same(
+    spark: Any, seed: int
+) -> None:
+    """By another schema than it was written with, in one Spark job. Of each record also a part, and one with something behind it:
+    they are malformed, and no field of them comes through."""
+    chance = Chance(seed)
+    writers = [chance.record() for _ in range(SCHEMAS)]
+    readers = [chance.evolved(writer) for writer in writers]
+    rows: list[tuple[int, int, bool, bytes]] = []
+    for number in [n for n in range(SCHEMAS) for _ in range(RECORDS)]:
+        payload = written(writers[number], chance.value(writers[number]))
+        behind = chance.random.randbytes(chance.random.randint(1, 20))
+        parts = [payload + behind, *([payload[: chance.random.randrange(len(payload))]] if payload else [])]
+        rows += [(len(rows) + i, number, not i, framed(1, p)) for i, p in enumerate((payload, *parts))]
+    frame = spark.createDataFrame(rows, "i int, number int, whole boolean, value binary").coalesce(1)
+    for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):
+        own = frame.withColumn("own", F.when(F.col("number") == number, F.col("value")))
+        frame = decode(own, "own", f"read{number}", schemas_of(writer, reader)).drop("own")
+        if not union_in_container(reader):
+            kind = frame.schema[f"read{number}"].dataType
+            again = encode(F.col(f"read{number}"), kind, registered(reader))
+            unfit = F.lit(None).cast("string") if again.unfit is None else again.unfit
+            frame = frame.withColumn(f"again{number}", again.data).withColumn(f"unfit{number}", unfit)
+    table = frame.drop("value", "number", "whole").toArrow().sort_by("i")
+    found = {name: table.column(name).to_pylist() for name in table.column_names}
+    for i, number, whole, value in rows:
+        writer, reader, case = writers[number], readers[number], (seed, number, value)
+        read_as, why = found[f"read{number}"][i], found[f"read{number}_malformed"][i]
+        if not whole:
+            assert read_as is None, case
+            assert why.startswith("schema id 1: not one value"), case
+            continue
+        assert why is None, case
+        wanted = read(value[5:], writer, reader)
+        assert as_arrow_gives_it(reader, read_as) == as_spark_has_it(reader, wanted), case
+        if not union_in_container(reader):
+            assert found[f"unfit{number}"][i] is None, case
+            assert read(found[f"again{number}"][i][5:], reader) == wanted, case
+
+
+def union_in_container(kind: Any, *, inside: bool = False) -> bool:
+    """Whether a union of several types is in an array or a map: those are read, and not written."""
+    if isinstance(kind, list):
+        several = len([b for b in kind if b != "null"]) > 1
+        return (inside and several) or any(union_in_container(b, inside=inside) for b in kind)
+    if isinstance(kind, str):
+        return False
+    if any(union_in_container(f["type"], inside=inside) for f in kind.get("fields", ())):
+        return True
+    return any(union_in_container(kind[k], inside=True) for k in ("items", "values") if k in kind)
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+BRANCHES = [
+    "null",
+    "int",
+    "string",
+    {"type": "map", "values": "int"},
+    {"type": "array", "items": "string"},
+    DECIMAL,
+    {"type": "enum", "name": "E", "symbols": ["A"]},
+    {"type": "record", "name": "Nulls", "fields": [{"name": "all", "type": {"type": "array", "items": "null"}}]},
+]
+TWO_GIGABYTES = bytes([0xFE, 0xFF, 0xFF, 0xFF, 0x0F])
+BROKEN = [
+    ("cut", 1, b"\x80", "not one value"),
+    ("not UTF-8", 2, b"\x02\xff", "not UTF-8"),
+    ("a key that is not UTF-8", 3, b"\x02\x02\xff\x02\x00", "not UTF-8"),
+    ("an item that is not UTF-8", 4, b"\x02\x02\xff\x00", "not UTF-8"),
+    ("more than there is", 2, TWO_GIGABYTES, "not one value"),
+    ("more items than there are", 7, TWO_GIGABYTES, "not one value"),
+    ("digits", 5, written("bytes", (123456).to_bytes(4)), "more digits"),
+    ("digits beyond a long", 5, written("bytes", (2**64 + 5).to_bytes(12)), "more digits"),
+    ("digits beyond Spark's", 5, written("bytes", (10**40).to_bytes(20)), "not one value"),
+    ("no such symbol", 6, b"\x02", "not one value"),
+    ("no such type", 8, b"", "not one value"),
+]
+
+
+def test_a_broken_value_is_malformed_and_leaves_no_field(spark: Any) -> None:
+    """Each has a sound field before it."""
+    writer = record(before="int", broken=BRANCHES)
+    payloads = [written("int", 5) + bytes([2 * branch]) + payload for _, branch, payload, _ in BROKEN]
+    found = decoded(spark, [*payloads, written(writer, {"before": 5, "broken": None})], writer)
+    assert found.pop() == ({"before": 5, "broken": None}, None)
+    for (name, _, _, words), (value, why) in zip(BROKEN, found, strict=True):
+        assert value is None, name
+        assert words in str(why), name
+
+
+def test_a_record_without_a_header_is_malformed_and_a_null_is_not(spark: Any) -> None:
+    raw = [None, b"", b"\0\0\0", b'{"n": 1}', framed(7, b"\x02"), framed(1, b"\x02")]
+    frame = spark.createDataFrame(list(enumerate(raw)), "i int, value binary").coalesce(1)
+    schemas = schemas_of(record(n="int")).model_copy(update={"refused": {7: "n: written as string, read as int"}})
+    rows = decode(frame, "value", "out", schemas).orderBy("i").collect()
+    assert [row["out_malformed"] for row in rows] == [
+        None,
+        "0 bytes, and no schema id",
+        "3 bytes, and no schema id",
+        "the first byte is 0x7B, not 0: no schema id",
+        "schema id 7: n: written as string, read as int",
+        None,
+    ]
+    assert [row["out"] and row["out"]["n"] for row in rows] == [None] * 5 + [1]
+
+
+def test_a_field_keeps_its_value_where_only_the_record_has_another_namespace(spark: Any) -> None:
+    """Java would take the alias for no alias, and give the default."""
+    writer = {"type": "record", "name": "x.R", "fields": [{"name": "a", "type": "int"}]}
+    reader = {"type": "record", "name": "y.R", "fields": [{"name": "b", "type": "int", "aliases": ["a"], "default": 1}]}
+    assert decoded(spark, [written(writer, {"a": 7})], writer, reader) == [({"b": 7}, None)]
+
+
+def test_a_default_of_an_added_field_may_be_any_type_of_its_union(spark: Any) -> None:
+    writer = record(a="int")
+    reader = {**writer, "fields": [{"name": "n", "type": ["int", "null"], "default": 3}, *writer["fields"]]}
+    assert decoded(spark, [written(writer, {"a": 7})], writer, reader) == [({"n": 3, "a": 7}, None)]
+
+
+UNFIT = [
+    ("int", "CAST(NULL AS int)", "f: null, and its type is int"),
+    (record(x="int"), "named_struct('x', CAST(NULL AS int))", "f.x: null, and its type is int"),
+    (
+        ["int", "string"],
+        "named_struct('member_int', 1, 'member_string', 'x')",
+        "f: not one of member_int, member_string is set",
+    ),
+    (
+        ["int", "string"],
+        "named_struct('member_int', CAST(NULL AS int), 'member_string', CAST(NULL AS string))",
+        "f: not one of member_int, member_string is set",
+    ),
+    ({"type": "array", "items": "int"}, "array(1, NULL)", "f[]: null, and its type is int"),
+    ({"type": "map", "values": "int"}, "map('k', CAST(NULL AS int))", "f{}: null, and its type is int"),
+    ({"type": "enum", "name": "E", "symbols": ["A"]}, "'B'", "f: none of the symbols of enum E"),
+    ({"type": "fixed", "name": "F", "size": 2}, "X'00'", "f: not 2 bytes long, as fixed F is"),
+    ({"type": "string", "logicalType": "uuid"}, "'x'", "f: not a UUID"),
+    ("string", "CAST(X'FF' AS string)", "f: text that is not UTF-8"),
+    (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        "timestamp'2026-01-01 00:00:00.000001'",
+        "f: a time with microseconds, and its type is long (timestamp-millis); cut it with date_trunc('MILLISECOND', …)",
+    ),
+]
+
+
+def test_a_row_that_a_field_does_not_hold_says_so_and_has_no_bytes(spark: Any) -> None:
+    frame = spark.createDataFrame([(1,)], "i int")
+    for number, (kind, sql, _) in enumerate(UNFIT):
+        inner = json.loads(json.dumps(kind).replace('"name": "R"', '"name": "Inner"'))
+        one = frame.selectExpr(f"named_struct('f', {sql}) AS whole")
+        out = encode(F.expr(f"named_struct('f', {sql})"), one.schema["whole"].dataType, registered(record(f=inner)))
+        assert out.unfit is not None
+        frame = frame.withColumn(f"data{number}", out.data).withColumn(f"unfit{number}", out.unfit)
+    row = frame.head()
+    for number, (kind, _, why) in enumerate(UNFIT):
+        assert (row[f"data{number}"], row[f"unfit{number}"]) == (None, why), kind
+
+
+def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:
+    """Spark reads int and long as one column."""
+    schema = record(a=["int", "long"], b=["null", "double", "float"])
+    frame = spark.sql("SELECT named_struct('a', 5L, 'b', 0.5D) AS whole")
+    row = frame.select(
+        encode(F.col("whole"), frame.schema["whole"].dataType, registered(schema)).data.alias("v")
+    ).head()
+    assert row["v"][5:] == b"\x02" + written("long", 5) + b"\x02" + written("double", 0.5)
+
+
+def test_what_is_wider_in_the_schema_is_widened_and_nothing_is_rounded(spark: Any) -> None:
+    schema = record(a="long", b="double", c={**DECIMAL, "precision": 12, "scale": 3}, d=["null", "int"], e="double")
+    sql = "named_struct('a', 1S, 'b', CAST(0.1 AS float), 'c', 1.25BD, 'd', 3Y, 'e', 7)"
+    frame = spark.sql(f"SELECT {sql} AS whole")
+    row = frame.select(
+        encode(F.col("whole"), frame.schema["whole"].dataType, registered(schema)).data.alias("v")
+    ).head()
+    assert row["v"][:5] == framed(1, b"")
+    narrow = 0.10000000149011612
+    assert read(row["v"][5:], schema) == {"a": 1, "b": narrow, "c": Decimal("1.250"), "d": 3, "e": 7.0}

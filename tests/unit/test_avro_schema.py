@@ -1,0 +1,191 @@
+"""What of two schemas can be read, by the specification's rules; and what Spark cannot hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fencepost.formats.avro import check_readable
+from fencepost.formats.avro_schema import BadSchema, Incompatible, check_holdable, parse, render, resolve
+
+
+def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    """Fields are (name, type), or (name, type, what else it says)."""
+    said = [{"name": n, "type": t, **(rest[0] if rest else {})} for n, t, *rest in fields]
+    return {"type": "record", "name": name, "fields": said, **more}
+
+
+def enum(*symbols: str, **more: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": "E", "symbols": list(symbols), **more}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return logical("bytes", "decimal", precision=precision, scale=scale)
+
+
+def resolved(writer: Any, reader: Any) -> str:
+    return render(resolve(parse(json.dumps(writer)), parse(json.dumps(reader))))
+
+
+MILLIS, MICROS = logical("long", "timestamp-millis"), logical("long", "timestamp-micros")
+READABLE = {
+    "the same": ("int", "int"),
+    "promoted": ("int", "double"),
+    "text as bytes": ("string", "bytes"),
+    "into a union": ("int", ["null", "string", "long"]),
+    "out of a union": (["int", "long"], "long"),
+    "a default": (record(("a", "int")), record(("a", "int"), ("b", "string", {"default": ""}))),
+    "a default of null": (record(), record(("b", ["int", "null"], {"default": None}))),
+    "a field dropped": (record(("a", "int"), ("b", "string")), record(("a", "int"))),
+    "a field renamed": (record(("a", "int")), record(("b", "int", {"aliases": ["a"]}))),
+    "a record renamed": (record(name="x.Old"), record(name="y.New", aliases=["x.Old"])),
+    "another namespace": (record(name="x.R"), record(name="y.R")),
+    "a symbol with a default": (enum("A", "B"), enum("A", default="A")),
+    "an annotation added": ("long", MILLIS),
+    "an annotation dropped": (MILLIS, "long"),
+    "more digits": (decimal(4, 2), decimal(9, 2)),
+}
+UNREADABLE = {
+    "text as a number": (record(("n", "string")), record(("n", "int")), "n: written as string, read as int"),
+    "narrower": (record(("n", "long")), record(("n", "int")), "n: written as long, read as int"),
+    "a null": (record(("n", ["null", "int"])), record(("n", "int")), "n: written as null, read as int"),
+    "no default": (record(), record(("n", "int")), "n: not written, and it has no default"),
+    "a bad default": (
+        record(),
+        record(("n", "int", {"default": "x"})),
+        "n: not written, and its default is not a value of int",
+    ),
+    "within": (
+        record(("a", {"type": "array", "items": record(("n", "string"), name="I")})),
+        record(("a", {"type": "array", "items": record(("n", "int"), name="I")})),
+        "a[].n: written as string, read as int",
+    ),
+    "another record": (
+        record(name="A"),
+        record(name="B"),
+        "written as record A, read as record B, which has no such alias",
+    ),
+    "a symbol": (enum("A", "B"), enum("A"), "the symbols B are not read"),
+    "another size": (
+        {"type": "fixed", "name": "F", "size": 2},
+        {"type": "fixed", "name": "F", "size": 3},
+        "written as 2 bytes, read as 3",
+    ),
+    # Java reads these, and gives other values.
+    "another unit": (
+        record(("t", MILLIS)),
+        record(("t", MICROS)),
+        "t: written as long (timestamp-millis), read as long",
+    ),
+    "another scale": (
+        record(("d", decimal(4, 2))),
+        record(("d", decimal(9, 3))),
+        "d: written as bytes (decimal(4,2)), read as",
+    ),
+    "fewer digits": (decimal(9, 2), decimal(4, 2), "written as bytes (decimal(9,2))"),
+    "two records into one": (
+        [record(name="A"), record(name="B")],
+        record(name="C", aliases=["A", "B"]),
+        "two types of a union would be read as one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("writer", "reader"), READABLE.values(), ids=READABLE)
+def test_the_specification_lets_one_schema_read_the_other(writer: Any, reader: Any) -> None:
+    resolved(writer, reader)
+
+
+@pytest.mark.parametrize(("writer", "reader", "why"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_read_is_refused_by_the_name_of_the_field(writer: Any, reader: Any, why: str) -> None:
+    with pytest.raises(Incompatible) as found:
+        resolved(writer, reader)
+    assert why in str(found.value)
+
+
+def test_a_resolved_schema_has_the_readers_names_and_keeps_the_writers_order() -> None:
+    writer = record(("gone", record(name="x.Gone")), ("old", "int"), ("same", "int"), name="x.R")
+    reader = record(("same", "long"), ("new", "int", {"aliases": ["old"]}), name="y.R")
+    found = json.loads(resolved(writer, reader))
+    assert (found["namespace"], found["name"]) == ("y", "R")
+    assert [f["name"] for f in found["fields"]] == ["_dropped_1", "new", "same"]
+
+
+def test_a_schema_says_the_same_after_it_was_written_out() -> None:
+    inner = {"type": "fixed", "name": "F", "size": 16, "logicalType": "decimal", "precision": 20, "scale": 3}
+    schema = record(
+        ("a", inner, {"doc": "why", "default": "\u0000" * 16}),
+        ("b", ["null", "F"], {"default": None}),
+        ("c", enum("A", default="A", namespace="other")),
+        ("d", {"type": "map", "values": MILLIS}),
+        name="n.s.R",
+    )
+    kind = parse(json.dumps(schema))
+    assert parse(render(kind)) == kind
+    assert "why" not in render(kind)
+
+
+def test_names_may_come_from_schemas_that_it_refers_to() -> None:
+    inner = record(("x", "int"), name="a.Inner")
+    outer = record(("one", "a.Inner"), ("two", ["null", "a.Inner"]))
+    assert parse(json.dumps(outer), [json.dumps(inner)]).fields[0].type.fields[0].name == "x"
+
+
+def test_an_annotation_that_means_nothing_here_is_left_out() -> None:
+    for kind in (
+        logical("string", "date"),
+        logical("int", "nonsense"),
+        logical("bytes", "decimal", precision=2, scale=3),
+    ):
+        assert parse(json.dumps(kind)).logical is None
+
+
+NO_SCHEMA = {
+    "not JSON": ("{", "not JSON"),
+    "no type": ("{}", "not an Avro schema"),
+    "an unknown name": ('"X"', "no type 'X' is defined"),
+    "itself": (record(("next", ["null", "R"])), "next: R contains itself"),
+    "twice": (record(("a", enum("A")), ("b", enum("A"))), "type E is defined twice"),
+    "two fields": (record(("a", "int"), ("a", "int")), "a: not a name in Avro, or another field's"),
+    "a union twice": (["int", "int"], "holds a type twice"),
+}
+
+
+@pytest.mark.parametrize(("schema", "why"), NO_SCHEMA.values(), ids=NO_SCHEMA)
+def test_what_is_no_schema_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(BadSchema) as found:
+        parse(schema if isinstance(schema, str) else json.dumps(schema))
+    assert why in str(found.value)
+
+
+UNHOLDABLE = {
+    "digits": (record(("d", decimal(39, 2))), "d: a decimal of 39 digits"),
+    "case": (record(("q", record(("a", "int"), ("A", "int"), name="Q"))), "q: fields a and A differ only in case"),
+    "members": (
+        record(("u", [record(name="x.A"), record(name="y.A")])),
+        "u: two types of a union would be the same column of Spark's",
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "why"), UNHOLDABLE.values(), ids=UNHOLDABLE)
+def test_what_spark_cannot_hold_is_refused_by_the_name_of_the_field(schema: Any, why: str) -> None:
+    with pytest.raises(BadSchema) as found:
+        check_holdable(parse(json.dumps(schema)))
+    assert why in str(found.value)
+
+
+def test_a_value_has_to_be_a_record_whose_fields_can_be_columns() -> None:
+    for schema, why in (
+        ("int", "only a record has columns"),
+        (record(("_Offset", "long")), "_offset: the transform's source"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            check_readable(parse(json.dumps(schema)), columns=True)
+        check_readable(parse(json.dumps(schema)), columns=False)

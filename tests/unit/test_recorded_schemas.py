@@ -1,0 +1,41 @@
+"""What a write learns of the registry is recorded once, and every attempt takes what is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.errors import Superseded
+from fencepost.ledger.codec import parse, write_record
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
+from fencepost.protocol.decisions import record_schemas
+from fencepost.protocol.view import View
+from makers import a_batch, a_day, a_plan, a_written, planned
+
+ONE = RegisteredSchema(subject="in-value", id=1, version=1, text='"int"')
+TWO = RegisteredSchema(subject="", id=2, text='"int"')
+BEFORE = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE,)))
+AFTER = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE, TWO), refused={7: "n: written as string, read as int"}))
+
+
+def test_the_first_of_two_attempts_says_what_the_batch_is_decoded_with() -> None:
+    batch = a_batch(plan=a_plan((0, 1), schemas=BEFORE))
+    view = View().updated((batch,))
+    (recorded,) = record_schemas(view, a_day(0), 1, BEFORE, AFTER)
+    assert recorded == planned(batch, schemas=AFTER)
+    other = Schemas(source=ReadSchemas(reader=ONE, writers=(ONE,), refused={2: "gone"}))
+    view = view.updated((recorded,))
+    assert record_schemas(view, a_day(0), 1, BEFORE, other) == ()
+    assert record_schemas(view, a_day(0), 1, AFTER, AFTER) == ()
+
+
+def test_a_batch_that_is_written_or_superseded_keeps_its_schemas() -> None:
+    batch = a_batch(State.WRITTEN, plan=a_plan((0, 1), schemas=BEFORE), written=a_written())
+    assert record_schemas(View().updated((batch,)), a_day(0), 1, BEFORE, AFTER) == ()
+    with pytest.raises(Superseded):
+        record_schemas(View().updated((batch,)), a_day(0), 2, BEFORE, AFTER)
+
+
+def test_the_ledger_gives_them_back() -> None:
+    batch = a_batch(plan=a_plan((0, 1), schemas=AFTER))
+    assert parse(write_record(batch), "here") == batch
+    assert AFTER.told == {"source": "subject in-value (version 1, id 1); records of ids 1, 2"}

@@ -1,0 +1,222 @@
+"""What a pipeline may say about a schema registry, and what its answers mean. The answers come from a server made on the spot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
+from fencepost.kafka.registry import NotAvro, NotRegistered, Registry
+from fencepost.steps.schemas import freeze_schemas
+
+Load = Callable[..., Pipeline]
+AVRO = {"format": "avro", "key_format": "avro"}
+URL = {"url": "http://127.0.0.1:8081"}
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a pipeline whose source is in Avro, with this `schema_registry`; `changes` go over its sections."""
+
+    def load(registry: dict[str, Any] | None = URL, **changes: dict[str, Any]) -> Pipeline:
+        folder = tmp_path / "p"
+        folder.mkdir(exist_ok=True)
+        settings: dict[str, Any] = {
+            "source": {"topic": "in", "format": "avro", **changes.get("source", {})},
+            "output": {"topic": "out", **changes.get("output", {})},
+            "schedule": {"start": "2026-01-01"},
+            "kafka": {"bootstrap.servers": "127.0.0.1:9092"},
+        }
+        if registry is not None:
+            settings["schema_registry"] = registry
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+        (folder / "transform.sql").write_text("SELECT * FROM {source}")
+        (folder / "expectations.yaml").write_text("expectations: []")
+        return load_pipeline(folder)
+
+    return load
+
+
+REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
+    (None, {}, "needs schema_registry"),
+    ({}, {}, "schema_registry.url: required"),
+    ({"url": "127.0.0.1:8081"}, {}, "not a URL such as https://registry:8081"),
+    ({"url": "http://etl:hunter2@r:8081"}, {}, "holds a user, and messages show it"),
+    (URL | {"username": "etl"}, {}, "username and password belong together"),
+    (URL | {"username": "e:l", "password": "hunter2"}, {}, "username contains a colon"),
+    (URL | {"username": "etl", "password": "hunter2", "token": "hunter2"}, {}, "or token, and not both"),
+    (URL | {"key_location": "/k.pem"}, {}, "key_location needs certificate_location"),
+    (URL | {"ca_location": "-----BEGIN hunter2"}, {}, "ca_location holds the text of a certificate"),
+    (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are url, username, password, token"),
+    (URL, {"source": {"schema": {"n": "int"}}}, "format avro takes no schema: it comes from the schema registry"),
+    (URL, {"output": {"subject": "s"}}, "subject needs format: avro"),
+    (URL, {"source": {"key_version": 1}}, "key_version needs key_format: avro"),
+    (URL, {"output": {"key_format": "avro"}}, "key_format: avro needs key: a column"),
+    (URL, {"source": {"version": 0}}, "source.version"),
+]
+
+
+@pytest.mark.parametrize(("registry", "changes", "words"), REFUSED, ids=[words for _, _, words in REFUSED])
+def test_a_mistake_in_the_settings_is_refused_without_a_secret(
+    load: Load, registry: dict[str, Any] | None, changes: dict[str, dict[str, Any]], words: str
+) -> None:
+    with pytest.raises(SettingsError) as found:
+        load(registry, **changes)
+    assert words in str(found.value)
+    assert "hunter2" not in str(found.value)
+
+
+def test_credentials_come_from_the_environment_and_the_url_may_not_hold_one(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
+    monkeypatch.setenv("REGISTRY_URL", "https://etl:hunter2@registry:8081")
+    pipeline = load(URL | {"username": "etl", "password": "${REGISTRY_PASSWORD}"})
+    assert pipeline.schema_registry is not None
+    assert pipeline.schema_registry.password is not None
+    assert pipeline.schema_registry.password.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(pipeline)
+    for name, words in (("REGISTRY_URL", "holds a URL with a password"), ("REGISTRY_PASSWORD", "looks like a secret")):
+        with pytest.raises(SettingsError, match=words) as found:
+            load({"url": f"${{{name}}}"})
+        assert "hunter2" not in str(found.value)
+
+
+def test_subjects_go_by_the_topics_name_unless_another_is_set(load: Load) -> None:
+    pipeline = load(source=AVRO | {"key_subject": "keys"}, output=AVRO | {"key": "_key", "subject": "values"})
+    parts = ("source", "source_key", "output", "output_key")
+    assert [pipeline.subject(part) for part in parts] == ["in-value", "keys", "values", "out-key"]  # type: ignore[arg-type]
+
+
+def test_another_registry_is_another_plan_and_other_credentials_are_not(load: Load) -> None:
+    before = load().write_digests()
+    assert load(URL | {"token": "t", "auto_register": True}).write_digests() == before
+    assert load({"url": "http://127.0.0.1:8082"}).write_digests() != before
+    assert load(source={"version": 2}).write_digests() != before
+    assert "registry" not in load(URL, source={"format": "bytes"}).write_digests()
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Answers each path with a status and a body."""
+
+    table: dict[str, tuple[int, str]] = {}  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        status, body = self.table.get(self.path.split("?")[0], (404, '{"error_code": 40401, "message": "no"}'))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Not on stderr."""
+
+
+@pytest.fixture
+def answering(load: Load) -> Iterator[Callable[..., Pipeline]]:
+    """A pipeline whose registry answers so, by path."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+
+        def answering(table: dict[str, tuple[int, Any]], **changes: dict[str, Any]) -> Pipeline:
+            Answers.table = {path: (s, b if isinstance(b, str) else json.dumps(b)) for path, (s, b) in table.items()}
+            return load({"url": f"http://127.0.0.1:{server.server_port}"}, **changes)
+
+        yield answering
+        server.shutdown()
+        thread.join()
+
+
+VERSIONS = "/subjects/in-value/versions"
+MEANT: list[tuple[int, str, type[Exception]]] = [
+    (401, "hunter2", AccessDenied),
+    (403, '{"error_code": 40301, "message": "hunter2"}', AccessDenied),
+    (404, '{"error_code": 40401, "message": "no subject"}', NotRegistered),
+    (429, "", RegistryUnavailable),
+    (500, '{"error_code": 50001, "message": "hunter2"}', RegistryUnavailable),
+    (503, "", RegistryUnavailable),
+    (422, '{"error_code": 42201, "message": "hunter2"}', SettingsError),
+    (200, "<html>hunter2", RegistryUnavailable),
+    (200, '{"hunter2": 1}', RegistryUnavailable),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error"), MEANT, ids=[f"{s} {b}" for s, b, _ in MEANT])
+def test_an_answer_means_that_error_and_its_words_are_not_repeated(
+    answering: Callable[..., Pipeline], status: int, body: str, error: type[Exception]
+) -> None:
+    registry = Registry(answering({VERSIONS: (status, body)}))
+    with pytest.raises(error) as found:
+        registry.versions("in-value")
+    assert type(found.value) is error
+    assert "hunter2" not in str(found.value)
+    if isinstance(found.value, FencepostError):
+        assert "pipeline p: schema registry http://127.0.0.1:" in str(found.value)
+
+
+def test_a_registry_that_is_away_is_worth_another_try(load: Load) -> None:
+    with pytest.raises(RegistryUnavailable, match=r"http://127.0.0.1:9 does not answer \(ConnectError\)"):
+        Registry(load({"url": "http://127.0.0.1:9"})).versions("s")
+
+
+def test_certificates_that_cannot_be_read_are_a_setting(load: Load, tmp_path: Path) -> None:
+    for file in ("missing.pem", "p/pipeline.yaml"):
+        pipeline = load(URL | {"ca_location": str(tmp_path / file)})
+        with pytest.raises(SettingsError, match="its ca_location, certificate_location or key_location cannot be used"):
+            Registry(pipeline).versions("s")
+
+
+def test_a_schema_of_another_type_and_a_version_that_is_missing_are_refused(answering: Callable[..., Pipeline]) -> None:
+    of_json = {"id": 3, "version": 1, "subject": "in-value", "schema": "{}", "schemaType": "JSON"}
+    pipeline = answering({VERSIONS: (200, [1]), f"{VERSIONS}/1": (200, of_json)})
+    with pytest.raises(NotAvro, match="schema id 3 is of type JSON, and format avro needs AVRO"):
+        freeze_schemas(pipeline)
+    pipeline = answering({VERSIONS: (200, [1])}, source={"version": 7})
+    with pytest.raises(SettingsError, match="subject in-value has no version 7"):
+        freeze_schemas(pipeline)
+
+
+def test_a_schema_that_refers_to_others_is_frozen_whole(answering: Callable[..., Pipeline]) -> None:
+    outer = {"type": "record", "name": "R", "fields": [{"name": "one", "type": "a.Inner"}]}
+    inner = {"type": "record", "name": "a.Inner", "fields": [{"name": "x", "type": "int"}]}
+    reference = {"name": "a.Inner", "subject": "inner", "version": 2}
+    of_outer = {"id": 3, "version": 1, "subject": "in-value", "schema": json.dumps(outer), "references": [reference]}
+    of_inner = {"id": 4, "version": 2, "subject": "inner", "schema": json.dumps(inner)}
+    found = freeze_schemas(
+        answering(
+            {
+                VERSIONS: (200, [1]),
+                f"{VERSIONS}/1": (200, of_outer),
+                "/subjects/inner/versions/2": (200, of_inner),
+            }
+        )
+    )
+    assert found is not None
+    assert found.source is not None
+    assert json.loads(found.source.reader.text)["fields"][0]["type"]["fields"] == [{"name": "x", "type": "int"}]
+    assert found.told == {"source": "subject in-value (version 1, id 3); records of ids 3"}
+
+
+def test_old_versions_beyond_a_size_are_left_to_be_looked_up(answering: Callable[..., Pipeline]) -> None:
+    """A plan is written to the ledger again and again."""
+    table: dict[str, tuple[int, Any]] = {VERSIONS: (200, list(range(1, 31)))}
+    for number in range(1, 31):
+        fields = [{"name": f"{'f' * 500}{i}", "type": "int", "default": 0} for i in range(20 + number)]
+        text = json.dumps({"type": "record", "name": "R", "fields": fields, "doc": "d" * 100_000})
+        table[f"{VERSIONS}/{number}"] = (200, {"id": number, "version": number, "subject": "in-value", "schema": text})
+    found = freeze_schemas(answering(table))
+    assert found is not None
+    assert found.source is not None
+    versions = [w.version for w in found.source.writers]
+    assert versions == list(range(30, 30 - len(versions), -1))
+    assert 3 < len(versions) < 30
+    assert len(found.model_dump_json()) < 300_000
