@@ -204,6 +204,21 @@ def test_a_row_that_a_field_does_not_hold_says_so_and_has_no_bytes(spark: Any) -
         assert (row[f"data{number}"], row[f"unfit{number}"]) == (None, why), kind
 
 
+def test_a_null_has_no_bytes(spark: Any) -> None:
+    """A record without a key, whatever its schema."""
+    for schema in (record(x="int"), record(x=["int", "string"]), "string"):
+        frame = spark.createDataFrame([(None,)], decode_type(spark, schema))
+        out = encode(F.col("c"), frame.schema["c"].dataType, registered(schema))
+        unfit = F.lit(None) if out.unfit is None else out.unfit
+        assert frame.select(out.data, unfit).head() == (None, None)
+
+
+def decode_type(spark: Any, schema: Any) -> Any:
+    """A column `c` of the type that Spark reads a schema as."""
+    raw = spark.createDataFrame([(None,)], "raw binary")
+    return decode(raw, "raw", "c", schemas_of(schema)).select("c").schema
+
+
 def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:
     """Spark reads int and long as one column."""
     schema = record(a=["int", "long"], b=["null", "double", "float"])
