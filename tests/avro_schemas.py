@@ -92,7 +92,7 @@ def as_arrow_gives_it(kind: Json, value: Any) -> Any:
 def member(branch: Json) -> str:
     """The column of a union's type."""
     name = branch if isinstance(branch, str) else branch.get("name", branch["type"])
-    return f"member_{name.lower()}"
+    return f"member_{name}"
 
 
 PYTHON = {"int": int, "long": int, "string": str, "boolean": bool, "double": float, "bytes": bytes, "array": list}
@@ -193,7 +193,8 @@ class Chance:
         logical, name = kind.get("logicalType"), kind["type"]
         if logical == "decimal":
             unscaled = chance.choice([0, 1, -1, 10 ** kind["precision"] - 1, chance.randrange(10 ** kind["precision"])])
-            return Decimal(unscaled).scaleb(-kind["scale"]) if unscaled else Decimal((0, (0,), -kind["scale"]))
+            digits = tuple(int(digit) for digit in str(abs(unscaled)))  # arithmetic would round to 28 digits
+            return Decimal((int(unscaled < 0), digits, -kind["scale"]))
         if logical == "date":
             return date(1, 1, 1) + timedelta(days=chance.randrange(3_652_058))
         if logical in ("time-millis", "time-micros"):

@@ -128,8 +128,11 @@ def test_a_broken_value_is_malformed_and_leaves_no_field(spark: Any) -> None:
     """Each has a sound field before it."""
     writer = record(before="int", broken=BRANCHES)
     payloads = [written("int", 5) + bytes([2 * branch]) + payload for _, branch, payload, _ in BROKEN]
-    found = decoded(spark, [*payloads, written(writer, {"before": 5, "broken": None})], writer)
+    most = written(writer, {"before": 5, "broken": Decimal("-99.99")})
+    found = decoded(spark, [*payloads, most, written(writer, {"before": 5, "broken": None})], writer)
     assert found.pop() == ({"before": 5, "broken": None}, None)
+    value, why = found.pop()
+    assert (value["broken"]["member_bytes"], why) == (Decimal("-99.99"), None)
     for (name, _, _, words), (value, why) in zip(BROKEN, found, strict=True):
         assert value is None, name
         assert words in str(why), name

@@ -223,9 +223,10 @@ def _validity(kind: Schema) -> Check | None:
     if kind.kind == "string":
         return F.is_valid_utf8
     if kind.logical == "decimal":
-        if (whole := kind.precision - kind.scale) == MOST_DIGITS:
-            return None
-        bound = F.lit(str(10**whole)).cast(f"decimal({MOST_DIGITS},0)")
+        if (wide := _as_read(kind).precision) == kind.precision:
+            return None  # Spark itself takes no more digits
+        # Of the very type of the column: for another one Spark would round to compare, and 99.99 would be 100.
+        bound = F.lit(str(10 ** (kind.precision - kind.scale))).cast(f"decimal({wide},{kind.scale})")
         return lambda c: F.abs(c) < bound
     if kind.kind == "record":
         checks = [(one.name, check) for one in kind.fields if (check := _validity(one.type))]
