@@ -25,8 +25,13 @@ def written(schema: Json, value: Any) -> bytes:
 
 
 def read(payload: bytes, writer: Json, reader: Json | None = None) -> Any:
-    """The value as fastavro reads it."""
-    return fastavro.schemaless_reader(io.BytesIO(payload), parsed(writer), None if reader is None else parsed(reader))
+    """The value as fastavro reads it. For a default it gives the schema's JSON as it is, so those of `ADDED` are put in here."""
+    found = fastavro.schemaless_reader(io.BytesIO(payload), parsed(writer), None if reader is None else parsed(reader))
+    for one in reader["fields"] if reader is not None else ():
+        for kind, _, value in ADDED if one["name"].startswith("added") else ():
+            if one["type"] == kind:
+                found[one["name"]] = value
+    return found
 
 
 def parsed(schema: Json) -> Any:
@@ -87,7 +92,7 @@ def as_arrow_gives_it(kind: Json, value: Any) -> Any:
 def member(branch: Json) -> str:
     """The column of a union's type."""
     name = branch if isinstance(branch, str) else branch.get("name", branch["type"])
-    return f"member_{name.lower()}"
+    return f"member_{name}"
 
 
 PYTHON = {"int": int, "long": int, "string": str, "boolean": bool, "double": float, "bytes": bytes, "array": list}
@@ -172,11 +177,11 @@ class Chance:
         return ["null", inner] if self.random.random() < 0.7 else [inner, "null"]
 
     def _union(self, depth: int) -> Json:
-        branches = self.random.sample(
-            ["long", "string", "boolean", "double", "bytes", "array"], self.random.randint(2, 4)
-        )
-        found = [{"type": "array", "items": "int"} if b == "array" else b for b in branches]
-        return [*(["null"] if self.random.random() < 0.5 else []), *found]
+        """Of types that fastavro tells apart: it takes the first that a value can be promoted to, before its own."""
+        chance = self.random
+        text, number = chance.choice(["string", "bytes"]), chance.choice(["long", "double"])
+        branches = chance.sample([text, number, "boolean", {"type": "array", "items": "int"}], chance.randint(2, 4))
+        return [*(["null"] if chance.random() < 0.5 else []), *branches]
 
     def value(self, kind: Json) -> Any:
         """A value of the type, as fastavro takes it."""
@@ -188,7 +193,8 @@ class Chance:
         logical, name = kind.get("logicalType"), kind["type"]
         if logical == "decimal":
             unscaled = chance.choice([0, 1, -1, 10 ** kind["precision"] - 1, chance.randrange(10 ** kind["precision"])])
-            return Decimal(unscaled).scaleb(-kind["scale"]) if unscaled else Decimal((0, (0,), -kind["scale"]))
+            digits = tuple(int(digit) for digit in str(abs(unscaled)))  # arithmetic would round to 28 digits
+            return Decimal((int(unscaled < 0), digits, -kind["scale"]))
         if logical == "date":
             return date(1, 1, 1) + timedelta(days=chance.randrange(3_652_058))
         if logical in ("time-millis", "time-micros"):
@@ -239,17 +245,7 @@ class Chance:
                 after |= {"name": f"new_{one['name']}", "aliases": [one["name"]]}
             fields.append(after)
         for number in range(chance.randint(0, 2)):
-            kind, default = chance.choice(
-                [
-                    ("int", 7),
-                    ("string", "é"),
-                    (["null", "long"], None),
-                    ({"type": "array", "items": "int"}, [1, 2]),
-                    ({"type": "map", "values": "boolean"}, {"k": True}),
-                    ({"type": "long", "logicalType": "timestamp-millis"}, 1500),
-                    ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0004\u00d2"),
-                ]
-            )
+            kind, default, _ = chance.choice(ADDED)
             fields.append({"name": f"added{number}", "type": kind, "default": default})
         chance.shuffle(fields)
         return {**writer, "fields": fields or [{"name": "only", "type": "int", "default": 1}]}
@@ -263,3 +259,13 @@ class Chance:
 
 
 TIMESTAMPS = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
+# Fields that a later schema adds: type, default, and the value that the default means.
+ADDED: list[tuple[Json, Json, Any]] = [
+    ("int", 7, 7),
+    ("string", "é", "é"),
+    (["null", "long"], None, None),
+    ({"type": "array", "items": "int"}, [1, 2], [1, 2]),
+    ({"type": "map", "values": "boolean"}, {"k": True}, {"k": True}),
+    ({"type": "long", "logicalType": "timestamp-millis"}, 1500, EPOCH + timedelta(milliseconds=1500)),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0004\u00d2", Decimal("12.34")),
+]

@@ -128,8 +128,11 @@ def test_a_broken_value_is_malformed_and_leaves_no_field(spark: Any) -> None:
     """Each has a sound field before it."""
     writer = record(before="int", broken=BRANCHES)
     payloads = [written("int", 5) + bytes([2 * branch]) + payload for _, branch, payload, _ in BROKEN]
-    found = decoded(spark, [*payloads, written(writer, {"before": 5, "broken": None})], writer)
+    most = written(writer, {"before": 5, "broken": Decimal("-99.99")})
+    found = decoded(spark, [*payloads, most, written(writer, {"before": 5, "broken": None})], writer)
     assert found.pop() == ({"before": 5, "broken": None}, None)
+    value, why = found.pop()
+    assert (value["broken"]["member_bytes"], why) == (Decimal("-99.99"), None)
     for (name, _, _, words), (value, why) in zip(BROKEN, found, strict=True):
         assert value is None, name
         assert words in str(why), name
@@ -202,6 +205,21 @@ def test_a_row_that_a_field_does_not_hold_says_so_and_has_no_bytes(spark: Any) -
     row = frame.head()
     for number, (kind, _, why) in enumerate(UNFIT):
         assert (row[f"data{number}"], row[f"unfit{number}"]) == (None, why), kind
+
+
+def test_a_null_has_no_bytes(spark: Any) -> None:
+    """A record without a key, whatever its schema."""
+    for schema in (record(x="int"), record(x=["int", "string"]), "string"):
+        frame = spark.createDataFrame([(None,)], decode_type(spark, schema))
+        out = encode(F.col("c"), frame.schema["c"].dataType, registered(schema))
+        unfit = F.lit(None) if out.unfit is None else out.unfit
+        assert frame.select(out.data, unfit).head() == (None, None)
+
+
+def decode_type(spark: Any, schema: Any) -> Any:
+    """A column `c` of the type that Spark reads a schema as."""
+    raw = spark.createDataFrame([(None,)], "raw binary")
+    return decode(raw, "raw", "c", schemas_of(schema)).select("c").schema
 
 
 def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:

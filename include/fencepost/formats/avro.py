@@ -223,9 +223,10 @@ def _validity(kind: Schema) -> Check | None:
     if kind.kind == "string":
         return F.is_valid_utf8
     if kind.logical == "decimal":
-        if (whole := kind.precision - kind.scale) == MOST_DIGITS:
-            return None
-        bound = F.lit(str(10**whole)).cast(f"decimal({MOST_DIGITS},0)")
+        if (wide := _as_read(kind).precision) == kind.precision:
+            return None  # Spark itself takes no more digits
+        # Of the very type of the column: for another one Spark would round to compare, and 99.99 would be 100.
+        bound = F.lit(str(10 ** (kind.precision - kind.scale))).cast(f"decimal({wide},{kind.scale})")
         return lambda c: F.abs(c) < bound
     if kind.kind == "record":
         checks = [(one.name, check) for one in kind.fields if (check := _validity(one.type))]
@@ -289,7 +290,8 @@ def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
 
     parsed = parse(schema.text)
     fit = fit_of(kind, parsed, "", outermost=True)
-    data = F.concat(F.lit(bytearray(header(schema.id))), _bytes_of(fit, parsed)(column))
+    whole = F.concat(F.lit(bytearray(header(schema.id))), _bytes_of(fit, parsed)(column))
+    data = F.when(column.isNotNull(), whole)
     if fit.problem is None:
         return Encoded(data)
     unfit = F.when(column.isNotNull(), fit.problem(column))
@@ -374,7 +376,7 @@ def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False
         if not schema.nullable:
             return fit_of(kind, schema.others[0], path)
         if isinstance(kind, NullType):
-            return Fit(lambda c: F.lit(None))
+            return _always_null(schema)
         inner = _fit_of_value(kind, schema.others[0], path)
         if (problem := inner.problem) is not None:
             inner = replace(inner, problem=lambda c: F.when(c.isNotNull(), problem(c)))
@@ -446,6 +448,14 @@ def _branches(schema: Schema, taken: Mapping[int, tuple[Check, Fit]]) -> Check:
         return found
 
     return data
+
+
+def _always_null(schema: Schema) -> Fit:
+    """For a union with null, where there is no column, or one of no type: `to_avro` takes neither."""
+    from pyspark.sql import functions as F
+
+    number = next(number for number, branch in enumerate(schema.branches) if branch.kind == "null")
+    return Fit(_same, data=lambda _: F.lit(bytearray([2 * number])))
 
 
 def _null(kind: DataType, path: str) -> Fit:
@@ -542,19 +552,20 @@ def _fit_of_record(kind: StructType, schema: Schema, path: str) -> Fit:
             raise Unfit(
                 f"the transform gives no {dot + name}, which is of type {one.type.says()}. Add it to the result."
             )
+        else:
+            fits[name] = _always_null(one.type)
 
     def found(column: Column, name: str) -> Column:
-        return (fits[name].convert(column[name]) if name in fits else F.lit(None)).alias(name)
+        return fits[name].convert(column[name]).alias(name)
 
     def convert(column: Column) -> Column:
-        whole = F.struct(*(found(column, name) for name in wanted))
-        return whole if not path else F.when(column.isNotNull(), whole)
+        return F.when(column.isNotNull(), F.struct(*(found(column, name) for name in wanted)))
 
     def data(column: Column) -> Column:
         """A record's bytes are its fields', one after another: those without such a union together, for speed."""
         pieces, run = [], list[Field]()
         for one in (*schema.fields, None):
-            apart = one is None or (one.name in fits and fits[one.name].data is not None)
+            apart = one is None or fits[one.name].data is not None
             if apart and run:
                 part = Schema("record", name="_part", fields=tuple(run))
                 pieces.append(to_avro(F.struct(*(found(column, f.name) for f in run)), json.dumps(to_json(part))))

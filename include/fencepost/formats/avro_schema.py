@@ -301,7 +301,7 @@ def check_holdable(kind: Avro, path: str = "") -> None:
     for one in kind.fields:
         if (other := seen.setdefault(one.name.lower(), one.name)) != one.name:
             raise BadSchema(f"{at}: fields {other} and {one.name} differ only in case, and are the same to Spark")
-    if len(members := union_members(kind)) < len(kind.others):
+    if len(members := {name.lower() for name in union_members(kind)}) < len(kind.others):
         twice = ", ".join(sorted(members))
         raise BadSchema(f"{at}: two types of a union would be the same column of Spark's ({twice})")
     for step, part in parts(kind):
@@ -310,7 +310,7 @@ def check_holdable(kind: Avro, path: str = "") -> None:
 
 def union_members(kind: Avro) -> dict[str, Avro]:
     """The types of a union, without null, by the columns that Spark gives them."""
-    return {f"member_{branch.simple_name.lower()}": branch for branch in kind.others}
+    return {f"member_{branch.simple_name}": branch for branch in kind.others}
 
 
 def is_struct_of_members(kind: Avro) -> bool:

@@ -98,8 +98,8 @@ def test_each_row_fails_a_rule_on_its_way_to_the_output_as_it_does_at_the_gate(s
     rules = rules_for(batch, KWARGS)
     assert {rule.type for rule in rules} == set(ROW_BY_ROW), "every type is asked of some column"
     values = batch.drop(*COORDINATES).schema
-    raw = batch.withColumn("value", FORMATS["json"].write(batch, values))
-    read_back = FORMATS["json"].parse(raw, values, [F.col(name) for name in COORDINATES])
+    raw = batch.withColumn("value", FORMATS["json"].write(batch, values, None).data)
+    read_back = FORMATS["json"].parse(raw, values, [F.col(name) for name in COORDINATES], None)
     suite = Suite.of(tuple(rules))
     by_engine = {
         engine: evaluate(read_back, suite, Quality(engine=engine, sample_rows=1000), len(TRAP_ROWS)).checks
