@@ -87,6 +87,20 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "revisions": 1,
         "outcomes": ("passed",),
     },
+    "a quarantined record is replayed, reprocessed and skipped while settings change": {
+        "intervals": 1,
+        "revisions": 3,
+        "operations": (*RUN, "skip", "reprocess", "replay"),
+        "outcomes": ("passed",),
+        "settings_change": True,
+    },
+    "a staged interval's quarantined record is replayed": {
+        "intervals": 1,
+        "revisions": 3,
+        "parts": 1,
+        "operations": (*RUN, "replay"),
+        "outcomes": ("passed",),
+    },
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "intervals without records are published, withdrawn and planned again": {

@@ -7,14 +7,13 @@ batch: the source record's own headers stay, and may name another one.
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from fencepost.errors import AccessDenied, NeedsOperator, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, TopicOutput
 from fencepost.protocol.ranges import without_expired
-from fencepost.spark.quarantine import own_header
+from fencepost.spark.quarantine import is_quarantined_by
 from fencepost.spark.source import read_ranges
 
 FOREVER = 2**63 - 1
@@ -90,7 +89,7 @@ class QuarantineTopic:
         ranges = batch.quarantine_ranges(batch.written)
         kept, _ = without_expired(ranges, self._cluster.earliest(self._topic))
         raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
-        return raw.where(F.try_element_at("headers", F.lit(-1)) == own_header(str(batch.id)))
+        return raw.where(is_quarantined_by(str(batch.id)))
 
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
         """The parts of a written batch's ranges here that the topic no longer has."""

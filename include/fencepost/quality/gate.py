@@ -63,7 +63,7 @@ def judge(
     missing = [e.title for i, e in declared.items() if i not in by_index]
     if missing:
         return Outcome.UNDETERMINED, (
-            f"{_count(len(declared))} declared but only {len(by_index)} evaluated; without a result: {_named(missing)}."
+            f"{_count(len(declared))} declared but only {len(by_index)} evaluated; without a result: {named(missing)}."
         )
     # 4.
     failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]
@@ -74,25 +74,25 @@ def judge(
         also = f". Also, {len(critical)} critical failed." if critical else "."
         return Outcome.UNDETERMINED, (
             f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
-            f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
+            f"{named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
         )
     # 5.
     leaked = [e.title for e in failed if e.severity is Severity.QUARANTINE]
     if leaked:
         return Outcome.UNDETERMINED, (
-            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate disagree on what "
+            f"Records were written that fail a quarantine rule: {named(leaked)}. The write step and the gate disagree on what "
             "it means."
         )
     # 6.
-    beside = f" Warnings: {_named(warnings)}." if warnings else ""
+    beside = f" Warnings: {named(warnings)}." if warnings else ""
     if critical:
         return (
             Outcome.REJECTED,
-            f"{none}{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
+            f"{none}{len(critical)} of {_count(len(declared))} failed: {named(critical)}.{beside}",
         )
     # 7.
     idle = [r.title for r in by_index.values() if r.no_value]
-    hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
+    hollow = f" Found no value to judge: {named(idle)}." if idle else ""
     held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""
     if not held and none and idle:  # these are most of them, so count them instead of naming them
         left = len(declared) - len(idle)
@@ -107,7 +107,8 @@ def _count(number: int) -> str:
     return f"{number} expectation{'' if number == 1 else 's'}"
 
 
-def _named(titles: Sequence[str]) -> str:
+def named(titles: Sequence[str]) -> str:
+    """The first few titles, and how many more there are."""
     more = len(titles) - NAMED
     return "; ".join(titles[:NAMED]) + (f"; and {more} more" if more > 0 else "")
 
