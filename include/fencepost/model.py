@@ -390,6 +390,7 @@ class Asked(Frozen):
     batch: str
     lease: Offset
     validation: int = Field(ge=1)
+    addition: bool = False
 
 
 class Decision(Frozen):

@@ -13,7 +13,8 @@ from rich.table import Table
 from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
 from fencepost.cli.console import out, print_json
 from fencepost.errors import SettingsError
-from fencepost.model import Batch, State
+from fencepost.model import Batch
+from fencepost.protocol.replay import newest_link
 from fencepost.protocol.view import View
 
 
@@ -22,11 +23,18 @@ def quarantine(
     start: Annotated[str | None, typer.Option(help="Only intervals that end after this time, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="Only intervals that start before this time, ISO 8601.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also batches that are not published: rejected, superseded, skipped ones.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the published batches have in quarantine, by interval and rule. Reads the ledger only.
+    """Show what the published intervals have in quarantine, by interval and rule. Reads the ledger only.
+
+    Records that a replay has taken are not listed. Those that failed again are listed under the addition, one attempt later.
+    `fencepost replay` sends what is left through the present transform and checks.
 
     The records are in the topic that it names. The last header of a record names its batch.
     """
@@ -46,14 +54,15 @@ def quarantine(
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
-    for name in ("interval (UTC)", "rev", "state", "records"):
-        table.add_column(name, justify="right" if name in {"rev", "records"} else "left", no_wrap=True)
+    for name in ("interval (UTC)", "rev", "state", "attempts", "records"):
+        table.add_column(name, justify="left" if name in {"interval (UTC)", "state"} else "right", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
         span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
         for rule, rows in batch.written.quarantined.items():
-            table.add_row(span, str(batch.revision), str(batch.state), f"{rows:,}", escape(rule))
+            attempts = str(batch.plan.attempt)
+            table.add_row(span, str(batch.revision), str(batch.state), attempts, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
@@ -62,14 +71,17 @@ def quarantine(
 
 
 def quarantined_batches(view: View, start: datetime | None, end: datetime | None, *, every: bool) -> Iterable[Batch]:
-    """The batches with quarantined records whose intervals overlap the time, in order; published ones unless `every`. Pure."""
-    for batch in view.all():
+    """The batches with quarantined records whose intervals overlap the time, in order. Pure.
+
+    Of each published interval that is the batch, or the last published addition to it; with `every`, it is all batches there are.
+    """
+    links = (newest_link(view, interval) for interval in view.intervals)
+    for batch in view.all() if every else (link for link in links if link is not None):
         if batch.written is None or not batch.written.quarantined:
             continue
         if (start and batch.interval.end <= start) or (end and batch.interval.start >= end):
             continue
-        if every or batch.state is State.PUBLISHED:
-            yield batch
+        yield batch
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
@@ -81,7 +93,10 @@ def as_plain(batch: Batch) -> dict[str, Any]:
         "start": batch.interval.start.isoformat(),
         "end": batch.interval.end.isoformat(),
         "revision": batch.revision,
+        "adds_to": batch.adds_to,
         "state": batch.state,
+        "attempt": batch.plan.attempt,
+        "carried": batch.written.carried,
         "quarantined": batch.written.quarantined,
         "topic": batch.plan.quarantine.topic,
         "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},

@@ -206,7 +206,12 @@ def asked_about(batch: Batch) -> Asked | None:
     """What identifies a judged batch as it stands; None if no verdict was recorded."""
     if batch.verdict is None:
         return None
-    return Asked(batch=str(batch.id), lease=batch.known_lease, validation=batch.verdict.number)
+    return Asked(
+        batch=str(batch.id),
+        lease=batch.known_lease,
+        validation=batch.verdict.number,
+        addition=batch.adds_to is not None,
+    )
 
 
 def decide_publish(

@@ -35,6 +35,16 @@ def left_to_replay(link: Batch) -> int:
     return link.written.quarantined_tally.rows - sum(link.written.carried.values())
 
 
+def can_be_replayed(view: View, interval: Interval) -> bool:
+    """Whether a replay has something to do in the interval: records are left, or an addition is under way."""
+    try:
+        link = link_to_replay(view, interval, "")
+    except TransitionRefused:
+        return False
+    latest = view.latest(interval)
+    return link is not None or (latest is not None and latest.adds_to is not None and latest.state in UNDER_WAY)
+
+
 def replayed(link: Batch) -> Replayed:
     """What an addition takes from quarantine that comes behind this link."""
     assert link.written is not None

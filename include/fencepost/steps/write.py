@@ -14,7 +14,7 @@ from fencepost.config.pipeline import Pipeline, quarantines
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, OffsetRange, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.outputs.topic import StagingTopic
@@ -104,8 +104,9 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     """The present state, from settings and cluster. Makes an output topic that was deleted."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    source, expired = cluster.describe(pipeline.source.topic), ()
-    if batch.plan.replays is None:
+    source = cluster.describe(pipeline.source.topic)
+    expired: tuple[OffsetRange, ...] = ()
+    if batch.plan.replays is None:  # what an addition reads is checked before it is written
         check_same_topic(batch, source)
         expired = without_expired(batch.plan.source.ranges, cluster.earliest(source))[1]
     digests = pipeline.write_digests()
