@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
@@ -50,7 +51,9 @@ def plan_replay(
         changed = change is not None
         return kept_until_judged(output, change)
 
-    return _result(ledger.transact(decide), interval, changed=changed)
+    view = ledger.transact(decide)
+    reached("plan.frozen")
+    return _result(view, interval, changed=changed)
 
 
 def decide_replay(
