@@ -197,6 +197,7 @@ def _commit(
         output=_output(batch),
         published_at=batch.changed_at.isoformat(),
         way=publication.way if publication else None,
+        adds_to=batch.adds_to,
     )
     return result, batch
 
