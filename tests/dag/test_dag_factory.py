@@ -17,6 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
+from fencepost.airflow.dag import describe
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
@@ -125,7 +126,12 @@ def test_nothing_secret_goes_to_airflows_database(dag: DAG) -> None:
 def test_the_documentation_says_what_to_do_about_a_red_task(dag: DAG) -> None:
     assert dag.doc_md is not None
     assert "when it is red" in dag.doc_md
-    assert "counted.validated" in dag.doc_md
+
+
+@pytest.mark.parametrize(("publish", "told"), [("staged", "published batches only"), ("direct", "`counted.validated`")])
+def test_the_documentation_says_what_a_reader_of_the_output_sees(pipeline: Pipeline, publish: str, told: str) -> None:
+    output = pipeline.output.model_copy(update={"publish": publish})
+    assert told in describe(pipeline.model_copy(update={"output": output}))
 
 
 def test_a_broken_pipeline_leaves_the_others_whole(pipeline: Pipeline, pipelines: Path) -> None:

@@ -71,9 +71,10 @@ def said(none: Any) -> dict[str, dict[int, CheckResult | engines.Found]]:
             refused[declared.index] = engines.Found(error=str(error))
     ready = [one for one in ready if one.scope is not Scope.SCHEMA]
     columns = tuple(dict.fromkeys(column for one in ready for column in one.columns))
-    records = prepared_frame(none, columns, {})
+    expressions = {one.holds: one.expression for one in ready if one.expression}
+    records = prepared_frame(none, columns, {}, expressions)
     conditions = {one.condition or "" for one in ready}
-    pandas = to_pandas(records.toArrow().select(list(columns)))
+    pandas = to_pandas(records.toArrow().select([*columns, *expressions]))
     return {
         "pandas": {**refused, **engines.find_on_pandas(ready, dict.fromkeys(conditions, pandas))},
         "spark": {**refused, **engines.find_on_spark(ready, dict.fromkeys(conditions, records))},
