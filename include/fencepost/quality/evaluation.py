@@ -137,7 +137,7 @@ def _judged_addition(
         reason = "None of the replayed records passed. They are in quarantine again."
     elif judged:
         part = Suite(expectations=judged, digest=suite.digest)
-        outcome, reason = judge(part, [results[one.index] for one in judged], rows, "pass")
+        outcome, reason = judge(part, [results[i] for i in sorted(results)], rows, "pass")
     if whole:
         reason += f" Not judged for an addition: {named([one.title for one in whole])}."
     told = "it is about a whole batch, and this is an addition to one"
