@@ -274,7 +274,7 @@ class Coordinator:
             change = decide_plan(fake, view, when, self.source, output, word == "reprocess")
         elif word == "replay":
             fake, output = self._fake(point)
-            change = self.rules.replay(fake, view, when, self.source, output)
+            change = self.rules.replay(fake, view, when, output)
         elif word == "revise":
             fake, output = self._fake(point)
             found = self._revision(view, day, operation[2])

@@ -80,10 +80,7 @@ def awaiting_person(view: View, now: datetime | None = None, patience: timedelta
 
 
 def in_force(revisions: Sequence[Batch]) -> Batch | None:
-    """The older revision that counts, published or skipped; None if the newest one counts.
-
-    Of an addition that is published or skipped nothing is left to say either.
-    """
+    """The older revision that counts, published or skipped; None if the newest one counts, or is an addition that is done."""
     counts = revision_in_force(revisions)
     return None if revisions[-1].state in PASSED or counts.revision == revisions[-1].revision else counts
 

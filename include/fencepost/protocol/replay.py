@@ -46,7 +46,7 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
 
 
 def replayed(link: Batch) -> Replayed:
-    """What an addition takes from quarantine that comes behind this link."""
+    """What the next addition takes from quarantine: all that this link sent there."""
     assert link.written is not None
     return Replayed(batch=str(link.id), tally=link.written.quarantined_tally, attempt=link.plan.attempt + 1)
 

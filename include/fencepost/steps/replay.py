@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.failpoints import reached
-from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Batch, Decision, Interval, StepResult
@@ -47,7 +46,7 @@ def plan_replay(
             free_lane(view, pipeline.lanes, view.latest(interval))
             check_pipeline(pipeline)
             checked = True
-        change = decide_replay(ledger, view, interval, source, output, decision)
+        change = decide_replay(ledger, view, interval, output, decision)
         changed = change is not None
         return kept_until_judged(output, change)
 
@@ -60,7 +59,6 @@ def decide_replay(
     ledger: Ledger,
     view: View,
     interval: Interval,
-    source: Topic,
     output: Destination,
     decision: Decision | None = None,
 ) -> Change | None:
