@@ -122,6 +122,7 @@ def test_each_record_passes_or_stays_once_after_a_worker_was_struck(
         for action in ("kill", "stop")
         for step, places in STEPS.items()
         for place in places
+        if action == "kill" or place not in COORDINATOR  # a request that comes late is one of its own
     ],
 )
 def test_each_record_passes_or_stays_once_after_a_step_was_struck(

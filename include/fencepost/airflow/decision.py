@@ -84,7 +84,7 @@ class DecideOperator(HITLOperator):
         try:
             super().execute(context)
         except TaskAwaitingInput as waiting:
-            waiting.kwargs = {"asked": asked.model_dump(mode="json")}
+            waiting.kwargs = {"asked": asked.model_dump(mode="json", exclude_defaults=True)}
             raise
         raise AssertionError("the operator waits for its answer elsewhere")
 
