@@ -292,7 +292,7 @@ def carry_out(
     monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.advance.same_topics", lambda *_: None)
     monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
-    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (None, None))
     context = context_of() | {
         "data_interval_start": REJECTED.interval.start,
         "data_interval_end": REJECTED.interval.end,

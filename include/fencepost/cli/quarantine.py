@@ -54,7 +54,7 @@ def quarantine(
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
-    for name in ("interval (UTC)", "rev", "state", "attempts", "records"):
+    for name in ("interval (UTC)", "rev", "state", "tried", "records"):
         table.add_column(name, justify="left" if name in {"interval (UTC)", "state"} else "right", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:

@@ -83,7 +83,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         taken = sum(b.plan.replays.tally.rows for b in additions if b.plan.replays)
         passed = sum(b.written.rows for b in additions if b.written)
         out.print(
-            f"replayed: {taken:,} records in {len(additions):,} additions; {passed:,} rows were added to the output",
+            f"replayed: {taken:,} records in {len(additions):,} additions (+ in the table), which added {passed:,} rows to the "
+            "output",
             soft_wrap=True,
         )
     for batch in current:
@@ -194,8 +195,8 @@ def _table(title: str, batches: list[Batch]) -> Table:
         table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
     for batch in batches:
         row = _summary(batch)
-        adds = "" if batch.adds_to is None else f" [dim](adds to {batch.adds_to})[/]"
-        cells = [_span(batch), str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]{adds}"]
+        revision = str(batch.revision) if batch.adds_to is None else f"+{batch.revision}"
+        cells = [_span(batch), revision, f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
         cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table
