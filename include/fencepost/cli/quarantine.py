@@ -54,15 +54,16 @@ def quarantine(
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
-    for name in ("interval (UTC)", "rev", "state", "tried", "records"):
+    replayed = any(batch.plan.attempt > 1 for batch in found)
+    for name in ("interval (UTC)", "rev", "state", *(["tried"] if replayed else []), "records"):
         table.add_column(name, justify="left" if name in {"interval (UTC)", "state"} else "right", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
         span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
         for rule, rows in batch.written.quarantined.items():
-            attempts = str(batch.plan.attempt)
-            table.add_row(span, str(batch.revision), str(batch.state), attempts, f"{rows:,}", escape(rule))
+            tried = [str(batch.plan.attempt)] if replayed else []
+            table.add_row(span, str(batch.revision), str(batch.state), *tried, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
