@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from conftest import at, day
 from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import NeedsOperator
+from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Batch, State
@@ -28,7 +28,7 @@ Make = Callable[..., Pipeline]
 
 TRANSFORM = """
 def transform(frame):
-    origin = "concat_ws(':', _topic, _partition, _offset) AS origin"
+    origin = "concat_ws(':', _topic, string(_partition), string(_offset)) AS origin"
     return frame.selectExpr("_key", "_timestamp", "_headers", "_partition", "_offset", "_record", "n", "name", origin)
 """
 RULES = """
@@ -148,7 +148,7 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     events = [{"pipeline": pipeline.name, "batch": str(b.id)} for b in (base, first)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-        with pytest.raises(Exception, match="column n is int in batch"):
+        with pytest.raises(SettingsError, match="column n is int in batch"):
             read_validated(spark, events)
         assert {r["n"] for r in read_validated(spark, events[1]).collect()} == {3_000_000_000, -1}
 
