@@ -212,9 +212,9 @@ class Plan(Frozen):
         """The most task-partitions there may be: those of the transform's rows, then those of malformed records."""
         return self.writers + self.malformed_writers
 
-    def tasks_with(self, malformed: int) -> int:
-        """How many of them have to commit if the source has this many malformed records."""
-        return self.tasks if malformed else self.writers
+    def tasks_with(self, aside: int) -> int:
+        """How many of them have to commit if this many records do not reach the transform: `Written.aside`."""
+        return self.tasks if aside else self.writers
 
     @property
     def source(self) -> SourceTopic:
