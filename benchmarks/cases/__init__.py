@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.cases import daily_run, gate, growth, header, old_ledger, retry, scan, sink, staged, transactions
+from benchmarks.cases import (
+    daily_run,
+    gate,
+    growth,
+    header,
+    old_ledger,
+    quarantine,
+    retry,
+    scan,
+    sink,
+    staged,
+    transactions,
+)
 from benchmarks.results import Result
 
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
@@ -18,5 +30,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B7": daily_run.run,
     "B8": gate.run,
     "B9": old_ledger.run,
+    "B10": quarantine.run,
     "B11": staged.run,
 }

@@ -6,7 +6,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
@@ -159,6 +159,16 @@ class Tally(Frozen):
     fingerprint: int = Field(default=0, ge=0, lt=2**64)
     bytes: int = Field(default=0, ge=0)
 
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """All of these together."""
+        each = list(tallies)
+        return cls(
+            rows=sum(t.rows for t in each),
+            fingerprint=sum(t.fingerprint for t in each) % 2**64,
+            bytes=sum(t.bytes for t in each),
+        )
+
 
 class Replayed(Frozen):
     """What an addition takes from quarantine: everything that the batch of that name sent there, and its tally.
@@ -292,19 +302,24 @@ class Written(Frozen):
     written_at: AwareDatetime
 
     @property
+    def tally(self) -> Tally:
+        """All records that the task-partitions wrote to the output."""
+        return self._tally(self.output)
+
+    @property
     def rows(self) -> int:
-        """Records that all task-partitions wrote to the output."""
-        return sum(t.rows for t in self._tallies())
+        """Their number."""
+        return self.tally.rows
 
     @property
     def fingerprint(self) -> int:
-        """The fingerprint of these records."""
-        return sum(t.fingerprint for t in self._tallies()) % 2**64
+        """Their fingerprint."""
+        return self.tally.fingerprint
 
     @property
     def bytes(self) -> int:
         """Bytes of their keys and values."""
-        return sum(t.bytes for t in self._tallies())
+        return self.tally.bytes
 
     @property
     def quarantined(self) -> dict[str, int]:
@@ -323,17 +338,10 @@ class Written(Frozen):
     @property
     def quarantined_tally(self) -> Tally:
         """All records committed to quarantine."""
-        if self.quarantine is None:
-            return NOTHING
-        tallies = [r.tally(self.quarantine.topic) for r in self.receipts]
-        return Tally(
-            rows=sum(t.rows for t in tallies),
-            fingerprint=sum(t.fingerprint for t in tallies) % 2**64,
-            bytes=sum(t.bytes for t in tallies),
-        )
+        return NOTHING if self.quarantine is None else self._tally(self.quarantine)
 
-    def _tallies(self) -> Iterator[Tally]:
-        return (r.tally(self.output.topic) for r in self.receipts)
+    def _tally(self, output: TopicOutput) -> Tally:
+        return Tally.total(receipt.tally(output.topic) for receipt in self.receipts)
 
 
 class Publication(Frozen):

@@ -5,7 +5,6 @@ Each attempt is a process of its own with its own Spark: some twelve seconds a c
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from waiting import await_true
 
 from .checker import Attacked
 from .conftest import finished
+from .strikes import await_strike_and_retry
 from .test_worker_faults import POINTS
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -103,14 +103,7 @@ def test_each_record_once_after_the_driver_was_struck(
     else:
         plan_and_write(spark, case.pipeline, day(1))
     process = start_step(case, step, failpoint)
-    pid = case.await_struck(failpoint, lambda: process.poll() is None)
-    if failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
-        os.kill(pid, signal.SIGCONT)
-    code, said = finished(process)
-    assert code != 0 or failpoint.endswith("stop"), said
-    if not failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
+    await_strike_and_retry(spark, case, process, failpoint)
     assert case.differences() == []
 
 

@@ -5,23 +5,23 @@ Good records are in the output and bad ones in quarantine, each once; readers al
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from arming import armed
 from conftest import day
-from fencepost.errors import FencepostError, Retriable
+from fencepost.errors import Retriable
 from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
 from steps import latest, run
 
 from .checker import PARTITIONS, Attacked
-from .conftest import finished
-from .test_worker_faults import POINTS, Attempt
+from .strikes import Attempt, await_strike_and_retry, strike_worker_and_retry
+from .test_worker_faults import POINTS
 
 RULES = """
 expectations:
@@ -75,20 +75,7 @@ def test_each_record_once_in_its_topic_after_a_strike_and_a_retry(
 ) -> None:
     case = attacked(bad=BAD, **SETTINGS, output={"publish": publish})
     plan_batch(case.pipeline, day(1))
-    attempt = Attempt(spark, case.pipeline)
-    with armed(spark, failpoint, case.struck):
-        attempt.start()
-        pid = case.await_struck(failpoint, attempt.is_alive)
-        if not failpoint.endswith("stop"):
-            attempt.join(60)
-    if not failpoint.endswith("stop"):
-        assert isinstance(attempt.error, Retriable)
-    run(spark, case.pipeline, day(1))
-    if failpoint.endswith("stop"):
-        os.kill(pid, signal.SIGCONT)
-        attempt.join(120)
-        assert attempt.error is None or isinstance(attempt.error, FencepostError)
-    assert not attempt.is_alive()
+    strike_worker_and_retry(spark, case, failpoint, partial(write_batch, spark, case.pipeline, day(1)))
     assert_all_is_accounted_for(case)
 
 
@@ -100,7 +87,7 @@ def test_a_chain_on_two_topics_goes_on_where_it_ended(
     """A link's mark counts the rows of both topics, in their one order."""
     case = attacked(bad=BAD, **SETTINGS, output={"commit_every": {"rows": rows}})
     plan_batch(case.pipeline, day(1))
-    attempt = Attempt(spark, case.pipeline)
+    attempt = Attempt(partial(write_batch, spark, case.pipeline, day(1)))
     with armed(spark, place, case.struck):
         attempt.start()
         case.await_struck(place, attempt.is_alive)
@@ -129,14 +116,7 @@ def test_each_record_once_in_its_topic_after_the_driver_ended_between_the_two_jo
     case = attacked(bad=BAD, **SETTINGS)
     plan_batch(case.pipeline, day(1))
     process = start_step(case, "write", failpoint)
-    pid = case.await_struck(failpoint, lambda: process.poll() is None)
-    if failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
-        os.kill(pid, signal.SIGCONT)
-    code, said = finished(process)
-    assert code != 0 or failpoint.endswith("stop"), said
-    if not failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
+    await_strike_and_retry(spark, case, process, failpoint)
     assert_all_is_accounted_for(case)
 
 

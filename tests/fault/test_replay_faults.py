@@ -5,19 +5,14 @@ A plain read_committed consumer, which knows nothing of Fencepost, reads the out
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from arming import armed
 from conftest import day
-from fencepost.errors import FencepostError, Retriable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
@@ -28,7 +23,7 @@ from kafka_tools import group_offsets, read_all
 from steps import replay, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
-from .conftest import finished
+from .strikes import await_strike_and_retry, strike_worker_and_retry
 from .test_quarantine_faults import RULES, SETTINGS
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -68,21 +63,6 @@ def quarantined(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Ca
     return case
 
 
-class Attempt(Thread):
-    """The write of an addition in a thread of its own; `error` is what it ended with."""
-
-    def __init__(self, spark: Any, case: Attacked) -> None:
-        super().__init__(daemon=True)
-        self._spark, self._case = spark, case
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            write_batch(self._spark, self._case.pipeline, day(1))
-        except Exception as error:
-            self.error = error
-
-
 @pytest.mark.parametrize(
     "failpoint",
     [
@@ -98,20 +78,7 @@ def test_each_record_passes_or_stays_once_after_a_worker_was_struck(
     """A stopped worker stands still while a second replay finishes the addition, and goes on as a zombie."""
     case = quarantined
     plan_replay(case.pipeline, day(1))
-    attempt = Attempt(spark, case)
-    with armed(spark, failpoint, case.struck):
-        attempt.start()
-        pid = case.await_struck(failpoint, attempt.is_alive)
-        if not failpoint.endswith("stop"):
-            attempt.join(60)
-    if not failpoint.endswith("stop"):
-        assert isinstance(attempt.error, Retriable)
-    replay(spark, case.pipeline, day(1))
-    if failpoint.endswith("stop"):
-        os.kill(pid, signal.SIGCONT)
-        attempt.join(120)
-        assert attempt.error is None or isinstance(attempt.error, FencepostError)
-    assert not attempt.is_alive()
+    strike_worker_and_retry(spark, case, failpoint, lambda: write_batch(spark, case.pipeline, day(1)), finish)
     assert_each_record_once(case)
 
 
@@ -135,15 +102,7 @@ def test_each_record_passes_or_stays_once_after_a_step_was_struck(
         write_batch(spark, case.pipeline, day(1))
     if step == "advance":
         validate_batch(spark, case.pipeline, day(1))
-    process = start_step(case, step, failpoint)
-    pid = case.await_struck(failpoint, lambda: process.poll() is None)
-    if failpoint.endswith("stop"):
-        finish(spark, case)
-        os.kill(pid, signal.SIGCONT)
-    code, said = finished(process)
-    assert code != 0 or failpoint.endswith("stop"), said
-    if not failpoint.endswith("stop"):
-        finish(spark, case)
+    await_strike_and_retry(spark, case, start_step(case, step, failpoint), failpoint, finish)
     assert_each_record_once(case)
 
 

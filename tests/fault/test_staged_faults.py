@@ -12,16 +12,13 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from arming import armed
 from conftest import day
-from fencepost.errors import FencepostError, Retriable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
@@ -31,6 +28,7 @@ from steps import latest, plan_and_write, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
 from .conftest import finished
+from .strikes import strike_worker_and_retry
 from .test_plan_and_advance_faults import strike
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -83,21 +81,6 @@ def test_a_publication_struck_anywhere_shows_each_record_once(
     assert case.differences() == []
 
 
-class Attempt(Thread):
-    """An advance in a thread of its own; `error` is what it ended with."""
-
-    def __init__(self, spark: Any, case: Attacked) -> None:
-        super().__init__(daemon=True)
-        self._spark, self._case = spark, case
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            advance_batch(self._case.pipeline, day(1), spark=lambda: self._spark)
-        except Exception as error:
-            self.error = error
-
-
 @pytest.mark.parametrize(
     "failpoint",
     [
@@ -111,20 +94,8 @@ def test_each_record_once_after_a_worker_that_copies_a_part_was_struck(
 ) -> None:
     case = staged(attacked, megabytes=0)
     judged(spark, case)
-    attempt = Attempt(spark, case)
-    with armed(spark, failpoint, case.struck):
-        attempt.start()
-        pid = case.await_struck(failpoint, attempt.is_alive)
-        if not failpoint.endswith("stop"):
-            attempt.join(60)
-    if not failpoint.endswith("stop"):
-        assert isinstance(attempt.error, Retriable)
-    run(spark, case.pipeline, day(1))
-    if failpoint.endswith("stop"):
-        os.kill(pid, signal.SIGCONT)
-        attempt.join(120)
-        assert attempt.error is None or isinstance(attempt.error, FencepostError)
-    assert not attempt.is_alive()
+    advance = partial(advance_batch, case.pipeline, day(1), spark=lambda: spark)
+    strike_worker_and_retry(spark, case, failpoint, advance)
     assert case.differences() == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from threading import Thread
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,13 +16,13 @@ import pytest
 from arming import armed
 from conftest import TRANSFORM, day
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError, Retriable
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import read_all
 from steps import latest, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
+from .strikes import Attempt, strike_worker_and_retry
 
 POINTS = [
     "write.init",
@@ -54,21 +54,6 @@ def cases(points: list[str], in_short: dict[str, set[str]]) -> Iterator[Any]:
             )
 
 
-class Attempt(Thread):
-    """A write in a thread of its own; `error` is what it ended with."""
-
-    def __init__(self, spark: Any, pipeline: Pipeline) -> None:
-        super().__init__(daemon=True)
-        self._spark, self._pipeline = spark, pipeline
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            write_batch(self._spark, self._pipeline, day(1))
-        except Exception as error:
-            self.error = error
-
-
 @pytest.fixture
 def spark(spark: Any) -> Iterator[Any]:
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
@@ -80,8 +65,6 @@ def spark(spark: Any) -> Iterator[Any]:
 def test_each_record_once_after_a_strike_and_a_retry(
     spark: Any, attacked: Callable[..., Attacked], failpoint: str
 ) -> None:
-    """Killed and failed attempts end with a retriable error. A stopped one stands still while the retry finishes, and then
-    goes on as a zombie: it is refused, or finds its work done."""
     _strike_and_retry(spark, attacked(), failpoint)
 
 
@@ -96,20 +79,7 @@ def test_each_record_once_after_a_strike_within_a_chain_of_transactions_and_a_re
 
 def _strike_and_retry(spark: Any, case: Attacked, failpoint: str) -> None:
     plan_batch(case.pipeline, day(1))
-    attempt = Attempt(spark, case.pipeline)
-    with armed(spark, failpoint, case.struck):
-        attempt.start()
-        pid = case.await_struck(failpoint, attempt.is_alive)
-        if not failpoint.endswith("stop"):
-            attempt.join(60)
-    if not failpoint.endswith("stop"):
-        assert isinstance(attempt.error, Retriable)
-    run(spark, case.pipeline, day(1))
-    if failpoint.endswith("stop"):
-        os.kill(pid, signal.SIGCONT)
-        attempt.join(120)
-        assert attempt.error is None or isinstance(attempt.error, FencepostError)
-    assert not attempt.is_alive()
+    strike_worker_and_retry(spark, case, failpoint, partial(write_batch, spark, case.pipeline, day(1)))
     assert case.differences() == []
 
 
@@ -119,7 +89,7 @@ def test_a_zombie_of_an_older_lease_stops_at_the_mark_of_the_newer_one(
     """It starts late, fences the valid attempt's id, and learns from the mark's lease that it is late: it writes nothing."""
     case = attacked()
     plan_batch(case.pipeline, day(1))
-    attempt = Attempt(spark, case.pipeline)
+    attempt = Attempt(partial(write_batch, spark, case.pipeline, day(1)))
     failpoint = "write.init#0=stop"
     with armed(spark, failpoint, case.struck):
         attempt.start()

@@ -117,7 +117,7 @@ def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipe
     assert written(pipeline).malformed_at == ((1, 10), (1, 11))
 
 
-@pytest.mark.parametrize("suite", [FRESH, "expectations: [broken"])
+@pytest.mark.parametrize("suite", [FRESH, "expectations: broken"])
 def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it_or_may(
     spark: Any, broker: Broker, make_pipeline: Make, dying: Any, suite: str
 ) -> None:

@@ -95,7 +95,7 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
 
     result = published(spark, staged)
     assert result.details["way"] == ("in one transaction" if megabytes else "in 3 task-partitions")
-    assert result.message == f"published, {result.details['way']}, revision 1"
+    assert result.message == f"published revision 1, {result.details['way']}"
     batch = latest(staged, day(1))
     own = (("fencepost-batch", str(batch.id).encode()),)
 

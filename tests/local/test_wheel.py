@@ -145,10 +145,10 @@ def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(whe
     }
     assert found["providers"]["fencepost"] == found["provider"]["versions"][0]
     jobs = installed / "airflow" / "spark_jobs"
+    steps = {"write": "write", "write_again": "write", "validate": "validate", "validate_again": "validate"}
     assert found["scripts"] == {
         task: {"application": str(jobs / f"{step}_batch.py"), "spark_binary": str(jobs / "spark-submit.sh")}
-        for step in ("write", "validate")
-        for task in (step, f"{step}_again")
+        for task, step in {**steps, "advance": "advance"}.items()
     }
     assert set(found["assets"].values()) == {200}
     assert found["no page"][:2] == [404, "text/html; charset=utf-8"]

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from kafka_tools import QUIET_LOG
 from waiting import await_true
 
-from .scene import Scene
+from .scene import FOREIGN, Scene
 
 Fault = Callable[[Scene, random.Random], AbstractContextManager[None]]
 
@@ -53,7 +53,8 @@ def meanwhile(work: Callable[[Event], None]) -> Iterator[None]:
 def worker_is_struck(scene: Scene, chance: random.Random) -> Iterator[None]:
     """A Python worker dies, fails, or stands still for a while and then goes on."""
     action = chance.choice(["kill", "kill", "raise", "stop"])
-    failpoint = f"write.{chance.choice(WORKER_PLACES)}#{chance.randrange(2)}={action}"
+    copies = scene.staged and chance.random() < 0.4  # on Spark; a copy in one transaction has no worker to strike
+    failpoint = f"{'publish' if copies else 'write'}.{chance.choice(WORKER_PLACES)}#{chance.randrange(2)}={action}"
     pause = chance.uniform(0.5, 12)
     scene.tell(failpoint)
 
@@ -160,15 +161,18 @@ def network_is_slow(scene: Scene, chance: random.Random) -> Iterator[None]:
 
 @contextmanager
 def foreign_transaction_is_open(scene: Scene, chance: random.Random) -> Iterator[None]:
-    """Somebody else writes into the output topic, in a transaction that stays open for a while."""
+    """Somebody else writes into the output topic, or the staging topic, in a transaction that stays open for a while."""
+    topic = chance.choice([scene.pipeline.output.topic, scene.pipeline.staging_topic])
+    if topic not in _admin(scene).list_topics(timeout=20).topics:  # the first plan makes the staging topic
+        topic = scene.pipeline.output.topic
     hold, commits = chance.uniform(1, 10), chance.random() < 0.5
-    scene.tell(f"a foreign transaction, {'committed' if commits else 'aborted'} after {hold:.1f} s")
+    scene.tell(f"a foreign transaction on {topic}, {'committed' if commits else 'aborted'} after {hold:.1f} s")
     producer = Producer(
         {"bootstrap.servers": scene.cluster.direct, "transactional.id": f"foreign-{chance.random()}"}, logger=QUIET_LOG
     )
     producer.init_transactions(60)
     producer.begin_transaction()
-    producer.produce(scene.pipeline.output.topic, b"foreign", b"foreign")
+    producer.produce(topic, FOREIGN, FOREIGN)
     producer.flush(30)
 
     def end(over: Event) -> None:
@@ -226,11 +230,12 @@ def group_offsets_are_gone(scene: Scene, chance: random.Random) -> Iterator[None
 
 @contextmanager
 def marks_are_gone(scene: Scene, chance: random.Random) -> Iterator[None]:
-    """The lane's marks of earlier batches are gone: nobody may need them."""
-    scene.tell("marks of the lane deleted")
-    group = scene.pipeline.lane_group(0)
-    with suppress(Exception):
-        _admin(scene).delete_consumer_groups([group])[group].result(30)
+    """The marks of earlier batches are gone: nobody may need them."""
+    scene.tell("marks deleted")
+    pipeline, admin = scene.pipeline, _admin(scene)
+    for group in (pipeline.lane_group(0), pipeline.malformed_group(0), pipeline.publisher_group(0)):
+        with suppress(Exception):  # not there yet
+            admin.delete_consumer_groups([group])[group].result(30)
     yield
 
 

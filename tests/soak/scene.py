@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 import arming
 from conftest import at
@@ -22,6 +23,8 @@ from oracle.murmur2 import murmur2
 from waiting import await_true
 
 KEYS = 9
+BAD = 0.05  # of the records, where the pipeline quarantines: half of them malformed, half failing a rule
+FOREIGN = b"foreign"  # the key of what somebody else writes
 
 
 @dataclass
@@ -34,7 +37,8 @@ class Scene:
     strikes: Path
     source_partitions: int = 2
     output_partitions: list[int] = field(default_factory=lambda: [3])  # the counts it had, in order
-    produced: Counter[tuple[bytes, int]] = field(default_factory=Counter)
+    produced: Counter[tuple[bytes, int]] = field(default_factory=Counter)  # records for the output
+    bad: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)  # records for quarantine
     told: list[str] = field(default_factory=list)
     killing: Lock = field(default_factory=Lock)  # one fault at a time kills and starts nodes
 
@@ -43,6 +47,14 @@ class Scene:
 
     def armed(self, failpoint: str) -> AbstractContextManager[None]:
         return arming.armed(self.spark, failpoint, self.strikes)
+
+    @property
+    def staged(self) -> bool:
+        return self.pipeline.output.publish == "staged"
+
+    @property
+    def quarantines(self) -> bool:
+        return self.pipeline.source.on_malformed == "quarantine"
 
     def fill(self, number: int, days: int, chance: random.Random) -> None:
         """Records of a day; some clocks run behind or ahead by a day. `n` grows along each key, which keeps its
@@ -61,14 +73,19 @@ class Scene:
             lambda: len(producer.list_topics(topic, 20).topics[topic].partitions) == self.source_partitions, topic
         )
         for _ in range(chance.randint(20, 120)):
-            n = self.produced.total()
+            n = self.produced.total() + self.bad.total()
             key = f"k{self.source_partitions}.{chance.randrange(KEYS)}".encode()
             clock = min(max(number + chance.choice([0] * 18 + [-1, 1]), 1), days)
             when = at(clock, chance.uniform(0.1, 23.8))
-            value = json.dumps({"n": n, "name": "x"}).encode()
+            value, is_bad = json.dumps({"n": n, "name": "x"}).encode(), self.quarantines and chance.random() < BAD
+            if is_bad:
+                value = b'{"n": %d, "name": "x"}' % (-n - 1) if chance.random() < 0.5 else b'{"n": %d, "na' % n
             partition = murmur2(key) % self.source_partitions
             producer.produce(topic, value, key, partition=partition, timestamp=when)
-            self.produced[(key, n)] += 1
+            if is_bad:
+                self.bad[(key, value)] += 1
+            else:
+                self.produced[(key, n)] += 1
         assert producer.flush(60) == 0
         assert failed == [], "the source is not what this scene takes for it"
 
@@ -76,8 +93,9 @@ class Scene:
         """Everything that is not as exactly-once promises, once every day is published."""
         newest = self._ledger()
         published = {name for name, batch in newest.items() if batch["state"] == "published"}
-        output = self.pipeline.output.topic
-        seen = [r for r in read_all(self.cluster.direct, output) if r.batch in published]
+        # Who reads a staged pipeline's output need not know which batches are published.
+        own = [r for r in read_all(self.cluster.direct, self.pipeline.output.topic) if r.key != FOREIGN]
+        seen = own if self.staged else [r for r in own if r.batch in published]
         states = Counter(batch["state"] for batch in newest.values())
         return [
             *[
@@ -86,6 +104,7 @@ class Scene:
                 if state not in {"published", "superseded"}
             ],
             *self._records(seen),
+            *self._quarantine(published),
             *self._offsets(),
             *self._hanging(),
         ]
@@ -107,6 +126,14 @@ class Scene:
             found += [f"{record.key!r} in partition {record.partition}"] if record.partition not in allowed else []
         return found + [f"order of {place}: {order}" for place, order in orders.items() if order != sorted(order)]
 
+    def _quarantine(self, published: set[str]) -> list[str]:
+        if not self.quarantines:
+            return []
+        seen = read_all(self.cluster.direct, self.pipeline.quarantine_topic)
+        there = Counter((r.key, r.value) for r in seen if r.batch in published)
+        found = [f"lost from quarantine {one}" for one in (self.bad - there).elements()]
+        return found + [f"too many in quarantine of {one}" for one in (there - self.bad).elements()]
+
     def _offsets(self) -> list[str]:
         pipeline = self.pipeline
         partitions = range(self.source_partitions)
@@ -115,10 +142,13 @@ class Scene:
         return [] if have == ends else [f"group offsets {have}, the source ends at {ends}"]
 
     def _hanging(self) -> list[str]:
-        topics = {self.pipeline.output.topic: self.output_partitions[-1], self.pipeline.ledger_topic: 1}
+        topics = [self.pipeline.output.topic, self.pipeline.ledger_topic]
+        topics += [self.pipeline.staging_topic] if self.staged else []
+        topics += [self.pipeline.quarantine_topic] if self.quarantines else []
+        known = AdminClient({"bootstrap.servers": self.cluster.direct}, logger=QUIET_LOG).list_topics(timeout=20).topics
         found = []
-        for topic, partitions in topics.items():
-            for p in range(partitions):
+        for topic in topics:
+            for p in known[topic].partitions:
                 end, stable = (end_offset(self.cluster.direct, topic, p, committed=c) for c in (False, True))
                 found += [f"{topic}-{p}: stable up to {stable} of {end}"] if stable < end else []
         return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,15 @@ from kafka_tools import create_topic
 
 from .play import play
 from .scene import Scene
+
+RULES = """
+expectations:
+  - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}
+"""
+KEEPS_RECORDS = (
+    "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n"
+)
 
 FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "2"))
 
@@ -33,15 +43,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 def test_faults_composed_at_random_lose_nothing_and_double_nothing(
     spark: Any, cluster: KafkaCluster, make_pipeline: Callable[..., Pipeline], tmp_path: Path, seed: int
 ) -> None:
+    chance = random.Random(f"pipeline of {seed}")
+    output: dict[str, Any] = chance.choice(
+        [
+            {"publish": "direct"},
+            {"publish": "staged"},
+            {"publish": "staged", "batch_header": False},
+            {"publish": "staged", "atomic_megabytes": 0},
+        ]
+    )
+    quarantines = chance.random() < 0.5
     pipeline = make_pipeline(
+        **({"transform": KEEPS_RECORDS, "expectations": RULES} if quarantines else {}),
         name=f"seed{seed}",
+        source={"on_malformed": "quarantine" if quarantines else "fail"},
+        output=output,
         kafka={"bootstrap.servers": cluster.bootstrap},
-        quality={"open_transaction_wait_seconds": 60},
+        quality={"open_transaction_wait_seconds": 60, "quarantine_limit": "none"},
     )
     create_topic(cluster.direct, pipeline.source.topic, 2, replicas=[[2, 3, 1], [3, 2, 1]])
     create_topic(cluster.direct, pipeline.output.topic, 3, replicas=[[2, 1, 3], [3, 1, 2], [1, 2, 3]])
     (tmp_path / "strikes").mkdir()
     scene = Scene(cluster, pipeline, spark, tmp_path / "strikes")
+    scene.tell(f"{output}{', quarantines' if quarantines else ''}")
     outcome = None
     try:
         outcome = play(scene, seed)

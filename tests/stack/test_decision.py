@@ -189,7 +189,8 @@ def test_publish_anyway_puts_it_in_the_place_of_the_published_one(
     first, second = ledger_of(running, AGAIN, monkeypatch)
     assert (first.state, second.state) == (State.SUPERSEDED, State.PUBLISHED)
     run = _run_of(running, AGAIN)
-    assert run["note"] == "Fencepost: advance: already published, revision 2. Params the run saw: reprocess=true."
+    told = "advance: published revision 2, in one transaction. Params the run saw: reprocess=true."
+    assert run["note"] == f"Fencepost: {told}"
     page.goto(f"{running.api.url}/dags/{AGAIN}/plugin/batches")
     expect(inside(page, "Batches").locator("tr[data-interval]")).to_have_count(1)
     expect(inside(page, "Batches").locator("#awaiting")).to_have_count(0)

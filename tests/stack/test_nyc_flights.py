@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from fencepost.local.broken_flights import BROKEN
 from fencepost.local.flights import load_flights
 from fencepost.local.nycflights import days_between
 from oracle.flights_truth import expected_records
@@ -24,8 +25,8 @@ DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 
 @pytest.fixture(scope="module")
 def flights(running: Running) -> list[dict[str, Any]]:
-    """Three days of flights through the DAG; the runs."""
-    load_flights(running.bootstrap, days=DAYS)
+    """Three days of flights, and some broken records, through the DAG; the runs."""
+    load_flights(running.bootstrap, days=DAYS, broken=True)
     shutil.copytree(ROOT / "include" / "pipelines" / "nyc_flights", running.pipelines / "nyc_flights")
     running.api.await_dag("nyc_flights")
     running.api.unpause("nyc_flights")
@@ -42,6 +43,26 @@ def test_three_days_of_flights_are_in_the_output_record_for_record(
     assert differences == []
 
 
+def test_the_broken_records_lie_in_quarantine_as_they_came_each_with_its_rule_and_its_place_in_the_source(
+    running: Running, flights: list[dict[str, Any]]
+) -> None:
+    rules = {
+        b"N81449": "malformed",
+        b"N712JB": "expect_column_values_to_be_in_set(origin)",
+        b"N674DL": "expect_column_values_to_be_between(dep_delay)",
+        b"N579AA": "malformed",
+    }
+    source = {(r.key, r.value): f"flights:{r.partition}:{r.offset}" for r in read_topic(running.bootstrap, "flights")}
+    found = []
+    for record in read_topic(running.bootstrap, "fencepost.nyc_flights.quarantine"):
+        headers = {name: (value or b"").decode() for name, value in record.headers}
+        place, rule = headers["fencepost-source"], headers["fencepost-rule"]
+        found.append((record.timestamp, record.key, record.value, rule, place))
+    assert sorted(found) == [
+        (round(at.timestamp() * 1000), key, value, rules[key], source[key, value]) for at, key, value in BROKEN
+    ]
+
+
 def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(
     running: Running, flights: list[dict[str, Any]]
 ) -> None:
@@ -49,7 +70,8 @@ def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(
         task: running.api.xcom("nyc_flights", flights[0]["dag_run_id"], task)
         for task in ("plan", "write", "validate", "advance")
     }
-    assert handed["write"]["details"]["rows_in"] == handed["write"]["details"]["rows"] == 842
+    details = handed["write"]["details"]
+    assert (details["rows_in"], details["rows"], details["quarantined"]) == (843, 842, {"malformed": 1})
     assert handed["validate"]["details"]["verdict"] == "passed"
     assert Path(handed["validate"]["details"]["report"]).read_text().startswith("<!DOCTYPE html>")
     assert all(len(json.dumps(value)) < 2000 for value in handed.values())

@@ -168,6 +168,8 @@ def test_a_reason_names_the_place_and_no_value() -> None:
         b'{"id": null}': "id: null or missing, and declared not null",
         b'{"id": 1, "at": [{"x": "secret"}]}': "at[*].x: not a day such as 2026-01-31",
         b'{"id": 1, "id": 1}': "a duplicate name in one object",
+        b'{"id": 1, "at': "not JSON: Unterminated string starting at character 10",
+        b'{"id": }': "not JSON: a value is missing at character 7",
         b'{"id": 1} {}': "something follows the JSON object at character 9",
         b"\xff": "not UTF-8",
         b"": "not a JSON object",

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
 from fencepost.cli.console import out, print_json
+from fencepost.cli.status import identity, span
 from fencepost.errors import SettingsError
 from fencepost.model import Batch
 from fencepost.protocol.replay import newest_link
@@ -55,15 +56,15 @@ def quarantine(
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
     replayed = any(batch.plan.attempt > 1 for batch in found)
-    for name in ("interval (UTC)", "rev", "state", *(["tried"] if replayed else []), "records"):
-        table.add_column(name, justify="left" if name in {"interval (UTC)", "state"} else "right", no_wrap=True)
+    for name in ("interval (UTC)", *(("rev", "state") if every else ()), *(("tried",) if replayed else ()), "records"):
+        table.add_column(name, justify="right" if name in {"rev", "tried", "records"} else "left", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
-        span = f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
         for rule, rows in batch.written.quarantined.items():
-            tried = [str(batch.plan.attempt)] if replayed else []
-            table.add_row(span, str(batch.revision), str(batch.state), *tried, f"{rows:,}", escape(rule))
+            which = (str(batch.revision), str(batch.state)) if every else ()
+            tried = (str(batch.plan.attempt),) if replayed else ()
+            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
@@ -90,12 +91,7 @@ def as_plain(batch: Batch) -> dict[str, Any]:
     assert batch.written is not None
     assert batch.plan.quarantine is not None
     return {
-        "batch": str(batch.id),
-        "start": batch.interval.start.isoformat(),
-        "end": batch.interval.end.isoformat(),
-        "revision": batch.revision,
-        "adds_to": batch.adds_to,
-        "state": batch.state,
+        **identity(batch),
         "attempt": batch.plan.attempt,
         "carried": batch.written.carried,
         "quarantined": batch.written.quarantined,

@@ -142,7 +142,7 @@ def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
     if len(awaiting) > SHOWN_REPORTS:
         out.print(f"  {len(awaiting) - SHOWN_REPORTS} earlier ones; --json lists them all")
     for one in awaiting[-SHOWN_REPORTS:]:
-        out.print(f"  {_span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
+        out.print(f"  {span(one.batch)}: {one.says}.", markup=False, soft_wrap=True)
         if one.batch.verdict is not None:
             out.print(f"    {one.batch.verdict.report}", markup=False, soft_wrap=True)
         out.print(f"    {one.advice}", markup=False, soft_wrap=True)  # a command is for copying, so it is not broken
@@ -167,17 +167,24 @@ def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
             )
 
 
-def _summary(batch: Batch) -> dict[str, Any]:
+def identity(batch: Batch) -> dict[str, Any]:
+    """Which batch it is, and its state: for programs."""
     return {
         "batch": str(batch.id),
         "start": batch.interval.start.isoformat(),
         "end": batch.interval.end.isoformat(),
         "revision": batch.revision,
+        "adds_to": batch.adds_to,
         "state": batch.state,
+    }
+
+
+def _summary(batch: Batch) -> dict[str, Any]:
+    return {
+        **identity(batch),
         "rows_in": batch.written.rows_in if batch.written else None,
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
-        "adds_to": batch.adds_to,
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "published": batch.publication.way if batch.publication and batch.publication.ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
@@ -185,7 +192,8 @@ def _summary(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _span(batch: Batch) -> str:
+def span(batch: Batch) -> str:
+    """A batch's interval, short: for a table."""
     return f"{batch.interval.start:%Y-%m-%d %H:%M} → {batch.interval.end:%m-%d %H:%M}"
 
 
@@ -196,7 +204,7 @@ def _table(title: str, batches: list[Batch]) -> Table:
     for batch in batches:
         row = _summary(batch)
         revision = str(batch.revision) if batch.adds_to is None else f"+{batch.revision}"
-        cells = [_span(batch), revision, f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        cells = [span(batch), revision, f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
         cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table

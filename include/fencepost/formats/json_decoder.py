@@ -203,7 +203,8 @@ def _scanned(text: str) -> tuple[dict[str, Any], int]:
     try:
         return _scan(text, 0)  # type: ignore[no-any-return]
     except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error.msg} at character {error.pos}") from None
+        what = error.msg.removesuffix(" at")  # some of Python's messages end with it
+        raise Malformed(f"not JSON: {what} at character {error.pos}") from None
     except StopIteration as error:
         raise Malformed(f"not JSON: a value is missing at character {error.value}") from None
 

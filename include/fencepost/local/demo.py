@@ -38,10 +38,10 @@ def demo() -> None:
     """Start all services, load real flights, run three daily intervals in Airflow, show the result."""
     out.print("[bold]1[/] Services")
     services = start_stack()
-    out.print("[bold]2[/] Flights of 1 to 3 January 2013 into topic flights")
+    out.print("[bold]2[/] Flights of 1 to 3 January 2013, and some broken records, into topic flights")
     bootstrap = services["kafka"]["bootstrap"]
     os.environ["KAFKA_BOOTSTRAP"] = bootstrap
-    load_flights(bootstrap, days=DAYS, progress=_loaded)
+    load_flights(bootstrap, days=DAYS, broken=True, progress=_loaded)
     out.print(f"[bold]3[/] DAG {PIPELINE}: one run for each day, by Airflow's scheduler")
     with AirflowApi.of_stack() as api:
         runs = _run_days(api)
@@ -64,8 +64,9 @@ def _show_reader(api: AirflowApi, published: set[str]) -> None:
     out.print(f"{READER}: {flights:,} flights of {batches} published batches, by asset events")
 
 
-def _loaded(day: date, flights: int, added: bool) -> None:
-    out.print(f"  [green]✓[/] {day}  {flights} flights{'' if added else ', there already'}")
+def _loaded(day: date, flights: int, broken: int, added: bool) -> None:
+    told = f"{flights} flights, {broken} broken record{'s' * (broken != 1)}"
+    out.print(f"  [green]✓[/] {day}  {told}{'' if added else ', there already'}")
 
 
 def _run_days(api: AirflowApi) -> list[Json]:
@@ -129,28 +130,33 @@ def _is_recent(task: Json, began: float) -> bool:
 def _show(api: AirflowApi, runs: list[Json], services: Json) -> None:
     """Show the table, from the tasks' own results."""
     table = Table(title="nyc_flights", title_justify="left")
-    for name in ("day", "rows in", "rows out", "verdict", "result"):
-        table.add_column(name, justify="right" if name.startswith("rows") else "left")
-    failed, reports, published = [], [], set()
+    for name in ("day", "in", "out", "quarantined", "verdict", "result"):
+        table.add_column(name, justify="left" if name in {"day", "verdict", "result"} else "right")
+    failed, reports, published, quarantined = [], [], set(), 0
     for run in runs:
         day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
         if run["state"] != "success":
             failed.append(run["dag_run_id"])
-            table.add_row(f"{day:%Y-%m-%d}", "", "", "", f"[red]{run['state']}[/]")
+            table.add_row(f"{day:%Y-%m-%d}", "", "", "", "", f"[red]{run['state']}[/]")
             continue
         write, validate, advance = (api.xcom(PIPELINE, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
+        of_day = sum(write["details"]["quarantined"].values())
+        quarantined += of_day
         style = "green" if validate["details"]["verdict"] == "passed" else "red"
         table.add_row(
             f"{day:%Y-%m-%d}",
             "not counted" if write["details"]["rows_in"] is None else str(write["details"]["rows_in"]),
             str(write["details"]["rows"]),
+            str(of_day),
             f"[{style}]{validate['details']['verdict']}[/]",
-            advance["message"],
+            f"{'published' if advance['changed'] else 'already published'}, revision {advance['revision']}",
         )
         reports.append(validate["details"]["report"])
         if advance["changed"]:
             published.add(advance["batch"])
     out.print(table)
+    if quarantined:
+        out.print(f"what is quarantined, and why: .venv/bin/fencepost quarantine {PIPELINE}", soft_wrap=True)
     for report in reports:
         out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
     if published:

@@ -16,6 +16,7 @@ from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import read_until
 from fencepost.kafka.transaction import Transaction
+from fencepost.local.broken_flights import broken_flights
 from fencepost.local.nycflights import YEAR, Flight, day_of, days_between, read_flights
 
 # Kafka deletes by record timestamp: a week's retention would delete flights of 2013 within minutes.
@@ -27,17 +28,43 @@ TOPIC_CONFIG = {
 }
 STABLE_LIMIT = 60.0  # seconds to wait until a read_committed reader sees everything
 
-Progress = Callable[[date, int, bool], None]
+Progress = Callable[[date, int, int, bool], None]
 
 
 @dataclass(frozen=True)
 class LoadSummary:
-    """What a load did. `added` and `already_there` count flights; together they are all flights of `days`."""
+    """What a load did. `added` and `already_there` count flights; together they are all flights of `days`.
+
+    `broken_added` and `broken_already_there` count broken records; together they are those that the topic has of `days`.
+    """
 
     topic: str
     days: tuple[date, ...]
     added: int
     already_there: int
+    broken_added: int = 0
+    broken_already_there: int = 0
+
+
+@dataclass(frozen=True)
+class _Day:
+    """What a day's records may be: its flights, and its broken records too or not. No load leaves anything between."""
+
+    flights: Sequence[Flight]
+    broken: Sequence[Flight]
+
+    def in_order(self, *, broken: bool) -> list[Flight]:
+        """The records to add, in order of scheduled departure; flights come before broken records of the same minute."""
+        records = [*self.flights, *(self.broken if broken else ())]
+        return sorted(records, key=lambda record: record.timestamp)  # a stable sort
+
+    def broken_in(self, found: Counter[Flight]) -> int | None:
+        """How many broken records are among those found; None where the day is not there as a load leaves it."""
+        flights = Counter(self.flights)
+        for broken in ([], self.broken):
+            if found == flights + Counter(broken):
+                return len(broken)
+        return None
 
 
 def load_flights(
@@ -47,14 +74,18 @@ def load_flights(
     topic: str = "flights",
     partitions: int = 4,
     kafka: Mapping[str, str] | None = None,
+    broken: bool = False,
     progress: Progress | None = None,
 ) -> LoadSummary:
     """Make sure that the topic has every flight of `days` (New York's; None: all of 2013) exactly once.
 
     In each partition records are in order of scheduled departure; flights of one minute are in the data set's order. When
     this returns, read_committed readers see all of them; when it raises, they see none that it added. `kafka` adds librdkafka
-    settings, such as those of a secured cluster. `progress` is called at the end of each day, with the number of its flights
-    and whether they were added.
+    settings, such as those of a secured cluster. `progress` is called at the end of each day, with the number of its flights,
+    of its broken records in the topic, and whether they were added.
+
+    `broken`: a day that is added gets its broken records too, for the demo's quarantine, exactly once like its flights. A day
+    that is there already stays as it is, with them or without: its interval may be published, and they would be out of order.
 
     1. do nothing if a read_committed reader sees all of them;
     2. otherwise init_transactions fences any other load, and aborts what an interrupted one left open;
@@ -68,28 +99,32 @@ def load_flights(
         Retriable: Kafka did not answer, or another load took over; the same call again does what is left.
     """
     wanted = tuple(sorted(set(days if days is not None else days_between(*YEAR))))
-    flights = read_flights(wanted)
+    expected = {day: _Day(flights, broken_flights(day)) for day, flights in read_flights(wanted).items()}
     settings = ClientSettings({**(kafka or {}), "bootstrap.servers": bootstrap})
     cluster = Cluster(settings)
     target = cluster.ensure_topic(topic, partitions, TOPIC_CONFIG)
     _check_topic(cluster, target, partitions)
     missing: list[date] = []
     found, _ = _read_days(cluster, target, settings, wanted)  # 1
-    if any(found[day] != Counter(flights[day]) for day in wanted):
+    if any(expected[day].broken_in(found[day]) is None for day in wanted):
         transaction = Transaction(settings, f"fencepost-load.{topic}", "load")
         transaction.init()  # 2
         _await_stable(cluster, target)
-        missing = _missing_days(topic, flights, *_read_days(cluster, target, settings, wanted))  # 3
+        found, latest = _read_days(cluster, target, settings, wanted)  # 3
+        missing = _missing_days(topic, expected, found, latest)
         with transaction:  # 4
             for day in missing:
-                _produce(transaction, topic, flights[day])
+                _produce(transaction, topic, expected[day].in_order(broken=broken))
         _await_stable(cluster, target)
-    if progress is not None:
-        for day in wanted:
-            progress(day, len(flights[day]), day in missing)
-    added = sum(len(flights[day]) for day in missing)
-    total = sum(len(of_day) for of_day in flights.values())
-    return LoadSummary(topic=topic, days=wanted, added=added, already_there=total - added)
+    added, there = Counter[str](), Counter[str]()
+    for day, of_day in expected.items():
+        is_added, flights, broken_now = day in missing, len(of_day.flights), of_day.broken_in(found[day]) or 0
+        if is_added and broken:
+            broken_now = len(of_day.broken)
+        (added if is_added else there).update(flights=flights, broken=broken_now)
+        if progress is not None:
+            progress(day, flights, broken_now, is_added)
+    return LoadSummary(topic, wanted, added["flights"], there["flights"], added["broken"], there["broken"])
 
 
 def _produce(transaction: Transaction, topic: str, flights: Sequence[Flight]) -> None:
@@ -131,16 +166,16 @@ def _read_days(
 
 
 def _missing_days(
-    topic: str, flights: Mapping[date, Sequence[Flight]], found: Mapping[date, Counter[Flight]], latest: date
+    topic: str, expected: Mapping[date, _Day], found: Mapping[date, Counter[Flight]], latest: date
 ) -> list[date]:
-    """The days without any flight in the topic, in order; NeedsOperator if they cannot be added."""
+    """The days without any record in the topic, in order; NeedsOperator if they cannot be added."""
     cure = "Load into another topic, or delete this one and load again."
     for day, there in found.items():
-        expected = Counter(flights[day])
-        if there and there != expected:
+        if there and expected[day].broken_in(there) is None:
+            flights = Counter(expected[day].flights)
             raise NeedsOperator(
-                f"topic {topic} has {(there & expected).total()} of the {len(flights[day])} flights of {day} "
-                f"and {(there - expected).total()} other records: another program wrote them, "
+                f"topic {topic} has {(there & flights).total()} of the {flights.total()} flights of {day} "
+                f"and {(there - flights).total()} other records: another program wrote them, "
                 f"or records were deleted. {cure}"
             )
     missing = sorted(day for day, there in found.items() if not there)

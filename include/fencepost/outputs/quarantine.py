@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fencepost.errors import AccessDenied, NeedsOperator, TopicRecreated
-from fencepost.kafka.cluster import Topic
+from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, TopicOutput
-from fencepost.protocol.ranges import without_expired
+from fencepost.outputs.topic import BatchTopic
 from fencepost.spark.quarantine import is_quarantined_by
 from fencepost.spark.source import read_ranges
 
@@ -20,15 +19,15 @@ FOREVER = 2**63 - 1
 ROOM = 65_536  # bytes for the headers that a quarantined record has beyond those of its source record
 
 
-class QuarantineTopic:
-    """The quarantine topic of one pipeline. It is described once; `check_same` describes it again."""
+class QuarantineTopic(BatchTopic):
+    """The quarantine topic of one pipeline."""
+
+    role = "quarantine"
 
     def __init__(self, ledger: Ledger, batch: Batch | None = None) -> None:
         """The pipeline's topic; with a batch, the topic that the batch was planned with."""
         planned = batch.plan.quarantine if batch else None
-        self._ledger, self._cluster = ledger, ledger.cluster
-        self._name = planned.topic if planned else ledger.pipeline.quarantine_topic
-        self._known: Topic | None = None
+        super().__init__(ledger, planned.topic if planned else ledger.pipeline.quarantine_topic)
 
     def prepare(self) -> str:
         """Create the topic if it is missing; return its id."""
@@ -36,18 +35,13 @@ class QuarantineTopic:
         # A source record may have any timestamp, and may be as large as its topic allows.
         config |= {"message.timestamp.before.max.ms": str(FOREVER), "message.timestamp.after.max.ms": str(FOREVER)}
         try:
-            largest = int(self._cluster.topic_config(self._ledger.pipeline.source.topic, "max.message.bytes") or 0)
+            largest = int(self._cluster.topic_config(self._pipeline.source.topic, "max.message.bytes") or 0)
         except AccessDenied:
             largest = 0
         if largest:
             config["max.message.bytes"] = str(min(largest + ROOM, 2**31 - 1))
-        self._known = self._cluster.ensure_topic(self._name, self._ledger.pipeline.output.partitions, config)
+        self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, config)
         return self._known.id
-
-    def now(self) -> TopicOutput:
-        """Its id and its high watermarks."""
-        ends = tuple(self._cluster.high_watermarks(self._topic))
-        return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def check_keeps(self) -> None:
         """Check that the topic keeps its records, if we may ask.
@@ -62,42 +56,20 @@ class QuarantineTopic:
         policy = settings.get("cleanup.policy", "delete")
         if "compact" in policy:
             raise NeedsOperator(
-                f"pipeline {self._ledger.pipeline.name}: quarantine topic {self._name} is compacted (cleanup.policy={policy}): "
+                f"pipeline {self._pipeline.name}: quarantine topic {self._name} is compacted (cleanup.policy={policy}): "
                 "it refuses records without a key, and drops all but the newest record of a key. Set cleanup.policy=delete "
                 "with kafka-configs.sh, or name another topic in quality.quarantine_topic. Nothing was planned."
             )
 
-    def check_same(self, batch: Batch) -> None:
-        """Raise TopicRecreated unless the batch was planned with this very topic."""
-        assert batch.plan.quarantine is not None
-        planned, self._known = batch.plan.quarantine.topic_id, self._cluster.describe(self._name)
-        if self._known.id != planned:
-            raise TopicRecreated(
-                f"quarantine topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
-                f"{planned}, now {self._known.id}). Run its write step again: that makes a new revision on the new topic."
-            )
-
-    def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait until the last stable offsets pass the ends of a written batch, for `limit` seconds at most."""
-        assert batch.written is not None
-        assert batch.written.quarantine is not None
-        self._cluster.await_stable(self._topic, batch.written.quarantine.ends, limit, doing)
-
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The quarantined records of a written batch that still exist: the connector's columns, with headers."""
-        assert batch.written is not None
-        ranges = batch.quarantine_ranges(batch.written)
-        kept, _ = without_expired(ranges, self._cluster.earliest(self._topic))
+        kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
 
-    def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The parts of a written batch's ranges here that the topic no longer has."""
-        assert batch.written is not None
-        return without_expired(batch.quarantine_ranges(batch.written), self._cluster.earliest(self._topic))[1]
+    def _planned(self, batch: Batch) -> TopicOutput:
+        assert batch.plan.quarantine is not None
+        return batch.plan.quarantine
 
-    @property
-    def _topic(self) -> Topic:
-        if self._known is None:
-            self._known = self._cluster.describe(self._name)
-        return self._known
+    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        return batch.quarantine_ranges(batch.written) if batch.written else ()

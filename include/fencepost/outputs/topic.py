@@ -7,6 +7,7 @@ the data's own, so Kafka may delete a batch of old data within minutes. Compacti
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -35,18 +36,60 @@ KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retr
 FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
 
 
-class KafkaTopicOutput:
-    """An `Output` that is a topic. Several pipelines may write to it: a record's header names its batch.
+class BatchTopic(ABC):
+    """A topic that batches have records in. It is described once; `check_same` describes it again."""
 
-    The topic is described once; `check_same` describes it again.
-    """
-
-    role = "output"
+    role: str
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger, self._pipeline, self._cluster = ledger, ledger.pipeline, ledger.cluster
         self._name = name
         self._known: Topic | None = None
+
+    def now(self) -> TopicOutput:
+        """Its id and its high watermarks."""
+        ends = tuple(self._cluster.high_watermarks(self._topic))
+        return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
+
+    def check_same(self, batch: Batch) -> None:
+        """Raise TopicRecreated unless the batch was planned on this very topic."""
+        planned, self._known = self._planned(batch).topic_id, self._cluster.describe(self._name)
+        if self._known.id != planned:
+            raise TopicRecreated(
+                f"{self.role} topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
+                f"{planned}, now {self._known.id}). Run its write step again: that makes a new revision on the new topic."
+            )
+
+    def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
+        """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
+        self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
+
+    def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """The parts of a batch's ranges here that were deleted, by retention or by a person."""
+        return self._kept_and_deleted(batch)[1]
+
+    @abstractmethod
+    def _planned(self, batch: Batch) -> TopicOutput:
+        """This topic as the batch's plan has it."""
+
+    @abstractmethod
+    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        """Where in this topic the batch is; nothing while it is not here."""
+
+    @property
+    def _topic(self) -> Topic:
+        if self._known is None:
+            self._known = self._cluster.describe(self._name)
+        return self._known
+
+    def _kept_and_deleted(self, batch: Batch) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+        return without_expired(self._ranges(batch), self._cluster.earliest(self._topic))
+
+
+class KafkaTopicOutput(BatchTopic):
+    """An `Output` that is a topic. Several pipelines may write to it: a record's header names its batch."""
+
+    role = "output"
 
     def prepare(self) -> str:
         """Make the topic if it is missing; return its id."""
@@ -57,11 +100,6 @@ class KafkaTopicOutput:
     def partitions(self) -> int:
         """How many it has."""
         return self._topic.partitions
-
-    def now(self) -> TopicOutput:
-        """Its id and its high watermarks."""
-        ends = tuple(self._cluster.high_watermarks(self._topic))
-        return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
 
     def newest_batches(self) -> Iterator[str]:
         """The batches of this pipeline that own the newest records of each partition."""
@@ -90,30 +128,10 @@ class KafkaTopicOutput:
             return what_is_refused(settings, interval, utc_now()) if stamped else None
         return what_is_lost(settings, interval, utc_now(), stamped=stamped)
 
-    def check_same(self, batch: Batch) -> None:
-        """Raise TopicRecreated unless the batch was planned on this very topic."""
-        staging = batch.plan.staging
-        planned = staging if staging is not None and staging.topic == self._name else batch.plan.output
-        self._known = self._cluster.describe(self._name)
-        if self._known.id != planned.topic_id:
-            raise TopicRecreated(
-                f"{self.role} topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
-                f"{planned.topic_id}, now {self._known.id}). Run its write step again: that makes a new revision on the new "
-                "topic."
-            )
-
-    def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
-        """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
-        self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
-
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The records with a batch's header in its ranges here, at the offsets that still exist."""
         kept, _ = self._kept_and_deleted(batch)
         return read_batch(spark, self._ledger.settings, batch, kept, self._name)
-
-    def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """The parts of a batch's ranges here that were deleted, by retention or by a person."""
-        return self._kept_and_deleted(batch)[1]
 
     def is_compacted(self) -> bool:
         """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
@@ -127,19 +145,10 @@ class KafkaTopicOutput:
         ends = of_topic(validated_ends(view), self._name)
         return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
 
-    @property
-    def _topic(self) -> Topic:
-        if self._known is None:
-            self._known = self._cluster.describe(self._name)
-        return self._known
-
-    def _kept_and_deleted(self, batch: Batch) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
-        return without_expired(self._ranges(batch), self._cluster.earliest(self._topic))
+    def _planned(self, batch: Batch) -> TopicOutput:
+        return batch.plan.output
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
-        """Where in this topic the batch lies: where it was written, or where it was published to."""
-        if self._name == batch.plan.written_to.topic:
-            return batch.output_ranges(batch.written) if batch.written else ()
         return batch.published_ranges
 
 
@@ -184,6 +193,13 @@ class StagingTopic(KafkaTopicOutput):
 
     def _refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         return what_is_lost(settings, interval, utc_now(), stamped=False)
+
+    def _planned(self, batch: Batch) -> TopicOutput:
+        assert batch.plan.staging is not None
+        return batch.plan.staging
+
+    def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
+        return batch.output_ranges(batch.written) if batch.written else ()
 
 
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:

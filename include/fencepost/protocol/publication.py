@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fencepost.errors import Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Publication, Receipt, State, TopicOutput
+from fencepost.model import Batch, Interval, Publication, Receipt, State, Tally, TopicOutput
 from fencepost.protocol.decisions import own_revision, published
 from fencepost.protocol.view import View
 
@@ -66,9 +66,8 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     """Whether these receipts of all task-partitions of the copy hold the records that were written."""
     written = batch.written
     assert written is not None
-    tallies = [r.tally(batch.plan.output.topic) for r in receipts]
-    copied = sum(t.rows for t in tallies), sum(t.fingerprint for t in tallies) % 2**64
-    return copied == (written.rows, written.fingerprint)
+    copied, wanted = Tally.total(r.tally(batch.plan.output.topic) for r in receipts), written.tally
+    return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 
 def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:

@@ -82,14 +82,16 @@ class Accounts(Frozen):
 
     @property
     def left_out(self) -> int | None:
-        """How many fewer rows the transform's result has than its input; below 0 if it has more. None if they were not counted.
+        """How many fewer rows a result has than its input; below 0 if it has more. None if nobody counted its input.
+
+        Without quarantine rules nothing counts the result by itself: all of it is written.
 
         For a transform that works row by row these are the rows it left out. One that aggregates or explodes makes other rows,
         so its number says no more than that.
         """
-        if self.read is None or self.results is None:
+        if self.read is None:
             return None
-        return self.read - self.malformed - self.carried - self.results
+        return self.read - self.malformed - self.carried - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
         """The numbers that do not add up; an empty list if all do."""
@@ -161,7 +163,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    from fencepost.spark.fingerprint import fingerprint_hash
+    from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
     from fencepost.spark.quarantine import REASON_HEADER, RULE_HEADER, SOURCE_HEADER, header_value
 
     known = frame.select(
@@ -174,12 +176,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
         header_value(SOURCE_HEADER).alias("source"),
         F.expr(fingerprint_hash()).alias("hash"),
     )
-    counts = known.groupBy("rule").agg(
-        F.count("*").alias("rows"),
-        F.min("reason").alias("reason"),
-        F.sum(F.expr("hash & 4294967295")).alias("low"),
-        F.sum(F.expr("shiftrightunsigned(hash, 32)")).alias("high"),
-    )
+    counts = known.groupBy("rule").agg(F.min("reason").alias("reason"), *counting("hash"))
     found = {row["rule"]: row for row in counts.collect()}
     samples: dict[str, list[QuarantinedRow]] = {rule: [] for rule in found}
     if sample_rows and found:
@@ -211,8 +208,7 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
         for rule in dict.fromkeys(order)
         if rule in found
     )
-    total = sum(int(row["low"]) + (int(row["high"]) << 32) for row in found.values())
-    return rules, total % 2**64
+    return rules, sum(counts_of(row)[1] for row in found.values()) % 2**64
 
 
 def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
@@ -237,6 +233,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
 
     1. They are not those of the receipts, or rows are not accounted for: undetermined.
     2. There are more than the limit allows: rejected as a whole, by name. An undetermined verdict stays undetermined.
+    3. Otherwise the verdict stays, and its reason counts them.
     """
     if not found.agrees:  # 1
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": found.difference})
@@ -246,8 +243,9 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
         reason = f"The rows do not add up: {told}. {evaluation.reason}"
         return evaluation.model_copy(update={"outcome": Outcome.UNDETERMINED, "reason": reason})
     above = over_limit(limit, found.accounts)  # 2
-    if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:
-        return evaluation
+    if above is None or limit is None or evaluation.outcome is Outcome.UNDETERMINED:  # 3
+        told = f"{evaluation.reason} In quarantine: {counted(found.expected)}."
+        return evaluation.model_copy(update={"reason": told}) if found.expected else evaluation
     by_rule: dict[str, JsonValue] = dict(found.expected)
     check = CheckResult(
         index=len(evaluation.checks),

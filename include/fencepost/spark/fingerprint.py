@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 
@@ -18,10 +18,20 @@ def rows_and_fingerprint(frame: DataFrame) -> tuple[int, int]:
 
 def count_and_sum(frame: DataFrame, hashes: str) -> tuple[int, int]:
     """The number of rows, and the sum of a column of hashes modulo 2**64. A plain sum would overflow, so halves are summed."""
-    row = frame.agg(
+    row = frame.agg(*counting(hashes)).head()
+    assert row is not None
+    return counts_of(row)
+
+
+def counting(hashes: str) -> list[Column]:
+    """Aggregates for the number of rows and the sum of a column of hashes; `counts_of` has both."""
+    return [
         F.count("*").alias("rows"),
         F.sum(F.expr(f"{hashes} & 4294967295")).alias("low"),
         F.sum(F.expr(f"shiftrightunsigned({hashes}, 32)")).alias("high"),
-    ).head()
-    assert row is not None
+    ]
+
+
+def counts_of(row: Row) -> tuple[int, int]:
+    """The number of rows, and the sum of their hashes modulo 2**64, from a row with the aggregates of `counting`."""
     return int(row["rows"]), (int(row["low"] or 0) + (int(row["high"] or 0) << 32)) % 2**64

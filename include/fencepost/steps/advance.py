@@ -124,7 +124,7 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
         lease = publication.known_lease
         return record_copied(view, interval, batch.revision, lease, receipts, ended, seconds, utc_now())
 
-    return _commit(ledger, interval, record, f"published, {publication.way},")[0]
+    return _commit(ledger, interval, record, "published")[0]
 
 
 def _copied(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> list[Receipt]:
@@ -183,9 +183,11 @@ def _commit(
     revision, publication = f"revision {batch.revision}", batch.publication
     if batch.adds_to is not None:
         revision += f", an addition to revision {batch.adds_to}"
-    done = f"{word} {revision}" if changed else f"already {batch.state}, {revision}"
-    if changed and publication is not None and batch.state is State.PUBLISHING:
-        done = f"began to publish {revision}, {publication.way}"
+    if not changed:
+        done = f"already {batch.state}, {revision}"
+    else:
+        done = f"{'began to publish' if batch.state is State.PUBLISHING else word} {revision}"
+        done += f", {publication.way}" if publication is not None else ""
     result = StepResult.of(
         "advance",
         batch,

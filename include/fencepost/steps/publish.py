@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from fencepost.errors import FencepostError, NeedsOperator, WriteFailed
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Publication, Receipt, Tally, describe_ranges, utc_now
+from fencepost.model import TIMESTAMP_HEADER, Batch, Publication, Receipt, describe_ranges, utc_now
 from fencepost.outputs.topic import is_of
 from fencepost.protocol.publication import GivenUp, is_whole, marks_may_be_gone
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended
@@ -47,7 +47,6 @@ def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
     pipeline, publication, written = ledger.pipeline, _publication(batch), batch.written
     assert written is not None
     tasks, output = range(publication.tasks), batch.plan.output
-    alone = Tally(rows=written.rows, fingerprint=written.fingerprint, bytes=written.bytes)
     return WriterTask(
         settings=ledger.settings,
         batch=str(batch.id),
@@ -61,7 +60,7 @@ def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
         batch_header=output.batch_header,
         commit_every=None if publication.atomic else pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
-        promised=alone if publication.tasks == 1 else None,
+        promised=written.tally if publication.tasks == 1 else None,
         failpoint="publish",
         shorter=SHORTER if publication.atomic else WriterTask.shorter,
     )

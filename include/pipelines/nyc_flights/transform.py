@@ -37,7 +37,7 @@ def transform(flights: DataFrame) -> DataFrame:
         flights.join(F.broadcast(airlines), "carrier", "left")
         .join(F.broadcast(aircraft), "tailnum", "left")
         .select(
-            "_key",
+            *("_key", "_record"),  # the record as it came: quarantine keeps it byte for byte
             *("year", "month", "day", "carrier", "flight", "origin", "dest", "tailnum"),
             *("sched_dep_time", "dep_time", "dep_delay", "sched_arr_time", "arr_time", "arr_delay"),
             *("air_time", "distance"),

@@ -66,6 +66,9 @@ def test_every_row_is_accounted_for() -> None:
     dropping = written(receipt(0, 10, 3, r0=3), rows_in=20, malformed=5, results=13)
     accounts = Accounts.of(dropping, keeps_malformed=False)
     assert (accounts.dropped, accounts.left_out, accounts.differences()) == (5, 2, [])
+    without_rules = written(receipt(0, 10), receipt(2, 0, 4), rows_in=20, malformed=4, rules=())
+    accounts = Accounts.of(without_rules, keeps_malformed=True)
+    assert (accounts.results, accounts.left_out, accounts.differences()) == (None, 6, [])
 
 
 COUNTS = ("read", "malformed", "malformed_kept", "results", "failed", "written")
@@ -136,8 +139,14 @@ def found(**changes: Any) -> Quarantined:
     return Quarantined.model_validate(values)
 
 
-def test_a_quarantine_within_its_limit_leaves_the_verdict_alone() -> None:
-    assert judge_quarantine(evaluation(), found(), QuarantineLimit(rows=8)) == evaluation()
+COUNTED = "As it is. In quarantine: malformed: 5, not_null(a): 2, between(b): 1."
+
+
+def test_a_quarantine_within_its_limit_leaves_the_verdict_alone_and_is_counted_in_its_reason() -> None:
+    told = evaluation().model_copy(update={"reason": COUNTED})
+    assert judge_quarantine(evaluation(), found(), QuarantineLimit(rows=8)) == told
+    nothing = found(rows_expected=0, rows_read=0, fingerprint_expected=0, fingerprint_read=0, expected={}, rules=())
+    assert judge_quarantine(evaluation(), nothing, None) == evaluation()
 
 
 def test_a_batch_above_the_limit_is_rejected_by_name_with_counts() -> None:
@@ -165,8 +174,8 @@ def test_what_is_not_as_promised_or_does_not_add_up_is_undetermined(changes: dic
 
 
 def test_an_undetermined_verdict_stays_undetermined_above_the_limit() -> None:
-    undetermined = evaluation(Outcome.UNDETERMINED)
-    assert judge_quarantine(undetermined, found(), QuarantineLimit(rows=0)) == undetermined
+    judged = judge_quarantine(evaluation(Outcome.UNDETERMINED), found(), QuarantineLimit(rows=0))
+    assert (judged.outcome, judged.reason) == (Outcome.UNDETERMINED, COUNTED)
 
 
 def test_rules_of_one_title_are_told_apart_and_described() -> None:

@@ -1,0 +1,63 @@
+"""What `fencepost demo` shows at its end: a row for each day, and how to look at what is quarantined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.local import demo
+
+SERVICES = {"airflow": {"url": "http://127.0.0.1:8080", "username": "admin"}}
+
+
+class Results:
+    """The API of an Airflow whose runs quarantined so much, by rule."""
+
+    def __init__(self, *quarantined: dict[str, int]) -> None:
+        self.quarantined = quarantined
+        self.runs = [
+            {"dag_run_id": str(n), "data_interval_start": f"2013-01-0{n + 1}T05:00:00Z", "state": "success"}
+            for n in range(len(quarantined))
+        ]
+
+    def xcom(self, dag: str, run: str, task: str) -> dict[str, Any]:
+        """A task's result, of a batch that was published earlier."""
+        aside = self.quarantined[int(run)]
+        details = {
+            "write": {"rows_in": 842 + sum(aside.values()), "rows": 842, "quarantined": aside},
+            "validate": {"verdict": "passed", "report": str(Path.cwd() / "report.html")},
+            "advance": {},
+        }
+        return {"details": details[task], "revision": 1, "changed": False}
+
+
+def shown(results: Results, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(demo.out, "width", 100)
+    with demo.out.capture() as captured:
+        demo._show(results, results.runs, SERVICES)  # type: ignore[arg-type]
+    return captured.get()
+
+
+def cells(text: str) -> list[list[str]]:
+    """The table's rows."""
+    return [
+        [c.strip() for c in line.strip("│┃").replace("┃", "│").split("│")]
+        for line in text.splitlines()
+        if line[:1] in "│┃"
+    ]
+
+
+def test_the_table_has_what_was_quarantined_and_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(Results({"malformed": 1, "a rule": 1}, {}), monkeypatch)
+    assert cells(text) == [
+        ["day", "in", "out", "quarantined", "verdict", "result"],
+        ["2013-01-01", "844", "842", "2", "passed", "already published, revision 1"],
+        ["2013-01-02", "842", "842", "0", "passed", "already published, revision 1"],
+    ]
+    assert ".venv/bin/fencepost quarantine nyc_flights\n" in text
+
+
+def test_nothing_is_said_of_quarantine_where_nothing_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "fencepost quarantine" not in shown(Results({}, {}), monkeypatch)
