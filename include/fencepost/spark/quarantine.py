@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, MALFORMED
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import HEADERS, RECORD, output_columns, said_columns
+from fencepost.spark.records import RECORD, as_list, no_headers, output_columns, said_columns
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
 SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
@@ -28,7 +28,7 @@ ATTEMPT_HEADER = "fencepost-attempt"
 LONGEST_REASON = 1000  # characters
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
-QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row, or null
+QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row; of another, with none
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,16 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
     own = F.concat(
         _why(_of_rule(rules.names), _of_rule(rules.reasons)),
         _source(flagged),
-        F.when(known, _no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
+        F.when(known, no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
         _tail(batch, attempt),
     )
-    quarantined = F.struct(_known_time(timestamp).alias("timestamp"), _with(headers, own).alias("headers"))
+    quarantined = F.struct(
+        F.when(failed, _known_time(timestamp)).alias("timestamp"),
+        F.when(failed, _with(headers, own)).otherwise(no_headers()).alias("headers"),  # never null: see `as_list`
+    )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, RULE, F.when(failed, quarantined).alias(QUARANTINED))
+    routed = flagged.select(*columns, *places, RULE, quarantined.alias(QUARANTINED))
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
@@ -153,10 +156,6 @@ def _of_source() -> Column:
     return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
-def _no_headers() -> Column:
-    return F.array().cast(HEADERS)
-
-
 def own_header(batch: str) -> Column:
     """The last header of each record that a batch quarantines."""
     return _header(BATCH_HEADER, F.lit(batch))
@@ -189,7 +188,7 @@ def _source(frame: DataFrame) -> Column:
             F.coalesce(part, F.col(f"_{n}")) for part, n in zip(parts, ("topic", "partition", "offset"), strict=True)
         ]
     place = F.concat_ws(":", *(part.cast("string") for part in parts))
-    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(_no_headers())
+    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(no_headers())
 
 
 def _tail(batch: str, attempt: int) -> Column:
@@ -198,7 +197,7 @@ def _tail(batch: str, attempt: int) -> Column:
 
 def _with(headers: Column, own: Column) -> Column:
     sound = F.transform(
-        F.coalesce(headers, _no_headers()),
+        as_list(headers),
         lambda header: F.struct(
             F.replace(header["key"], F.lit("\0"), F.lit("\ufffd")).alias("key"), header["value"].alias("value")
         ),

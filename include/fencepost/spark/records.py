@@ -51,11 +51,31 @@ def read_source(raw: DataFrame, source: Source, *, record: bool = False) -> tupl
     kept += ["value"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
+    if "headers" in kept:
+        raw = raw.withColumn("headers", as_list(F.col("headers")))
     frame = FORMATS[source.format].read(raw, types, required, kept)
+    if "headers" in kept:
+        frame = frame.withColumn(
+            "_headers", F.when(F.size("_headers") > 0, F.col("_headers"))
+        )  # as the connector has it
     if record:
         whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
         frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))
     return frame, F.col("_malformed").isNotNull()
+
+
+def no_headers() -> Column:
+    """An empty list of headers."""
+    return F.array().cast(HEADERS)
+
+
+def as_list(headers: Column) -> Column:
+    """The headers, or an empty list where they are null, for a column that goes to Python.
+
+    Spark takes the size of an Arrow batch after each of its rows, and for that walks back over all null lists before it: the
+    time would grow with the square of the batch's rows (`ListVector.setValueCount` of Arrow's Java).
+    """
+    return F.coalesce(headers, no_headers())
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
@@ -127,7 +147,7 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> dict[str, Col
                 f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
                 f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
             )
-        kept["headers"] = F.col(f"`{output.headers}`").cast(HEADERS)
+        kept["headers"] = as_list(F.col(f"`{output.headers}`").cast(HEADERS))
     return kept
 
 
