@@ -143,8 +143,8 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     accounts = report.quarantined.accounts
     assert (accounts.read, accounts.written, accounts.quarantined, accounts.left_out) == (4, 2, 2, 0)
     assert accounts.differences() == []
-    assert [c.title for c in report.evaluation.checks if c.no_value] == ["expect_table_row_count_to_be_between"]
-    assert "Not judged for an addition: expect_table_row_count_to_be_between" in report.evaluation.reason
+    assert [c.title for c in report.evaluation.checks if c.not_judged] == ["expect_table_row_count_to_be_between"]
+    assert "Not judged for an addition: 1 expectation about a whole batch." in report.evaluation.reason
     events = [{"pipeline": pipeline.name, "batch": str(b.id)} for b in (base, first)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))

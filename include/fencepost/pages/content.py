@@ -79,10 +79,10 @@ def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
     )
     replayed = [r.replayed for r in rows]
     replays = charts.bars(
-        "Replayed records",
+        "Replayed: added / left",
         [
-            Series("taken", "in", [r[0] if r else None for r in replayed]),
             Series("rows added", "out", [r[1] if r else None for r in replayed]),
+            Series("left in quarantine", "bad", [sum(row.left.values()) if row.replayed else None for row in rows]),
         ],
         labels,
         short_number,

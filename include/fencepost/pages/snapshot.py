@@ -56,9 +56,10 @@ class Row:
         return None if done or self.newest.revision == self.batch.revision else self.newest
 
     @property
-    def left(self) -> Batch:
-        """The batch whose quarantined records are what is left of the interval's: that of the last replay, if there was one."""
-        return (self.batch, *self.additions)[-1]
+    def left(self) -> Mapping[str, int]:
+        """What is left of the interval in quarantine, by rule: that of the last replay, if there was one."""
+        last = (self.batch, *self.additions)[-1]
+        return last.written.quarantined if last.written else {}
 
     @property
     def replayed(self) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
 from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.empty import on_no_records
-from fencepost.quality.gate import judge, named
+from fencepost.quality.gate import expectations, judge
 from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut, sample_row
@@ -139,7 +139,7 @@ def _judged_addition(
         part = Suite(expectations=judged, digest=suite.digest)
         outcome, reason = judge(part, [results[i] for i in sorted(results)], rows, "pass")
     if whole:
-        reason += f" Not judged for an addition: {named([one.title for one in whole])}."
+        reason += f" Not judged for an addition: {expectations(len(whole))} about a whole batch."
     told = "it is about a whole batch, and this is an addition to one"
     listed = {one.index: CheckResult.idle(one, observed={"not judged": told}) for one in whole} | dict(results)
     return _evaluation(outcome, reason, suite, listed, rows, engine, started)

@@ -63,7 +63,7 @@ def judge(
     missing = [e.title for i, e in declared.items() if i not in by_index]
     if missing:
         return Outcome.UNDETERMINED, (
-            f"{_count(len(declared))} declared but only {len(by_index)} evaluated; without a result: {named(missing)}."
+            f"{expectations(len(declared))} declared but only {len(by_index)} evaluated; without a result: {_named(missing)}."
         )
     # 4.
     failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]
@@ -73,42 +73,42 @@ def judge(
     if errored:
         also = f". Also, {len(critical)} critical failed." if critical else "."
         return Outcome.UNDETERMINED, (
-            f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
-            f"{named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
+            f"{len(errored)} of {expectations(len(declared))} could not be evaluated: "
+            f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
         )
     # 5.
     leaked = [e.title for e in failed if e.severity is Severity.QUARANTINE]
     if leaked:
         return Outcome.UNDETERMINED, (
-            f"Records were written that fail a quarantine rule: {named(leaked)}. The write step and the gate disagree on what "
+            f"Records were written that fail a quarantine rule: {_named(leaked)}. The write step and the gate disagree on what "
             "it means."
         )
     # 6.
-    beside = f" Warnings: {named(warnings)}." if warnings else ""
+    beside = f" Warnings: {_named(warnings)}." if warnings else ""
     if critical:
         return (
             Outcome.REJECTED,
-            f"{none}{len(critical)} of {_count(len(declared))} failed: {named(critical)}.{beside}",
+            f"{none}{len(critical)} of {expectations(len(declared))} failed: {_named(critical)}.{beside}",
         )
     # 7.
     idle = [r.title for r in by_index.values() if r.no_value]
-    hollow = f" Found no value to judge: {named(idle)}." if idle else ""
-    held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""
+    hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
+    held = f"No critical expectation failed, of {expectations(len(declared))}." if warnings else ""
     if not held and none and idle:  # these are most of them, so count them instead of naming them
         left = len(declared) - len(idle)
         hollow = ""
-        held = f"{left} of {_count(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
+        held = f"{left} of {expectations(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
         if not left:
-            held = f"None of the {_count(len(declared))} had anything to judge, and quality.empty is 'pass'."
-    return Outcome.PASSED, f"{none}{held or f'All {_count(len(declared))} hold.'}{beside}{hollow}"
+            held = f"None of the {expectations(len(declared))} had anything to judge, and quality.empty is 'pass'."
+    return Outcome.PASSED, f"{none}{held or f'All {expectations(len(declared))} hold.'}{beside}{hollow}"
 
 
-def _count(number: int) -> str:
+def expectations(number: int) -> str:
+    """So many expectations, in words."""
     return f"{number} expectation{'' if number == 1 else 's'}"
 
 
-def named(titles: Sequence[str]) -> str:
-    """The first few titles, and how many more there are."""
+def _named(titles: Sequence[str]) -> str:
     more = len(titles) - NAMED
     return "; ".join(titles[:NAMED]) + (f"; and {more} more" if more > 0 else "")
 
