@@ -223,7 +223,7 @@ def test_a_replay_is_shown_under_its_interval(get: Get, ledgers: FakeLedgers) ->
     assert "1,234 records replayed in 1 addition" in listed
     assert "234 quarantined" in listed
     assert "1,234 quarantined" not in listed, "what is left is shown"
-    assert "Replayed records" in overview
+    assert "Replayed: added / left" in overview
     assert "adds to revision 1" in one
     assert f"A replay of the 1,234 records that <code>{base.id}</code> had quarantined: 1,000 rows passed" in one
     assert "234 records are in quarantine again, after attempt 2" in one
