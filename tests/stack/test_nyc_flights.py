@@ -87,8 +87,9 @@ def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_fr
     assert text.count(begin) == 1
     transform.write_text(text.replace(begin, f"    {mending_line()}\n{begin}"))
     start = datetime(2013, 1, 2, tzinfo=NEW_YORK)
-    made = running.api.backfill("nyc_flights", start, start, reprocess="completed", conf={"replay": True})
-    running.api.await_backfill(made["id"])
+    running.end_backfill("nyc_flights")
+    running.api.backfill("nyc_flights", start, start, reprocess="completed", conf={"replay": True})
+    running.end_backfill("nyc_flights")
     [run] = running.api.await_intervals("nyc_flights", [start], timeout=300)
     assert run["state"] == "success"
     plan, advance = (running.api.xcom("nyc_flights", run["dag_run_id"], task) for task in ("plan", "advance"))
