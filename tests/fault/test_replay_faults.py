@@ -24,7 +24,9 @@ from steps import replay, run
 
 from .checker import PARTITIONS, PER_PARTITION, Attacked
 from .strikes import await_strike_and_retry, strike_worker_and_retry
+from .test_process_faults import COORDINATOR
 from .test_quarantine_faults import RULES, SETTINGS
+from .test_worker_faults import POINTS
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -35,11 +37,7 @@ OUTPUT = {"publish": "staged"}
 QUARANTINE_PARTITIONS = 3  # the output's, each a task-partition; behind them are those of what is malformed again
 SLOW = pytest.mark.fault
 
-AT = ["init", "initialised", "mark-read", "begun", "offsets-sent", "committing", "committed", "receipt"]
-IN_SHORT = {("kill", 0, "committed"), ("stop", QUARANTINE_PARTITIONS, "committing")}
-COORDINATOR = [
-    f"coordinator.{at}" for at in ("init", "initialised", "begun", "offsets-sent", "committing", "committed")
-]
+IN_SHORT = {("kill", 0, "write.committed"), ("stop", QUARANTINE_PARTITIONS, "write.committing")}
 STEPS = {
     "replay": ["plan.frozen", *COORDINATOR],
     "write": ["write.results-answered", "write.answered", "write.recorded"],
@@ -66,10 +64,11 @@ def quarantined(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Ca
 @pytest.mark.parametrize(
     "failpoint",
     [
-        pytest.param(f"write.{at}#{task}={action}", marks=[] if (action, task, at) in IN_SHORT else [SLOW])
+        pytest.param(f"{place}#{task}={action}", marks=[] if (action, task, place) in IN_SHORT else [SLOW])
         for action in ("kill", "raise", "stop")
         for task in (0, QUARANTINE_PARTITIONS)
-        for at in AT
+        for place in POINTS
+        if not place.startswith("write.rows")  # an addition has few
     ],
 )
 def test_each_record_passes_or_stays_once_after_a_worker_was_struck(

@@ -56,9 +56,8 @@ def batches_told_of(view: View, names: Set[str]) -> list[Batch]:
     """
     known = {str(batch.id): batch for batch in view.all()}
     found = [known[name] for name in names if name in known and _is_read(known[name])]
-    covered = {
-        batch.interval for batch in found if batch.adds_to is None
-    }  # an addition has a part of its interval only
+    # An addition has a part of its interval only.
+    covered = {batch.interval for batch in found if batch.adds_to is None}
     for name in sorted(names - {str(batch.id) for batch in found}):
         batch = known.get(name)
         if batch is not None and batch.interval in covered:

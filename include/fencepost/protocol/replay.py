@@ -16,8 +16,12 @@ from fencepost.model import Batch, Interval, Replayed, State
 from fencepost.protocol.advice import go_on
 from fencepost.protocol.view import View
 
-# An addition in one of these states is kept when a replay is asked for, so that a retried request makes one addition, not two.
 UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
+
+
+def is_under_way(batch: Batch) -> bool:
+    """Whether it is an addition that a request for a replay finishes, so that a retried request makes one addition, not two."""
+    return batch.adds_to is not None and batch.state in UNDER_WAY
 
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
@@ -42,7 +46,7 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
     except TransitionRefused:
         return False
     latest = view.latest(interval)
-    return link is not None or (latest is not None and latest.adds_to is not None and latest.state in UNDER_WAY)
+    return link is not None or (latest is not None and is_under_way(latest))
 
 
 def replayed(link: Batch) -> Replayed:
@@ -63,7 +67,7 @@ def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | Non
             f"pipeline {pipeline}: interval {interval} was never planned, so it has nothing in quarantine. "
             f"{interval.command('run', pipeline)} processes it; `fencepost quarantine {pipeline}` lists what can be replayed."
         )
-    if latest.adds_to is not None and latest.state in UNDER_WAY:
+    if is_under_way(latest):
         return None
     link = newest_link(view, interval)
     if link is None:

@@ -105,8 +105,7 @@ def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
     """
     reason = F.substring("_malformed", 1, LONGEST_REASON)
     own = F.concat(_why(F.lit(MALFORMED), reason), _source(frame), _tail(batch, attempt))
-    if attempt > 1:
-        own = F.when(is_result(F.col("_record.topic")), F.array(own_header(batch))).otherwise(own)
+    own = F.when(is_result(F.col("_record.topic")), F.array(own_header(batch))).otherwise(own)
     records = frame.select(
         F.col("_record.key").alias("key"),
         F.col("_record.value").alias("value"),
@@ -125,7 +124,7 @@ def as_in_source(raw: DataFrame) -> DataFrame:
     """Quarantined records with the connector's columns as they were in the source, and `rule`, which they failed.
 
     Topic, partition, offset and headers are the source record's. A result of a transform never was in the source: its topic is
-    null (`is_result`), and it keeps all headers but the last, which names the batch that quarantined it.
+    null (`is_result`), as no other record's is, and it keeps all headers but the last, which names the batch that quarantined it.
     """
     theirs = F.when(
         _of_source() > 0, F.slice("headers", F.lit(1), _of_source())

@@ -47,17 +47,17 @@ def read_source(raw: DataFrame, source: Source, *, record: bool = False) -> tupl
     malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the column
     `_record`, the whole source record as `RECORD`; `raw` then needs its headers.
     """
-    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers or record else [])]
+    headers = source.headers or record
+    kept = ["key", "topic", "partition", "offset", "timestamp"]
+    kept += ["headers"] if headers else []
     kept += ["value"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
-    if "headers" in kept:
+    if headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
     frame = FORMATS[source.format].read(raw, types, required, kept)
-    if "headers" in kept:
-        frame = frame.withColumn(
-            "_headers", F.when(F.size("_headers") > 0, F.col("_headers"))
-        )  # as the connector has it
+    if headers:  # null again where there are none, as the connector has it
+        frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if record:
         whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
         frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))

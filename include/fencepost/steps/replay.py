@@ -63,13 +63,13 @@ def decide_replay(
     decision: Decision | None = None,
 ) -> Change | None:
     """A new addition to the interval's published batch; None if one is under way, or nothing is left to replay."""
-    name, base = ledger.pipeline.name, view.effective(interval)
+    name = ledger.pipeline.name
     link = link_to_replay(view, interval, name)
-    if link is None or base is None:
+    if link is None:
         return None
     plan = freeze_addition(ledger, view, interval, link, output)
     note = f"replay of what batch {link.id} quarantined"
-    return Change(record_planned(view, interval, name, plan, note, decision, adds_to=base.revision))
+    return Change(record_planned(view, interval, name, plan, note, decision, adds_to=link.adds_to or link.revision))
 
 
 def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:

@@ -16,7 +16,7 @@ from fencepost.model import Batch, Layout
 from fencepost.protocol.advice import REASON
 from fencepost.quality.suite import FRESHNESS, load_suite
 from fencepost.spark.diagnosis import spark_reads
-from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
+from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.quarantine import is_result
 from fencepost.spark.records import read_source
 
@@ -119,10 +119,12 @@ def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
     """
     replays = batch.plan.replays
     assert replays is not None
-    hashed = raw.select("rule", "topic", F.expr(fingerprint_hash()).alias("hash"))
+    rule_of_result = F.when(is_result(F.col("topic")), F.coalesce("rule", F.lit("")))
+    hashed = raw.select(rule_of_result.alias("rule"), F.expr(fingerprint_hash()).alias("hash"))
     with spark_reads(f"batch {batch.id}, write"):
-        rows, fingerprint = count_and_sum(hashed, "hash")
-        results = hashed.where(is_result(F.col("topic"))).groupBy("rule").count().collect()
+        groups = {row["rule"]: counts_of(row) for row in hashed.groupBy("rule").agg(*counting("hash")).collect()}
+    rows = sum(counted for counted, _ in groups.values())
+    fingerprint = sum(hashes for _, hashes in groups.values()) % 2**64
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
             f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {rows} records of batch {replays.batch} with "
@@ -131,4 +133,4 @@ def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
             f"was written. {batch.command('skip', REASON)} drops this addition. {batch.command('run', '--reprocess')} writes the "
             "interval again from its source."
         )
-    return {row["rule"] or "": row["count"] for row in results}
+    return {rule: counted for rule, (counted, _) in groups.items() if rule is not None}

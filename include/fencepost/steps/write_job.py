@@ -203,8 +203,8 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
         return committed
     raw = read_input(spark, ledger, batch, headers=True)
     frame, malformed = read_source(raw, pipeline.source, record=True)
-    wanted = malformed if plan.replays is None else malformed | is_result(F.col("_record.topic"))
-    records = to_malformed(frame.where(wanted), str(batch.id), plan.attempt)
+    wanted = frame.where(malformed | is_result(F.col("_record.topic")))
+    records = to_malformed(wanted, str(batch.id), plan.attempt)
     answered = records.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(answered)
