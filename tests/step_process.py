@@ -13,6 +13,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
+from fencepost.steps.replay import plan_replay
 
 
 def on_spark(step: str, pipeline: Pipeline, number: int) -> None:
@@ -30,6 +31,8 @@ def main(step: str, name: str, number: int) -> int:
     try:
         if step == "plan":
             plan_batch(pipeline, day(number))
+        elif step == "replay":
+            plan_replay(pipeline, day(number))
         elif step == "advance":
             advance_batch(pipeline, day(number))
         else:

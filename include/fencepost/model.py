@@ -5,6 +5,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -209,6 +210,38 @@ class Schemas(Frozen):
 NO_SCHEMAS = Schemas()
 
 
+class Tally(Frozen):
+    """The records committed to one topic: their number, their fingerprint, and the bytes of their keys and values.
+
+    The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. It does not depend on order.
+    """
+
+    rows: int = Field(default=0, ge=0)
+    fingerprint: int = Field(default=0, ge=0, lt=2**64)
+    bytes: int = Field(default=0, ge=0)
+
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """All of these together."""
+        each = list(tallies)
+        return cls(
+            rows=sum(t.rows for t in each),
+            fingerprint=sum(t.fingerprint for t in each) % 2**64,
+            bytes=sum(t.bytes for t in each),
+        )
+
+
+class Replayed(Frozen):
+    """What an addition takes from quarantine: everything that the batch of that name sent there, and its tally.
+
+    `attempt` is that of the records which fail again, 2 for the first addition to an interval's batch.
+    """
+
+    batch: str
+    tally: Tally
+    attempt: int = Field(ge=2)
+
+
 class Plan(Frozen):
     """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
@@ -220,6 +253,9 @@ class Plan(Frozen):
 
     `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
     writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any.
+
+    An addition's source is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
+    be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
 
     The write job may add to `schemas` before it writes what they decide: an id that the plan did not know.
     """
@@ -238,15 +274,21 @@ class Plan(Frozen):
     quarantine: TopicOutput | None = None
     malformed_writers: int = Field(default=0, ge=0)
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
+    replays: Replayed | None = None
+
+    @property
+    def attempt(self) -> int:
+        """How often the records that it quarantines have failed: 1 where they come from the source."""
+        return self.replays.attempt if self.replays else 1
 
     @property
     def tasks(self) -> int:
         """The most task-partitions there may be: those of the transform's rows, then those of malformed records."""
         return self.writers + self.malformed_writers
 
-    def tasks_with(self, malformed: int) -> int:
-        """How many of them have to commit if the source has this many malformed records."""
-        return self.tasks if malformed else self.writers
+    def tasks_with(self, aside: int) -> int:
+        """How many of them have to commit if this many records do not reach the transform: `Written.aside`."""
+        return self.tasks if aside else self.writers
 
     @property
     def source(self) -> SourceTopic:
@@ -268,27 +310,6 @@ class Plan(Frozen):
     def is_empty(self) -> bool:
         """Whether it reads no offsets. Such a batch is written without Spark."""
         return self.offsets == 0
-
-
-class Tally(Frozen):
-    """The records committed to one topic: their number, their fingerprint, and the bytes of their keys and values.
-
-    The fingerprint is the sum, modulo 2**64, of a 64-bit hash of every record's key and value. It does not depend on order.
-    """
-
-    rows: int = Field(default=0, ge=0)
-    fingerprint: int = Field(default=0, ge=0, lt=2**64)
-    bytes: int = Field(default=0, ge=0)
-
-    @classmethod
-    def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """All of these together."""
-        each = list(tallies)
-        return cls(
-            rows=sum(t.rows for t in each),
-            fingerprint=sum(t.fingerprint for t in each) % 2**64,
-            bytes=sum(t.bytes for t in each),
-        )
 
 
 class Receipt(Frozen):
@@ -325,6 +346,9 @@ class Written(Frozen):
     `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again to count.
     If the pipeline has quarantine rules, `results` is the number of rows of the transform's result, as Spark counted them
     before anything was written, and `rules` has the names of the rules, by position.
+
+    An addition's `rows_in` are the records it took from quarantine. `carried` counts those of them, by rule, that are results of
+    an earlier transform: they cannot go through a transform again, and lie in quarantine as they were.
     """
 
     receipts: tuple[Receipt, ...]
@@ -332,6 +356,7 @@ class Written(Frozen):
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    carried: dict[str, int] = Field(default_factory=dict)
     quarantine: TopicOutput | None = None
     rules: tuple[str, ...] = ()
     results: int | None = Field(default=None, ge=0)
@@ -364,8 +389,15 @@ class Written(Frozen):
     def quarantined(self) -> dict[str, int]:
         """Records committed to quarantine, by the rule they failed, `malformed` first. Rules without records are left out."""
         failed = [sum(r.rules.get(number, 0) for r in self.receipts) for number in range(len(self.rules))]
-        found = {MALFORMED: self.quarantined_tally.rows - sum(failed), **dict(zip(self.rules, failed, strict=True))}
+        malformed = self.quarantined_tally.rows - sum(failed) - sum(self.carried.values())
+        found = Counter({MALFORMED: malformed, **dict(zip(self.rules, failed, strict=True))})
+        found.update(self.carried)
         return {rule: rows for rule, rows in found.items() if rows}
+
+    @property
+    def aside(self) -> int:
+        """Records read that the transform does not get: malformed ones, and results that are carried over."""
+        return self.malformed + sum(self.carried.values())
 
     @property
     def quarantined_tally(self) -> Tally:
@@ -430,6 +462,7 @@ class Asked(Frozen):
     batch: str
     lease: Offset
     validation: int = Field(ge=1)
+    addition: bool = False
 
 
 class Decision(Frozen):
@@ -456,6 +489,7 @@ class Event(Frozen):
 class Batch(Frozen):
     """A ledger record: everything known about one revision of one interval.
 
+    A revision that `adds_to` an earlier one is an addition: it has what passed of that one's quarantine, and replaces nothing.
     `lease` is the ledger offset of the record that planned the batch. That record cannot contain its own offset, so the
     ledger's reader fills it in.
     """
@@ -464,6 +498,7 @@ class Batch(Frozen):
     pipeline: str
     interval: Interval
     revision: int = Field(ge=1)
+    adds_to: int | None = Field(default=None, ge=1)
     state: State
     lease: Offset | None = None
     plan: Plan

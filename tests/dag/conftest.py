@@ -113,12 +113,16 @@ def context_of(interval: Interval) -> ContextOf:
     """What Airflow gives a task, as far as our operators look at it."""
 
     def make(
-        *earlier: tuple[str, str | None, str, str], waits: int = 0, run_type: str = "scheduled", reprocess: bool = False
+        *earlier: tuple[str, str | None, str, str],
+        waits: int = 0,
+        run_type: str = "scheduled",
+        reprocess: bool = False,
+        replay: bool = False,
     ) -> dict[str, Any]:
         return {
             "data_interval_start": interval.start,
             "data_interval_end": interval.end,
-            "params": {"reprocess": reprocess},
+            "params": {"reprocess": reprocess, "replay": replay},
             "task_reschedule_count": waits,
             "dag_run": SimpleNamespace(
                 dag_id="counted", run_id="run 1", logical_date=interval.start, run_type=run_type

@@ -108,3 +108,11 @@ def test_no_task_names_the_asset_itself_as_its_outlet_or_every_green_run_would_e
 ) -> None:
     outlets = {type(outlet).__name__ for task in build_dag(pipeline).tasks for outlet in task.outlets}
     assert outlets == {"AssetAlias"}
+
+
+def test_the_event_of_an_addition_says_what_it_adds_to(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
+) -> None:
+    addition = published.model_copy(update={"details": {**DETAILS, "adds_to": 1}})
+    (extra,) = run(monkeypatch, pipeline, context_of(), addition, Events())
+    assert extra["adds_to"] == 1

@@ -75,8 +75,9 @@ def test_settings_decide_retries_and_timeouts(dag: DAG) -> None:
         assert task.execution_timeout == timedelta(minutes=60)
 
 
-def test_reprocess_is_off_and_says_what_it_does(dag: DAG) -> None:
-    param = dag.params.get_param("reprocess")
+@pytest.mark.parametrize("name", ["reprocess", "replay"])
+def test_reprocess_and_replay_are_off_and_say_what_they_do(dag: DAG, name: str) -> None:
+    param = dag.params.get_param(name)
     assert param.value is False
     assert param.schema["type"] == "boolean"
     assert "Override parameters" in param.description

@@ -155,6 +155,18 @@ def test_an_answer_is_done_in_the_name_of_who_gave_it(
     assert named.get("reprocess", True) is True
 
 
+def test_a_rejected_addition_is_written_again_as_an_addition(
+    asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch, result: StepResult
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("fencepost.steps.replay.plan_replay", lambda *given: calls.append(given) or result)
+    asked = ASKED.model_copy(update={"addition": True})
+    operator = DecideOperator(task_id="decide", pipeline=asking)
+    operator.execute_complete(context_of(), answered("write again"), asked.model_dump(mode="json"))  # type: ignore[arg-type]
+    ((_, _, decision),) = calls
+    assert (decision.action, decision.asked) == ("write again", asked)
+
+
 def test_an_answer_without_a_reason_is_not_taken(asking: Pipeline, context_of: ContextOf) -> None:
     operator = DecideOperator(task_id="decide", pipeline=asking)
     with pytest.raises(AirflowException, match="needs a reason"):
@@ -280,7 +292,7 @@ def carry_out(
     monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.advance.same_topics", lambda *_: None)
     monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
-    monkeypatch.setattr("fencepost.steps.plan._ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (None, None))
     context = context_of() | {
         "data_interval_start": REJECTED.interval.start,
         "data_interval_end": REJECTED.interval.end,

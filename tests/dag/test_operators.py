@@ -51,6 +51,22 @@ def test_plan_freezes_the_runs_own_interval(
     assert done == result.model_dump(mode="json")
 
 
+def test_plan_of_a_run_that_replays_plans_an_addition(
+    pipeline: Pipeline,
+    interval: Interval,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replay, plan = FakeStep(result), PlanOperator(task_id="plan", pipeline=pipeline)
+    monkeypatch.setattr("fencepost.steps.replay.plan_replay", replay)
+    assert plan.execute(context_of(replay=True)) == result.model_dump(mode="json")
+    assert replay.calls == [((pipeline, interval), {})]
+    with pytest.raises(AirflowFailException, match="asked for reprocess and for replay"):
+        plan.execute(context_of(replay=True, reprocess=True))
+    assert len(replay.calls) == 1
+
+
 def test_plan_says_which_params_the_run_saw(
     steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,12 @@ WELL = dict.fromkeys(("plan", "write", "validate", "advance"), "success")
 
 @pytest.mark.parametrize(
     ("conf", "seen"),
-    [({}, "reprocess=false"), ({"reprocess": True}, "reprocess=true"), ({"x": "<b>"}, "reprocess=false")],
+    [
+        ({}, "reprocess=false"),
+        ({"reprocess": True}, "reprocess=true"),
+        ({"replay": True}, "reprocess=false, replay=true"),
+        ({"x": "<b>"}, "reprocess=false"),
+    ],
 )
 def test_the_last_steps_message_and_the_params(conf: dict[str, Any], seen: str) -> None:
     results = {"plan": result("plan", "planned"), "advance": result("advance", "already published, revision 1")}

@@ -133,6 +133,17 @@ class Attacked:
     def has_struck(self, failpoint: str) -> bool:
         return (self.struck / failpoint).exists()
 
+    def differences_of_followers(self) -> list[str]:
+        """What they who read along saw beside, or missed of, what is there in the end; nothing is the good answer."""
+        found = []
+        for follower, topic in (
+            (self.follower, self.pipeline.output.topic),
+            (self.aside, self.pipeline.quarantine_topic),
+        ):
+            final = [(r.partition, r.offset, r.key, r.value) for r in read_all(self.bootstrap, topic)]
+            found += _differences_of_a_follower(follower, final)
+        return found
+
     def differences(self) -> list[str]:
         """Everything that is not as exactly-once promises, once all days are published; nothing is the good answer."""
         output = self.pipeline.output
@@ -143,7 +154,7 @@ class Attacked:
             *self._differences_of_quarantine(),
             *self._differences_of_offsets(),
             *self._differences_of_the_ledger(),
-            *self._open_transactions(),
+            *self.open_transactions(),
         ]
 
     def _differences_of_records(self, seen: list[tuple[int, bytes | None, dict[str, int]]]) -> list[str]:
@@ -210,7 +221,7 @@ class Attacked:
         assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"
         return found
 
-    def _open_transactions(self) -> list[str]:
+    def open_transactions(self) -> list[str]:
         """No transaction is left hanging on any topic we wrote to."""
         topics = {
             self.pipeline.output.topic: self.pipeline.output.partitions,

@@ -1,4 +1,4 @@
-"""A step is struck, and the ordinary retry follows: in the tests' own Spark, or in a process of its own."""
+"""A step is struck, and the ordinary retry or another follows: in the tests' own Spark, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from steps import run
 from .checker import Attacked
 from .conftest import finished
 
+Retry = Callable[[Any, Attacked], object]
+
 
 class Attempt(Thread):
     """A step in a thread of its own; `error` is what it ended with."""
@@ -33,7 +35,13 @@ class Attempt(Thread):
             self.error = error
 
 
-def strike_worker_and_retry(spark: Any, case: Attacked, failpoint: str, step: Callable[[], object]) -> None:
+def run_again(spark: Any, case: Attacked) -> None:
+    run(spark, case.pipeline, day(1))
+
+
+def strike_worker_and_retry(
+    spark: Any, case: Attacked, failpoint: str, step: Callable[[], object], retry: Retry = run_again
+) -> None:
     """Killed and failed attempts end with a retriable error. A stopped one stands still while the retry finishes, and then
     goes on as a zombie: it is refused, or finds its work done."""
     attempt = Attempt(step)
@@ -44,7 +52,7 @@ def strike_worker_and_retry(spark: Any, case: Attacked, failpoint: str, step: Ca
             attempt.join(60)
     if not failpoint.endswith("stop"):
         assert isinstance(attempt.error, Retriable)
-    run(spark, case.pipeline, day(1))
+    retry(spark, case)
     if failpoint.endswith("stop"):
         os.kill(pid, signal.SIGCONT)
         attempt.join(120)
@@ -52,13 +60,15 @@ def strike_worker_and_retry(spark: Any, case: Attacked, failpoint: str, step: Ca
     assert not attempt.is_alive()
 
 
-def await_strike_and_retry(spark: Any, case: Attacked, process: subprocess.Popen[str], failpoint: str) -> None:
+def await_strike_and_retry(
+    spark: Any, case: Attacked, process: subprocess.Popen[str], failpoint: str, retry: Retry = run_again
+) -> None:
     """The same of a step in a process of its own: a stopped one goes on behind the retry."""
     pid = case.await_struck(failpoint, lambda: process.poll() is None)
     if failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
+        retry(spark, case)
         os.kill(pid, signal.SIGCONT)
     code, said = finished(process)
     assert code != 0 or failpoint.endswith("stop"), said
     if not failpoint.endswith("stop"):
-        run(spark, case.pipeline, day(1))
+        retry(spark, case)

@@ -30,12 +30,13 @@ from .checker import PARTITIONS, PER_PARTITION, Attacked
 from .conftest import finished
 from .strikes import strike_worker_and_retry
 from .test_plan_and_advance_faults import strike
+from .test_process_faults import COORDINATOR
 
 Start = Callable[..., subprocess.Popen[str]]
 
 COPY = ["init", "initialised", "mark-read", "begun", "rows", "offsets-sent", "committing", "committed"]
 PLACES = [
-    *(f"coordinator.{at}" for at in ("init", "initialised", "begun", "offsets-sent", "committing", "committed")),
+    *COORDINATOR,
     "advance.begun",
     *(f"publish.{at}" for at in COPY),
     "advance.copied",

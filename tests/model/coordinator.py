@@ -11,7 +11,10 @@ Promises, for every interleaving and with a crash after every step:
   reason that still holds (`unasked`);
 - a lane is held by one planned batch at most, a publishing lane by one that is being published (`lane shared`);
 - of a staged batch a plain reader of the output sees nothing before it is decided that it is published, and nothing more once
-  that was given up or taken back (`unjudged`); each part of it once (`doubled`); and all of it when it is published.
+  that was given up or taken back (`unjudged`); each part of it once (`doubled`); and all of it when it is published;
+- a quarantined record of an interval is in one published batch at most, or is left in quarantine for the next replay (`passed
+  twice`, `lost from quarantine`); replays move no offsets (`moved by an addition`), push no other revision aside, and stand only
+  beside the published batch they add to.
 
 What is modelled. Processes, each of which begins any step of any interval at any time: plan, plan with reprocess, write,
 validate, advance, skip, publish. That is more than runs do, so it covers every run, retry, backfill, cleared task and
@@ -19,7 +22,8 @@ operator. A step reads the ledger, works, calls init_transactions, reads again, 
 somebody else's init may fence it, or it may crash. The write job itself is one step here that commits a lease's marks
 and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. So does each
 task-partition of the copy of a staged batch (`parts`), whose protocol is the same; giving a publication up is one such step for
-each of them. Settings change, batches grow too old, and staged records are deleted while all this goes on.
+each of them. Settings change, batches grow too old, and staged records are deleted while all this goes on. Where records are
+replayed, each interval has one that its batch, and every addition, either passes or sends to quarantine.
 
 Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
 so each decision is made once per ledger.
@@ -36,6 +40,7 @@ from typing import Any, NamedTuple
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Publication, Receipt, State
 from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
@@ -50,9 +55,11 @@ from fencepost.protocol.decisions import (
 from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.publication import GivenUp, begin_publication, record_copied
+from fencepost.protocol.replay import left_to_replay, newest_link
 from fencepost.protocol.revision import reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed, was_withdrawn
 from fencepost.steps.plan import decide_plan, decide_revision
+from fencepost.steps.replay import decide_replay
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -69,6 +76,8 @@ class Rules:
     frontier: Callable[[View], dict[int, int]] = frontier
     standing: Callable[[product.Mark | None, product.Lease], Standing] = product.standing_of
     skip: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_skip
+    publish: Callable[..., tuple[Batch, ...]] = decide_publish
+    replay: Callable[..., Change | None] = decide_replay
     begin: Callable[..., Publication] = begin_publication
     record: Callable[..., tuple[Batch, ...]] = record_copied
     decide_before_copy: bool = True
@@ -83,7 +92,7 @@ class Point(NamedTuple):
 
     `shown` is the output of a pipeline that stages, as a plain reader sees it: a batch's lease, and a part of it. `marks`
     are those of the publishing lanes, by lane and part: lease, and whether the part was copied under it. Below `gone`, staged
-    records are deleted.
+    records are deleted. `failed` are the leases in `log` that sent their interval's record to quarantine.
 
     (word, interval, ...) is what a process remembers of the ledger it read; ("decided", that, ledger) that it has decided
     on a ledger and not yet committed.
@@ -99,6 +108,7 @@ class Point(NamedTuple):
     shown: tuple[tuple[int, int], ...] = ()
     marks: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
     gone: int = 0
+    failed: tuple[int, ...] = ()
 
 
 IDLE: tuple[Any, ...] = ()
@@ -127,6 +137,15 @@ class Source:
 
     def high_watermarks(self, topic: Topic) -> list[int]:
         return self.ends[topic.name]
+
+    def ensure_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> Topic:
+        return self.describe(name)
+
+    def topic_config(self, name: str, key: str) -> str:
+        return ""
+
+    def topic_configs(self, name: str) -> dict[str, str]:
+        return {}
 
     def first_at_or_after(self, topic: Topic, ms: int, starts: list[int] | None = None) -> list[int | None]:
         day = max(0, (datetime.fromtimestamp(ms / 1000, makers.NOW.tzinfo) - makers.NOW) // makers.DAY)
@@ -159,6 +178,7 @@ class Coordinator:
         deletion: bool = False,
     ) -> None:
         self.rules = rules or Rules()
+        self.quarantines = "replay" in operations
         self.parts, self.deletion = parts, deletion
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
@@ -185,12 +205,16 @@ class Coordinator:
         """What `freeze` asks of a ledger, and where batches go."""
         written, shown = len(point.log), len(point.shown)
         self.cluster.ends = {"out": [shown if self.parts else written], "staging": [written] * self.parts}
+        self.cluster.ends["quarantine"] = [written]
         digest = point.digest
         pipeline = SimpleNamespace(
             name="p",
             lanes=self.lanes,
             write_digests=lambda: {"transform": str(digest)},
-            source=SimpleNamespace(on_expired="fail", on_malformed="fail", topic="in"),
+            quarantine_topic="quarantine",
+            source=SimpleNamespace(
+                on_expired="fail", on_malformed="quarantine" if self.quarantines else "fail", topic="in"
+            ),
             output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
@@ -200,6 +224,8 @@ class Coordinator:
     def _reason(self, batch: Batch, point: Point) -> str | None:
         age = 2 if batch.known_lease < point.aged else 0
         found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
+        if self.quarantines:
+            found = replace(found, quarantine_topic_id="quarantine-1")
         if self.parts:
             found = replace(
                 found,
@@ -246,6 +272,9 @@ class Coordinator:
         if word in ("plan", "reprocess"):
             fake, output = self._fake(point)
             change = decide_plan(fake, view, when, self.source, output, word == "reprocess")
+        elif word == "replay":
+            fake, output = self._fake(point)
+            change = self.rules.replay(fake, view, when, output)
         elif word == "revise":
             fake, output = self._fake(point)
             found = self._revision(view, day, operation[2])
@@ -257,14 +286,18 @@ class Coordinator:
                 fake, view, batch, self.source, output, lambda found: self._why(batch, found, point), given_up
             )
         elif word == "record":
-            _, _, revision, lease, end = operation
+            _, _, revision, lease, end, failed = operation
             batch = self._revision(view, day, revision)
             writers = batch.plan.writers if batch else 1
-            if not self.parts:
-                receipts = tuple(product.a_receipt(t, lease) for t in range(writers))
-                return record_written(view, when, revision, product.a_written(receipts, (end,)))
-            receipts = tuple(product.a_receipt(t, lease, self.parts, topic="staging") for t in range(writers))
-            return record_written(view, when, revision, product.a_written(receipts, (end,) * self.parts, "staging"))
+            topic, ends = ("staging", (end,) * self.parts) if self.parts else ("out", (end,))
+            receipts = tuple(product.a_receipt(t, lease, self.parts or 1, topic=topic) for t in range(writers))
+            if failed:
+                receipts += (product.a_receipt(writers, lease, topic="quarantine"),)
+            written = product.a_written(receipts, ends, topic)
+            if self.quarantines:
+                kept = makers.an_output(end, topic="quarantine")
+                written = written.model_copy(update={"quarantine": kept, "malformed": int(failed)})
+            return record_written(view, when, revision, written)
         elif word == "copied":
             _, _, revision, lease, rows, end = operation
             receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
@@ -275,7 +308,9 @@ class Coordinator:
             return record_verdict(view, when, operation[2], verdict)
         elif word in ("advance", "publish"):
             decision = makers.a_decision("publish") if word == "publish" else None
-            return decide_publish(view, when, makers.NOW, decision, lambda view, batch: self._begun(view, batch, point))
+            return self.rules.publish(
+                view, when, makers.NOW, decision, lambda view, batch: self._begun(view, batch, point)
+            )
         elif word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         else:
@@ -358,8 +393,8 @@ class Coordinator:
                 continue
             yield from self._begin_copy(point, n, day, latest)
             for word in self.operations:
-                if word in ("plan", "advance", "publish", "skip", "reprocess", "withdraw"):
-                    if word == "reprocess" and latest.revision >= self.revisions:
+                if word in ("plan", "advance", "publish", "skip", "reprocess", "replay", "withdraw"):
+                    if word in ("reprocess", "replay") and latest.revision >= self.revisions:
                         continue
                     yield from self._open(point, n, (word, day))
                 elif word == "write":
@@ -401,11 +436,17 @@ class Coordinator:
                 )
                 return
             log = (*log, lease)
-        after = self._moved(point, n, ("record", day, revision, lease, len(log)))
-        yield (
-            f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}",
-            after._replace(log=log),
-        )
+            outcomes = (False, True) if self.quarantines else (False,)
+        else:
+            outcomes = (lease in point.failed,)
+        for fails in outcomes:
+            failed = tuple(sorted({*point.failed, lease})) if fails else point.failed
+            after = self._moved(point, n, ("record", day, revision, lease, len(log), fails))
+            told = ", its record fails" if fails else ""
+            yield (
+                f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}{told}",
+                after._replace(log=log, failed=failed),
+            )
 
     def _to_revise(self, latest: Batch, day: int) -> tuple[Any, ...]:
         """What a write step is at that finds that the batch must be revised: it gives a publication up first."""
@@ -541,6 +582,9 @@ class Coordinator:
         if key not in self._applied:
             self._applied[key] = self.ledgers.after(point.ledger, records)
         ledger = self._applied[key]
+        if all(b.adds_to is not None for b in records) and self.groups(point.ledger)[0] != self.groups(ledger)[0]:
+            yield label, Fault("moved by an addition", f"the frontier was {self.groups(point.ledger)[0]}")
+            return
         after = self._moved(point, n, IDLE)._replace(ledger=ledger)
         if operation[0] in ADVANCES:
             ends = self.groups(ledger)
@@ -560,7 +604,10 @@ class Coordinator:
         fresh = next((b for b in records if b.lease is None), None)
         if fresh is None or latest is None:
             return None
-        if operation[0] != "reprocess" and latest.state in PASSED:
+        pushed = next((b for b in records if b.state is State.SUPERSEDED and b.adds_to is None), None)
+        if fresh.adds_to is not None and pushed is not None:
+            return Fault("unasked", f"the addition {fresh.revision} pushes {pushed.id} aside")
+        if operation[0] not in ("reprocess", "replay") and latest.state in PASSED:
             return Fault("unasked", f"{latest.id} is {latest.state}, and revision {fresh.revision} was never asked for")
         if operation[0] == "revise" and self._reason(latest, point) is None:
             return Fault("unasked", f"{latest.id} is {latest.state}, and no reason to revise it holds any more")
@@ -582,7 +629,7 @@ class Coordinator:
     # Promises.
 
     def fault(self, point: Point) -> Fault | None:
-        key = (point.ledger, point.frontier, point.validated, point.log, point.shown)
+        key = (point.ledger, point.frontier, point.validated, point.log, point.shown, point.failed)
         if key not in self._faults:
             self._faults[key] = self._fault(point)
         return self._faults[key]
@@ -603,12 +650,14 @@ class Coordinator:
         for when in view.standing:
             revisions = view.batches[when]
             up = [b for b in revisions if b.state is State.PUBLISHED]
-            if len(up) > 1:
+            if len([b for b in up if b.adds_to is None]) > 1:
                 return Fault("published wrongly", f"{[str(b.id) for b in up]} are published at once")
+            if (wrong := self._replayed_wrongly(view, when, point)) is not None:
+                return wrong
             for b in up:
-                wrong = self._published_wrongly(b, point)
-                if wrong:
-                    return Fault("published wrongly", f"{b.id}: {wrong}")
+                why = self._published_wrongly(b, point)
+                if why:
+                    return Fault("published wrongly", f"{b.id}: {why}")
             refusal = self._refused(point, self.intervals.index(when))
             if refusal is not None:
                 return Fault("refused", f"a run of a finished interval fails: {refusal}")
@@ -624,6 +673,26 @@ class Coordinator:
                     )
         if any(end > known.get(p, -1) for p, end in ends.items()):  # a hole, which says more, has been looked for
             return Fault("ahead", f"the frontier is at {ends}, and the ledger accounts for {known}")
+        return None
+
+    def _replayed_wrongly(self, view: View, when: Interval, point: Point) -> Fault | None:
+        """What became of the interval's record, where it may be quarantined: it is in one batch, or left for the next replay."""
+        up = [b for b in view.batches[when] if b.state is State.PUBLISHED]
+        if not self.quarantines or not up:
+            return None
+        base = view.effective(when)
+        if any(b.adds_to is not None and (base is None or b.adds_to != base.revision) for b in up):
+            return Fault("published wrongly", f"{[str(b.id) for b in up]}: an addition stands without its batch")
+        passed = [str(b.id) for b in up if b.known_lease not in point.failed]
+        seen = [b for b in view.batches[when] if b.adds_to is not None and (b.known_lease, 0) in point.shown]
+        if len(passed) > 1 or len([b for b in seen if b.known_lease not in point.failed]) > 1:
+            return Fault(
+                "passed twice", f"the record of {when} is in {passed}, a reader sees it in {[b.id for b in seen]}"
+            )
+        link = newest_link(view, when)
+        left = left_to_replay(link) if link else 0
+        if len(passed) + left != 1:
+            return Fault("lost from quarantine", f"the record of {when} is in {passed}, and {left} are left to replay")
         return None
 
     def _refused(self, point: Point, day: int) -> str | None:
@@ -700,7 +769,17 @@ class Coordinator:
             return True
         return not any(
             word in label
-            for word in ("skip", "publish", "reprocess", "withdraw", "crashes", "settings", "time passes", "expire")
+            for word in (
+                "skip",
+                "publish",
+                "reprocess",
+                "replay",
+                "withdraw",
+                "crashes",
+                "settings",
+                "time passes",
+                "expire",
+            )
         )
 
     def show(self, point: Point) -> str:

@@ -51,6 +51,7 @@ def _key(b: Batch) -> tuple[Any, ...]:
     return (
         b.interval.start,
         b.revision,
+        b.adds_to,
         b.state,
         b.lease,
         b.plan.lane,
@@ -59,9 +60,12 @@ def _key(b: Batch) -> tuple[Any, ...]:
         tuple((r.partition, r.start, r.end) for r in b.plan.source.lost),
         b.plan.output.ends,
         b.plan.staging and b.plan.staging.ends,
+        b.plan.quarantine and b.plan.quarantine.ends,
+        b.plan.replays and b.plan.replays.batch,
         b.publication
         and (b.publication.lane, b.publication.lease, b.publication.begun.ends, b.published and b.published.ends),
         b.written.output.ends if b.written else None,
+        b.written.quarantined_tally.rows if b.written else None,
         b.verdict.outcome if b.verdict else None,
         b.decision and b.decision.action,
     )

@@ -5,18 +5,20 @@ Each mutation is searched beside the same bounds with all rules, which has to fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 
+from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State
-from fencepost.protocol.decisions import decide_skip
-from fencepost.protocol.frontier import Place
+from fencepost.protocol.decisions import decide_publish, decide_skip
+from fencepost.protocol.frontier import Place, frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import PASSED, View
+from fencepost.steps.replay import decide_replay
 from model.coordinator import Coordinator, Rules
 from model.product import Lease, Mark, a_receipt
 from model.search import DEEP, Search, explore, without_way_out
@@ -87,8 +89,32 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "revisions": 1,
         "outcomes": ("passed",),
     },
+    "a quarantined record is replayed, twice and at once, and reprocessed": {
+        "intervals": 1,
+        "revisions": 3,
+        "operations": (*RUN, "reprocess", "replay"),
+        "outcomes": ("passed",),
+    },
+    "a staged interval's quarantined record is replayed": {
+        "intervals": 1,
+        "revisions": 3,
+        "parts": 1,
+        "operations": (*RUN, "replay"),
+        "outcomes": ("passed",),
+    },
 }
 DEEPER: dict[str, dict[str, Any]] = {
+    "a quarantined record is replayed, reprocessed, rejected and skipped while settings change": {
+        "intervals": 1,
+        "revisions": 3,
+        "operations": (*RUN, "skip", "reprocess", "replay"),
+        "settings_change": True,
+    },
+    "two intervals' quarantined records are replayed": {
+        "intervals": 2,
+        "operations": (*RUN, "replay"),
+        "outcomes": ("passed",),
+    },
     "intervals without records are published, withdrawn and planned again": {
         "intervals": 3,
         "records": 2,
@@ -152,6 +178,43 @@ def whatever_was_copied(
     return record_copied(view, interval, revision, lease, whole, *rest)
 
 
+def of_the_batch_always(fake: Any, view: View, when: Interval, *given: Any) -> Change | None:
+    """Mutation: a replay takes what the batch quarantined, whatever earlier additions have taken of it."""
+    earlier = tuple(b for b in view.batches[when] if b.adds_to is None or b.state is not State.PUBLISHED)
+    change = decide_replay(fake, View({**view.batches, when: earlier}), when, *given)
+    last = view.batches[when][-1].revision
+    fresh = (
+        [b.model_copy(update={"revision": last + 1}) if b.lease is None else b for b in change.batches]
+        if change
+        else []
+    )
+    return Change(tuple(fresh)) if fresh else None
+
+
+def beside_what_is_under_way(fake: Any, view: View, when: Interval, *given: Any) -> Change | None:
+    """Mutation: whether a new revision of the batch is under way is not asked."""
+    settled = [
+        b.model_copy(update={"state": State.SKIPPED}) if b.state is State.WRITTEN and b.adds_to is None else b
+        for b in view.batches[when]
+    ]
+    change = decide_replay(fake, View({**view.batches, when: tuple(settled)}), when, *given)
+    if change is None or settled[-1] == view.batches[when][-1]:
+        return change
+    aside = view.batches[when][-1].model_copy(update={"state": State.SUPERSEDED})
+    return Change((*change.batches, aside))
+
+
+def without_its_additions(*given: Any) -> tuple[Batch, ...]:
+    """Mutation: a new revision supersedes the batch alone, and additions to that stay published."""
+    return tuple(b for b in decide_publish(*given) if b.adds_to is None or b.state is not State.SUPERSEDED)
+
+
+def of_additions_too(view: View) -> Mapping[Place, int]:
+    """Mutation: an addition is taken for its interval's batch."""
+    every = {when: tuple(b.model_copy(update={"adds_to": None}) for b in r) for when, r in view.batches.items()}
+    return frontier(View(every))
+
+
 def any_copy_is_the_first(mark: Mark | None, lease: Lease) -> Standing:
     """Mutation: the mark is not read."""
     return Standing.WRITE
@@ -160,6 +223,7 @@ def any_copy_is_the_first(mark: Mark | None, lease: Lease) -> Standing:
 STAGED = "a staged interval, every step and operator, staged records are deleted"
 PARTS = "a staged interval is copied in two parts, staged records are deleted"
 BESIDE = "two staged intervals are published side by side"
+REPLAYED = "a quarantined record is replayed, twice and at once, and reprocessed"
 SHARED = "two intervals share a lane while settings change"
 SINGLE = "one interval, every step and operator, settings change, batches age"
 
@@ -185,6 +249,21 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
             PARTS, Rules(record=whatever_was_copied), "published wrongly", id="the copy's receipts are not compared"
         ),
         pytest.param(BESIDE, Rules(begin=in_the_first_lane), "lane shared", id="a publishing lane is shared"),
+        pytest.param(
+            REPLAYED, Rules(replay=of_the_batch_always), "passed twice", id="a replay does not follow earlier additions"
+        ),
+        pytest.param(
+            REPLAYED, Rules(publish=without_its_additions), "published wrongly", id="additions outlive their batch"
+        ),
+        pytest.param(
+            REPLAYED,
+            Rules(replay=beside_what_is_under_way),
+            "unasked",
+            id="an addition pushes aside a new revision of the batch",
+        ),
+        pytest.param(
+            REPLAYED, Rules(frontier=of_additions_too), "moved by an addition", id="an addition moves the frontier"
+        ),
     ],
 )
 def test_a_rule_taken_out_is_missed(bounds: str, rules: Rules, kind: str) -> None:

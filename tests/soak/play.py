@@ -6,18 +6,22 @@ import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
+from typing import Any
 
 from conftest import day
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable
-from steps import run
+from fencepost.model import Interval, StepResult
+from steps import replay, run
 
 from .faults import FAULTS
 from .scene import Scene
 
+Steps = Callable[[Any, Pipeline, Interval], StepResult]
 DAYS = 3
 ATTEMPTS = 12
 
@@ -34,24 +38,20 @@ class Outcome:
 
 
 def play(scene: Scene, seed: int) -> Outcome:
-    """Run all days under faults; raises only when an attempt ends in a way no retry may mend."""
+    """Run all days under faults, and then replay them; raises only when an attempt ends in a way no retry may mend."""
     chance = random.Random(seed)
     outcome = Outcome(seed)
     began = time.monotonic()
     for number in range(1, DAYS + 1):
-        chosen = chance.sample(FAULTS, chance.choice([1, 1, 2, 3]))
-        twins = chance.random() < 0.2
-        scene.tell(f"day {number}{', two runs at once' if twins else ''}:")
-        with ExitStack() as stack:
-            for fault in chosen:
-                stack.enter_context(fault(scene, chance))
-                outcome.faults[fault.__name__] += 1
+        with under_faults(scene, chance, outcome, f"day {number}") as twins:
             scene.fill(number, DAYS, chance)
-            if twins:
-                outcome.faults["two_runs_at_once"] += 1
-                at_once(lambda n=number: settle(scene, n, outcome, twin=True))
-            else:
-                settle(scene, number, outcome)
+            settle(scene, number, outcome, run, twins=twins)
+    if scene.quarantines:
+        scene.mend()
+        again = chance.randint(1, DAYS)  # a second replay takes only what the first has left
+        for number in (*range(1, DAYS + 1), again):
+            with under_faults(scene, chance, outcome, f"replay of day {number}") as twins:
+                settle(scene, number, outcome, replay, twins=twins)
     cleared = chance.randint(1, DAYS)
     assert not run(scene.spark, scene.pipeline, day(cleared)).changed, "a published day run again is a no-op"
     outcome.differences = scene.differences()
@@ -59,11 +59,34 @@ def play(scene: Scene, seed: int) -> Outcome:
     return outcome
 
 
-def settle(scene: Scene, number: int, outcome: Outcome, *, twin: bool = False) -> None:
-    """Run a day as Airflow would: again after errors that are worth it. A twin may lose to the other in any state."""
+@contextmanager
+def under_faults(scene: Scene, chance: random.Random, outcome: Outcome, story: str) -> Iterator[bool]:
+    """One to three faults around the block; it is told whether to do its work twice at once."""
+    chosen = chance.sample(FAULTS, chance.choice([1, 1, 2, 3]))
+    twins = chance.random() < 0.2
+    scene.tell(f"{story}{', two runs at once' if twins else ''}:")
+    with ExitStack() as stack:
+        for fault in chosen:
+            stack.enter_context(fault(scene, chance))
+            outcome.faults[fault.__name__] += 1
+        if twins:
+            outcome.faults["two_runs_at_once"] += 1
+        yield twins
+
+
+def settle(scene: Scene, number: int, outcome: Outcome, steps: Steps, *, twins: bool) -> None:
+    """Run the steps for a day as Airflow would, or twice at once."""
+    if twins:
+        at_once(lambda: _settle(scene, number, outcome, steps, twin=True))
+    else:
+        _settle(scene, number, outcome, steps, twin=False)
+
+
+def _settle(scene: Scene, number: int, outcome: Outcome, steps: Steps, *, twin: bool) -> None:
+    """Again after errors that are worth it. A twin may lose to the other in any state."""
     for _ in range(ATTEMPTS):
         try:
-            run(scene.spark, scene.pipeline, day(number))
+            steps(scene.spark, scene.pipeline, day(number))
             return
         except FencepostError as error:
             outcome.errors[type(error).__name__] += 1

@@ -26,6 +26,7 @@ expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, min_value: 0}}
   - {type: expect_column_values_to_not_be_null, kwargs: {column: n}}
 """
+MENDED = RULES.replace("min_value: 0", "min_value: -1000000")
 KEEPS_RECORDS = (
     "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n"
 )
@@ -53,7 +54,7 @@ def test_faults_composed_at_random_lose_nothing_and_double_nothing(
         ]
     )
     quarantines = chance.random() < 0.5
-    pipeline = make_pipeline(
+    settings: dict[str, Any] = dict(
         **({"transform": KEEPS_RECORDS, "expectations": RULES} if quarantines else {}),
         name=f"seed{seed}",
         source={"on_malformed": "quarantine" if quarantines else "fail"},
@@ -61,10 +62,13 @@ def test_faults_composed_at_random_lose_nothing_and_double_nothing(
         kafka={"bootstrap.servers": cluster.bootstrap},
         quality={"open_transaction_wait_seconds": 60, "quarantine_limit": "none"},
     )
+    pipeline = make_pipeline(**settings)
     create_topic(cluster.direct, pipeline.source.topic, 2, replicas=[[2, 3, 1], [3, 2, 1]])
     create_topic(cluster.direct, pipeline.output.topic, 3, replicas=[[2, 1, 3], [3, 1, 2], [1, 2, 3]])
     (tmp_path / "strikes").mkdir()
-    scene = Scene(cluster, pipeline, spark, tmp_path / "strikes")
+    scene = Scene(
+        cluster, pipeline, lambda: make_pipeline(**settings | {"expectations": MENDED}), spark, tmp_path / "strikes"
+    )
     scene.tell(f"{output}{', quarantines' if quarantines else ''}")
     outcome = None
     try:

@@ -141,7 +141,7 @@ def test_the_form_drops_reprocess_unless_its_box_is_ticked_and_the_run_says_so(
 
 def switch_reprocess_on(form: Locator) -> None:
     """The param has a title and a text that helps."""
-    expect(form.get_by_text("tick 'Override parameters on existing runs' too")).to_be_visible()
+    expect(form.get_by_text("otherwise existing runs do not get this parameter")).to_be_visible()
     form.locator("label").filter(has=form.page.locator("input[name=element_reprocess]")).click()
 
 

@@ -120,3 +120,35 @@ def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(
     assert handed["validate"]["details"]["verdict"] == "passed"
     assert Path(handed["validate"]["details"]["report"]).read_text().startswith("<!DOCTYPE html>")
     assert all(len(json.dumps(value)) < 2000 for value in handed.values())
+
+
+def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_from_the_ui(
+    running: Running, flights: list[dict[str, Any]]
+) -> None:
+    """The line is README's own. What stays broken is tried again, and stays in quarantine."""
+    transform = running.pipelines / "nyc_flights" / "transform.py"
+    text = transform.read_text()
+    begin = "    spark = flights.sparkSession\n"
+    assert text.count(begin) == 1
+    transform.write_text(text.replace(begin, f"    {mending_line()}\n{begin}"))
+    start = datetime(2013, 1, 2, tzinfo=NEW_YORK)
+    running.end_backfill("nyc_flights")
+    running.api.backfill("nyc_flights", start, start, reprocess="completed", conf={"replay": True})
+    running.end_backfill("nyc_flights")
+    [run] = running.api.await_intervals("nyc_flights", [start], timeout=300)
+    assert run["state"] == "success"
+    plan, advance = (running.api.xcom("nyc_flights", run["dag_run_id"], task) for task in ("plan", "advance"))
+    assert (advance["details"]["adds_to"], advance["details"]["rows"], advance["details"]["quarantined"]) == (1, 1, {})
+    mended = [
+        json.loads(record.value or b"")
+        for record in read_topic(running.bootstrap, "flight_delays")
+        if (b"fencepost-batch", plan["batch"].encode()) in [(n.encode(), v) for n, v in record.headers]
+    ]
+    assert [(flight["carrier"], flight["flight"], flight["origin"]) for flight in mended] == [("B6", 1987, "JFK")]
+    assert len(read_topic(running.bootstrap, "flight_delays")) == len(expected_records(DAYS)) + 1
+
+
+def mending_line() -> str:
+    """The line of code that README tells a reader to add to the transform."""
+    [line] = [one.strip() for one in (ROOT / "README.md").read_text().splitlines() if "regexp_replace" in one]
+    return line

@@ -19,7 +19,7 @@ from fencepost.cli.arguments import interval_of
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
 from fencepost.protocol.view import View
-from unit.pages.ledgers import batch, hour, ledger, quarantining
+from unit.pages.ledgers import batch, hour, ledger, quarantining, replaying
 
 GOOD = """
 description: %s
@@ -196,3 +196,23 @@ def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
     said = " ".join(capsys.readouterr().err.split())
     assert words in said
     assert "secret" not in said
+
+
+def test_a_replay_is_shown_under_its_interval_and_quarantine_tells_what_it_left(
+    command: Status, status: Status
+) -> None:
+    base = quarantining(batch(1), 12, no_nulls=3)
+    addition = replaying(base, 2, rows=8, left=7)
+    told = status([batch(0), base, addition]).stdout
+    assert re.search(r" \+2 .* published ", told)
+    assert "in quarantine: 7 records of 1 intervals" in told
+    assert "replayed: 15 records in 1 additions (+ in the table), which added 8 rows to the output" in told
+    one = json.loads(status([base, addition], "--json").stdout)["batches"][0]
+    assert (one["revision"], one["left_in_quarantine"]) == (1, {"malformed": 7})
+    assert [(a["revision"], a["replayed"], a["rows"]) for a in one["additions"]] == [(2, 15, 8)]
+
+    (left,) = json.loads(command("quarantine", [base, addition], "--json").stdout)["batches"]
+    assert (left["revision"], left["attempt"], left["quarantined"]) == (2, 2, {"malformed": 7})
+    every = json.loads(command("quarantine", [base, addition], "--all", "--json").stdout)["batches"]
+    assert [b["revision"] for b in every] == [1, 2]
+    assert "nothing in quarantine" in command("quarantine", [base, replaying(base, 2, rows=15, left=0)]).stdout

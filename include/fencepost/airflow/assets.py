@@ -35,7 +35,8 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
     """Emit the event of a batch that was just published; return whether there was one to emit.
 
     `extra` has pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end), rows,
-    and `quarantined`, the quarantined records by rule. `fencepost.read_validated` takes it.
+    and `quarantined`, the quarantined records by rule. An addition's also has `adds_to`, the revision that it adds to.
+    `fencepost.read_validated` takes it.
     """
     if not _is_news(context, pipeline, result):
         return False
@@ -48,6 +49,8 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
         "rows": result.details["rows"],
         "quarantined": result.details["quarantined"],
     }
+    if result.details.get("adds_to") is not None:
+        extra["adds_to"] = result.details["adds_to"]
     context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.topic), extra)
     return True
 

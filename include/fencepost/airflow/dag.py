@@ -30,6 +30,11 @@ REPROCESS_HELP = (
     "backfill form, tick 'Override parameters on existing runs' too; otherwise existing runs do not get this "
     "parameter."
 )
+REPLAY_HELP = (
+    "Send the quarantined records of published intervals through the present transform and checks. Those that pass are "
+    "published as an addition to their interval; those that fail stay in quarantine. Source offsets do not move. Not "
+    "together with Reprocess. In the backfill form, tick 'Override parameters on existing runs' too."
+)
 
 
 def build_dags() -> dict[str, DAG]:
@@ -89,7 +94,10 @@ def build_dag(pipeline: Pipeline) -> DAG:
         allowed_run_types=["scheduled", "backfill", "manual"],  # type: ignore[list-item]  # manual: see timetable.py
         max_active_runs=pipeline.lanes,
         deadline=alert_of(schedule),
-        params={"reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP)},
+        params={
+            "reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP),
+            "replay": Param(False, type="boolean", title="Replay", description=REPLAY_HELP),
+        },
         tags=["fencepost"],
         auto_register=False,  # otherwise the file that only reports broken pipelines would also have these DAGs
         default_args={
@@ -142,7 +150,7 @@ From topic `{pipeline.source.topic}` to topic `{pipeline.output.topic}`. Setting
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
 A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a
-backfill with *reprocess* writes a published interval again.
+backfill with *reprocess* writes a published interval again. One with *replay* adds the quarantined records that pass now.
 
 | task | does | when it is red |
 |---|---|---|

@@ -84,7 +84,7 @@ class DecideOperator(HITLOperator):
         try:
             super().execute(context)
         except TaskAwaitingInput as waiting:
-            waiting.kwargs = {"asked": asked.model_dump(mode="json")}
+            waiting.kwargs = {"asked": asked.model_dump(mode="json", exclude_defaults=True)}
             raise
         raise AssertionError("the operator waits for its answer elsewhere")
 
@@ -116,6 +116,7 @@ class DecideOperator(HITLOperator):
     def _do(self, context: Context, choice: str, decision: Decision) -> StepResult:
         from fencepost.steps.advance import begin_batch, skip_batch
         from fencepost.steps.plan import plan_batch
+        from fencepost.steps.replay import plan_replay
 
         interval = interval_of(context)
         if choice == PUBLISH:
@@ -124,6 +125,8 @@ class DecideOperator(HITLOperator):
             )  # a staged batch is copied by advance, which comes next
         if choice == SKIP:
             return skip_batch(self.pipeline, interval, decision)
+        if decision.asked is not None and decision.asked.addition:
+            return plan_replay(self.pipeline, interval, decision)
         return plan_batch(self.pipeline, interval, reprocess=True, decision=decision)
 
 

@@ -91,21 +91,30 @@ class PlanOperator(BaseSensorOperator):
         interval, params = interval_of(context), dict(context["params"])
         self.log.info("interval %s, params %s", interval, params)
         give_back = time.monotonic() + AT_ONCE.total_seconds()
-        while isinstance(answer := self._plan_in_turn(context, interval, bool(params["reprocess"])), str):
+        reprocess, replay = bool(params["reprocess"]), bool(params.get("replay"))
+        if reprocess and replay:
+            raise AirflowFailException(
+                "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
+                "quarantine; replay sends what is in quarantine now through the transform."
+            )
+        while isinstance(answer := self._plan_in_turn(context, interval, reprocess, replay), str):
             if time.monotonic() > give_back:
                 self.log.info("not yet: %s", answer)
                 return False
             time.sleep(LOOK_AGAIN)
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
-    def _plan_in_turn(self, context: Context, interval: Interval, reprocess: bool) -> StepResult | str:
+    def _plan_in_turn(self, context: Context, interval: Interval, reprocess: bool, replay: bool) -> StepResult | str:
         from fencepost.steps.plan import plan_batch
+        from fencepost.steps.replay import plan_replay
 
         reason = waits_for(context)
         if reason is not None:
             return reason
         with airflow_errors():
             try:
+                if replay:
+                    return plan_replay(self.pipeline, interval)
                 return plan_batch(self.pipeline, interval, reprocess=reprocess)
             except NoFreeLane as error:
                 return str(error)

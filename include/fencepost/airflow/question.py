@@ -36,12 +36,13 @@ def body_of(found: Awaiting) -> str:
     verdict = batch.verdict
     assert verdict is not None
     rows = batch.written.rows if batch.written else 0
+    beside = "instead of" if batch.adds_to is None else "as an addition to"
     return (
         f"{sentence(found.says)} {len(verdict.failed_critical):,} critical and {len(verdict.failed_warning):,} warning "
         f"expectations of {verdict.expectations:,} failed, on {rows:,} records.\n\n{_failed(batch, verdict)}\n\n"
         "The whole report is on this task's tab *Report*.\n\n"
         f"- *{PUBLISH}*: consumers of validated data get it as it is"
-        f"{f', instead of revision {older.revision}' if older else ''}.\n"
+        f"{f', {beside} revision {older.revision}' if older else ''}.\n"
         f"- *{WRITE_AGAIN}*: a new revision of the same input, judged again; choose it after you fixed the transform.\n"
         f"- *{SKIP}*: "
         + (

@@ -78,7 +78,8 @@ def final_note(results: Mapping[str, Any], states: Mapping[str, str], conf: Mapp
 
 
 def _params(conf: Mapping[str, Any]) -> str:
-    return f"Params the run saw: reprocess={str(bool(conf.get('reprocess', False))).lower()}."
+    replay = ", replay=true" if conf.get("replay") else ""
+    return f"Params the run saw: reprocess={str(bool(conf.get('reprocess', False))).lower()}{replay}."
 
 
 def _may_write(dag_run: DagRun) -> bool:

@@ -18,6 +18,7 @@ from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import demo
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
+from fencepost.cli.replay import replay
 from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
@@ -51,7 +52,7 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, quarantine, skip, withdraw, publish, pipelines, schema, demo):
+for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, schema, demo):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars

@@ -14,7 +14,8 @@ from fencepost.cli.arguments import AsJson, PipelineName, moment_of, pipeline_of
 from fencepost.cli.console import out, print_json
 from fencepost.cli.status import identity, span
 from fencepost.errors import SettingsError
-from fencepost.model import Batch, State
+from fencepost.model import Batch
+from fencepost.protocol.replay import newest_link
 from fencepost.protocol.view import View
 
 
@@ -23,11 +24,18 @@ def quarantine(
     start: Annotated[str | None, typer.Option(help="Only intervals that end after this time, ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="Only intervals that start before this time, ISO 8601.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also batches that are not published: rejected, superseded, skipped ones.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Every batch: also rejected, superseded and skipped ones, and those whose records were replayed.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the published batches have in quarantine, by interval and rule. Reads the ledger only.
+    """Show what the published intervals have in quarantine, by interval and rule. Reads the ledger only.
+
+    Records that a replay has taken are not listed. Those that failed again are listed under the addition, one attempt later.
+    `fencepost replay` sends what is left through the present transform and checks.
 
     The records are in the topic that it names. The last header of a record names its batch.
     """
@@ -47,14 +55,16 @@ def quarantine(
         out.print(f"{pipeline}: nothing in quarantine{' of published batches' if not every else ''}.", soft_wrap=True)
         return
     table = Table(title=f"{pipeline}: quarantine", title_justify="left")
-    for name in ("interval (UTC)", *(("rev", "state") if every else ()), "records"):
-        table.add_column(name, justify="right" if name in {"rev", "records"} else "left", no_wrap=True)
+    replayed = any(batch.plan.attempt > 1 for batch in found)
+    for name in ("interval (UTC)", *(("rev", "state") if every else ()), *(("tried",) if replayed else ()), "records"):
+        table.add_column(name, justify="right" if name in {"rev", "tried", "records"} else "left", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
         assert batch.written is not None
         for rule, rows in batch.written.quarantined.items():
             which = (str(batch.revision), str(batch.state)) if every else ()
-            table.add_row(span(batch), *which, f"{rows:,}", escape(rule))
+            tried = (str(batch.plan.attempt),) if replayed else ()
+            table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(rule))
     out.print(table)
     for topic in dict.fromkeys(b.plan.quarantine.topic for b in found if b.plan.quarantine):
         out.print(
@@ -63,14 +73,17 @@ def quarantine(
 
 
 def quarantined_batches(view: View, start: datetime | None, end: datetime | None, *, every: bool) -> Iterable[Batch]:
-    """The batches with quarantined records whose intervals overlap the time, in order; published ones unless `every`. Pure."""
-    for batch in view.all():
+    """The batches with quarantined records whose intervals overlap the time, in order. Pure.
+
+    Of each published interval that is the batch, or the last published addition to it; with `every`, it is all batches there are.
+    """
+    links = (newest_link(view, interval) for interval in view.intervals)
+    for batch in view.all() if every else (link for link in links if link is not None):
         if batch.written is None or not batch.written.quarantined:
             continue
         if (start and batch.interval.end <= start) or (end and batch.interval.start >= end):
             continue
-        if every or batch.state is State.PUBLISHED:
-            yield batch
+        yield batch
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:
@@ -79,6 +92,8 @@ def as_plain(batch: Batch) -> dict[str, Any]:
     assert batch.plan.quarantine is not None
     return {
         **identity(batch),
+        "attempt": batch.plan.attempt,
+        "carried": batch.written.carried,
         "quarantined": batch.written.quarantined,
         "topic": batch.plan.quarantine.topic,
         "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},

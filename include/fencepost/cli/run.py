@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,6 +15,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Interval, State, StepResult
 from fencepost.spark.diagnosis import unexpected
+
+if TYPE_CHECKING:
+    from fencepost.ledger.ledger import Ledger
 
 
 def run(
@@ -36,10 +39,15 @@ def run(
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
     found, interval = pipeline_of(pipeline), interval_of(start, end)
+    show_steps(pipeline, interval, _steps(found, interval, reprocess, allow_future), as_json=as_json)
+
+
+def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult], *, as_json: bool) -> None:
+    """Run the steps, show what each did, and exit with the code of the failure, if one fails."""
     steps: list[StepResult] = []
     failure: FencepostError | None = None
     try:
-        for result in _steps(found, interval, reprocess, allow_future):
+        for result in results:
             steps.append(result)
             style = "bold yellow" if "starved_by" in result.details else "bold"
             err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
@@ -63,10 +71,7 @@ def run(
 def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
     """The four steps in order. The first one that needs Spark starts it."""
     from fencepost.ledger.ledger import Ledger
-    from fencepost.steps.advance import advance_batch
     from fencepost.steps.plan import plan_batch
-    from fencepost.steps.validate import validate_batch, validate_without_spark
-    from fencepost.steps.write import write_batch, write_without_spark
 
     ledger = Ledger(pipeline)
     planned = plan_batch(pipeline, interval, reprocess=reprocess, allow_future=allow_future, ledger=ledger)
@@ -74,13 +79,24 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
     with spark_session(pipeline) as spark:
-        yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
-            spark(), pipeline, interval, ledger=ledger
-        )
-        yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
-            spark(), pipeline, interval, ledger=ledger
-        )
-        yield advance_batch(pipeline, interval, ledger=ledger, spark=spark)
+        yield from steps_after_plan(pipeline, interval, ledger, spark)
+
+
+def steps_after_plan(
+    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any]
+) -> Iterator[StepResult]:
+    """Write, validate and advance the interval's newest revision."""
+    from fencepost.steps.advance import advance_batch
+    from fencepost.steps.validate import validate_batch, validate_without_spark
+    from fencepost.steps.write import write_batch, write_without_spark
+
+    yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
+        spark(), pipeline, interval, ledger=ledger
+    )
+    yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
+        spark(), pipeline, interval, ledger=ledger
+    )
+    yield advance_batch(pipeline, interval, ledger=ledger, spark=spark)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     from fencepost.protocol.advice import what_next
     from fencepost.protocol.awaiting import awaiting_person
     from fencepost.protocol.frontier import frontier, holding_back, of_topic
+    from fencepost.protocol.replay import newest_link
     from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
@@ -52,7 +53,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
             {
                 "pipeline": pipeline,
                 "awaiting_person": [_awaiting(one) for one in awaiting],
-                "batches": [_summary(b) | _newest(view, b) for b in current],
+                "batches": [_summary(b) | _newest(view, b) | _replays(view, b) for b in current],
                 "frontier": {str(p): o for p, o in ends.items()},
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.id) if hole else None,
@@ -69,11 +70,21 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
-    quarantined = [sum(b.written.quarantined.values()) for b in current if b.written and b.written.quarantined]
+    last = [newest_link(view, b.interval) or b for b in current]  # of a published interval: what replays have left
+    quarantined = [sum(b.written.quarantined.values()) for b in last if b.written and b.written.quarantined]
     if quarantined:
         out.print(
             f"in quarantine: {sum(quarantined):,} records of {len(quarantined):,} intervals; `fencepost quarantine {pipeline}` "
             "lists them by rule",
+            soft_wrap=True,
+        )
+    additions = [b for c in current for b in view.additions(c.interval)]
+    if additions:
+        taken = sum(b.plan.replays.tally.rows for b in additions if b.plan.replays)
+        passed = sum(b.written.rows for b in additions if b.written)
+        out.print(
+            f"replayed: {taken:,} records in {len(additions):,} additions (+ in the table), which added {passed:,} rows to the "
+            "output",
             soft_wrap=True,
         )
     for batch in current:
@@ -90,9 +101,21 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 
 def _lines_of(view: View, counts: Batch) -> list[Batch]:
-    """The revision that counts, and the newest one if it is another."""
-    newest = view.latest(counts.interval)
-    return [counts] if newest is None or newest.revision == counts.revision else [counts, newest]
+    """The revision that counts, the published additions to it, and the newest one if it is another."""
+    newest = view.latest(counts.interval) or counts
+    lines = {b.revision: b for b in (counts, *view.additions(counts.interval), newest)}
+    return list(lines.values())
+
+
+def _replays(view: View, counts: Batch) -> dict[str, Any]:
+    """The published additions to the revision that counts, and what is left of its quarantine."""
+    from fencepost.protocol.replay import newest_link
+
+    link = newest_link(view, counts.interval)
+    return {
+        "additions": [_summary(b) for b in view.additions(counts.interval)],
+        "left_in_quarantine": link.written.quarantined if link and link.written else {},
+    }
 
 
 def _newest(view: View, counts: Batch) -> dict[str, Any]:
@@ -151,6 +174,7 @@ def identity(batch: Batch) -> dict[str, Any]:
         "start": batch.interval.start.isoformat(),
         "end": batch.interval.end.isoformat(),
         "revision": batch.revision,
+        "adds_to": batch.adds_to,
         "state": batch.state,
     }
 
@@ -161,6 +185,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "rows_in": batch.written.rows_in if batch.written else None,
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
+        "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "published": batch.publication.way if batch.publication and batch.publication.ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
@@ -178,7 +203,8 @@ def _table(title: str, batches: list[Batch]) -> Table:
         table.add_column(name, justify="right" if name in {"rev", "in", "out"} else "left", no_wrap=True)
     for batch in batches:
         row = _summary(batch)
-        cells = [span(batch), str(batch.revision), f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
+        revision = str(batch.revision) if batch.adds_to is None else f"+{batch.revision}"
+        cells = [span(batch), revision, f"[{STATE_STYLE[batch.state]}]{batch.state}[/]"]
         cells += ["" if row[name] is None else str(row[name]) for name in ("rows_in", "rows", "verdict")]
         table.add_row(*cells)
     return table

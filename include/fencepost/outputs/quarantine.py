@@ -7,13 +7,12 @@ batch: the source record's own headers stay, and may name another one.
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, TopicOutput
 from fencepost.outputs.topic import BatchTopic
-from fencepost.spark.quarantine import own_header
+from fencepost.spark.quarantine import is_quarantined_by
 from fencepost.spark.source import read_ranges
 
 FOREVER = 2**63 - 1
@@ -66,7 +65,7 @@ class QuarantineTopic(BatchTopic):
         """The quarantined records of a written batch that still exist: the connector's columns, with headers."""
         kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
-        return raw.where(F.try_element_at("headers", F.lit(-1)) == own_header(str(batch.id)))
+        return raw.where(is_quarantined_by(str(batch.id)))
 
     def _planned(self, batch: Batch) -> TopicOutput:
         assert batch.plan.quarantine is not None

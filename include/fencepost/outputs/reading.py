@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +22,10 @@ from fencepost.spark.records import parse_output
 def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DataFrame:
     """The records of the batches in asset events, as columns, with `_key`, `_topic`, `_partition` and `_offset`.
 
-    `events` is the `extra` of one event, or of several events of one pipeline, in any order. A batch that several events name
-    is read once. A batch is left out if the events also name its newer revision. The header keeps records of other batches
-    in the same ranges out, and read_committed keeps aborted ones out. A second call gives the same records. A column that a
-    batch does not have is null in its records.
+    `events` is the `extra` of one event, or of several events of one pipeline, in any order. An addition, which a replay has
+    published, has an event of its own beside its batch's. A batch that several events name is read once. A batch is left out if
+    the events also name its newer revision. The header keeps records of other batches in the same ranges out, and read_committed
+    keeps aborted ones out. A second call gives the same records. A column that a batch does not have is null in its records.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
@@ -48,7 +48,7 @@ def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Map
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
+def batches_told_of(view: View, names: Set[str]) -> list[Batch]:
     """The published batches with these names, each once, in order of time. Pure.
 
     Raises:
@@ -56,8 +56,9 @@ def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
     """
     known = {str(batch.id): batch for batch in view.all()}
     found = [known[name] for name in names if name in known and _is_read(known[name])]
-    covered = {batch.interval for batch in found}
-    for name in sorted(names):
+    # An addition has a part of its interval only.
+    covered = {batch.interval for batch in found if batch.adds_to is None}
+    for name in sorted(names - {str(batch.id) for batch in found}):
         batch = known.get(name)
         if batch is not None and batch.interval in covered:
             continue
@@ -66,7 +67,7 @@ def batches_told_of(view: View, names: Collection[str]) -> list[Batch]:
             f"batch {name} is {state}: it is not the published batch of its interval. "
             "If a newer revision was published, add its event, or read that event instead."
         )
-    return sorted(found, key=lambda batch: batch.interval.start)
+    return sorted(found, key=lambda batch: (batch.interval.start, batch.revision))
 
 
 def _is_read(batch: Batch) -> bool:

@@ -77,6 +77,16 @@ def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
         labels,
         short_number,
     )
+    replayed = [r.replayed for r in rows]
+    replays = charts.bars(
+        "Replayed: added / left",
+        [
+            Series("rows added", "out", [r[1] if r else None for r in replayed]),
+            Series("left in quarantine", "bad", [sum(row.left.values()) if row.replayed else None for row in rows]),
+        ],
+        labels,
+        short_number,
+    )
     return (
         charts.line(
             "Expectations that held", [Series("held", "good", [r.pass_rate for r in rows])], labels, percent, 100
@@ -97,6 +107,7 @@ def charts_of(points: Sequence[TrendPoint]) -> tuple[Chart, ...]:
             short_number,
         ),
         *((quarantined,) if any(w and w.quarantine for w in written) else ()),
+        *((replays,) if any(replayed) else ()),
         charts.bars(
             "Write / validate",
             [

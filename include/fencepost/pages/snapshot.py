@@ -15,7 +15,7 @@ from functools import cached_property
 from fencepost.model import Batch, Interval, Outcome, State
 from fencepost.protocol.awaiting import in_force, need_of
 from fencepost.protocol.frontier import Place, frontier, holding_back
-from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdrawn
+from fencepost.protocol.view import PASSED, View, additions_to, revision_in_force, was_withdrawn
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,37 @@ class Row:
         return in_force(self.revisions)
 
     @property
+    def additions(self) -> tuple[Batch, ...]:
+        """The published additions to the revision that counts."""
+        return additions_to(self.batch, self.revisions)
+
+    @property
+    def newer(self) -> Batch | None:
+        """The newest revision, while it is under way or failed beside the one that counts."""
+        done = self.newest.adds_to is not None and self.newest.state in PASSED
+        return None if done or self.newest.revision == self.batch.revision else self.newest
+
+    @property
+    def left(self) -> Mapping[str, int]:
+        """What is left of the interval in quarantine, by rule: that of the last replay, if there was one."""
+        last = (self.batch, *self.additions)[-1]
+        return last.written.quarantined if last.written else {}
+
+    @property
+    def replayed(self) -> tuple[int, int] | None:
+        """Records taken by the published additions, and rows that these added; None without an addition."""
+        taken = [b.plan.replays.tally.rows for b in self.additions if b.plan.replays]
+        return (sum(taken), sum(b.written.rows for b in self.additions if b.written)) if taken else None
+
+    @property
     def telling(self) -> Batch:
         """The revision whose verdict matters most now: the newest if it needs a person, else the one that counts."""
         return self.newest if need_of(self.newest) is not None else self.batch
 
     @property
     def states(self) -> set[State]:
-        """The states of the revision that counts and of the newest."""
-        return {self.batch.state, self.newest.state}
+        """The states of the revision that counts and of a newer one beside it."""
+        return {self.batch.state, *((self.newer.state,) if self.newer else ())}
 
     @property
     def offsets(self) -> int:

@@ -78,7 +78,9 @@ def verdict_words(batch: Batch) -> str:
 def tip(row: Row) -> str:
     """One line about an interval, for a tool tip."""
     told = f"{span(row.interval.start, row.interval.end)} UTC: {row.batch.state}, {verdict_words(row.batch)}"
-    if row.newest.revision == row.batch.revision:
+    if row.replayed is not None:
+        told += f"; {row.replayed[0]:,} records replayed, {row.replayed[1]:,} rows added"
+    if row.newer is None:
         return told
     return f"{told}; revision {row.newest.revision} {row.newest.state}, {verdict_words(row.newest)}"
 
@@ -87,12 +89,16 @@ def standing(row: Row, batch: Batch) -> str:
     """How a revision relates to the others of its interval; empty if it is the newest and in force."""
     newest, counts = row.newest, row.batch
     told = []
+    adds = "" if newest.adds_to is None else f", an addition to revision {newest.adds_to},"
     if newest.revision != batch.revision:
         told.append(
-            f"revision {newest.revision} is {newest.state}{' in its place' if counts.revision == newest.revision else ''}"
+            f"revision {newest.revision}{adds} is {newest.state}"
+            f"{' in its place' if counts.revision == newest.revision else ''}"
         )
     if row.in_force is not None:
         told.append(what_stays(newest, row.in_force))
+    elif adds:
+        told.append(f"it adds to revision {newest.adds_to}" if batch.revision == newest.revision else "")
     elif counts.revision != newest.revision:
         told.append(f"revision {counts.revision} stays {counts.state}")
-    return sentence("; ".join(told))
+    return sentence("; ".join(filter(None, told)))

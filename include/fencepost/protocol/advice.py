@@ -40,11 +40,14 @@ def why_not_passed(batch: Batch) -> str:
 def what_next(batch: Batch, older: Batch | None = None) -> str:
     """What a person can do about an unpublished batch: commands that exist and that help in its state.
 
-    `older` is the revision that counts until this one is published, if there is one.
+    `older` is the revision that counts until this one is published, if there is one; of an addition, the one it adds to.
     """
     run, publish = go_on(batch), batch.command("publish", REASON)
     instead = f"replaces revision {older.revision} by it" if older else "publishes it"
     without = f"leaves revision {older.revision} {older.state}" if older else "lets the frontier pass without it"
+    if batch.adds_to is not None:
+        instead = f"adds it to revision {batch.adds_to}"
+        without = f"drops this addition and leaves revision {batch.adds_to} as it is: its records stay in quarantine"
     skip = f"{batch.command('skip', REASON)} {without}"
     undetermined = batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED
     match batch.state:

@@ -80,7 +80,7 @@ def awaiting_person(view: View, now: datetime | None = None, patience: timedelta
 
 
 def in_force(revisions: Sequence[Batch]) -> Batch | None:
-    """The older revision that counts, published or skipped; None if the newest one counts."""
+    """The older revision that counts, published or skipped; None if the newest one counts, or is an addition that is done."""
     counts = revision_in_force(revisions)
     return None if revisions[-1].state in PASSED or counts.revision == revisions[-1].revision else counts
 
@@ -89,6 +89,8 @@ def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:
     """What stays as it is until `batch` is published; empty if no older revision counts."""
     if older is None:
         return ""
+    if batch.adds_to is not None:
+        return f"{lead}revision {older.revision}, which it adds to, stays {older.state}"
     return f"{lead}revision {older.revision} stays {older.state} until revision {batch.revision} is published"
 
 

@@ -13,6 +13,9 @@ An operator may skip an unpublished batch. A skipped batch counts, like a publis
 published. An operator may withdraw an interval that has no offsets or is not published: it becomes superseded, without a
 newer revision.
 
+An addition (`protocol/replay.py`) takes the same way. It replaces nothing, and it is skipped alone. Publishing a new revision of
+its interval supersedes it together with the batch it adds to.
+
 Every function returns the records to write (none if the work is done already), or raises with the reason.
 """
 
@@ -36,7 +39,7 @@ from fencepost.model import (
     Verdict,
     Written,
 )
-from fencepost.protocol.advice import go_on, what_next, why_not_passed
+from fencepost.protocol.advice import REASON, go_on, what_next, why_not_passed
 from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
 
@@ -63,10 +66,11 @@ def most_writers(view: View, lane: int) -> int:
 
 
 def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | None:
-    """The interval's batch, or None if a revision has to be planned.
+    """The interval's newest revision, or None if one has to be planned.
 
     `reprocess` asks for another revision of a finished interval. A revision that is under way is kept, so a retried request
-    makes one revision, not two.
+    makes one revision, not two. An addition that is under way is kept by a plain run, which finishes it, and gives way to
+    `reprocess` unless it is being published.
 
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
@@ -77,11 +81,13 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
                 f"interval {interval} overlaps the planned interval {other} and is not the same, so their records could not "
                 "be told apart. Use the planned interval's own start and end, or an interval outside of it."
             )
-    latest = view.standing_batch(interval)
-    finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
-    if latest is None or (reprocess and latest.state in finished):
+    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    if latest is None:
         return None
-    return latest
+    finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
+    if latest.adds_to is not None:
+        finished |= REPLACEABLE
+    return None if reprocess and latest.state in finished else latest
 
 
 def record_planned(
@@ -92,8 +98,11 @@ def record_planned(
     note: str,
     decision: Decision | None = None,
     given_up: str = "",
+    adds_to: int | None = None,
 ) -> tuple[Batch, ...]:
     """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
+
+    An addition `adds_to` a revision; it may replace an unfinished addition only.
 
     A batch that is being published is replaced only if its publication was `given_up`, which says what readers saw of it.
     """
@@ -101,7 +110,13 @@ def record_planned(
     latest = view.latest(interval)
     revision = latest.revision + 1 if latest else 1
     fresh = Batch(
-        pipeline=pipeline, interval=interval, revision=revision, state=State.PLANNED, plan=plan, decision=decision
+        pipeline=pipeline,
+        interval=interval,
+        revision=revision,
+        adds_to=adds_to,
+        state=State.PLANNED,
+        plan=plan,
+        decision=decision,
     )
     fresh = in_state(fresh, State.PLANNED, plan.planned_at, note)
     if latest is None or latest.state not in (REPLACEABLE | {State.PUBLISHING} if given_up else REPLACEABLE):
@@ -142,7 +157,7 @@ def check_receipts(batch: Batch, result: Written) -> None:
 
     The task-partitions for malformed records need receipts only if there are any to quarantine.
     """
-    wanted = batch.plan.tasks_with(result.malformed)
+    wanted = batch.plan.tasks_with(result.aside)
     tasks = sorted(r.task for r in result.receipts if r.complete)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
     foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
@@ -217,7 +232,12 @@ def asked_about(batch: Batch) -> Asked | None:
     """What identifies a judged batch as it stands; None if no verdict was recorded."""
     if batch.verdict is None:
         return None
-    return Asked(batch=str(batch.id), lease=batch.known_lease, validation=batch.verdict.number)
+    return Asked(
+        batch=str(batch.id),
+        lease=batch.known_lease,
+        validation=batch.verdict.number,
+        addition=batch.adds_to is not None,
+    )
 
 
 def decide_publish(
@@ -240,6 +260,11 @@ def decide_publish(
     batch = _standing(view, interval)
     if batch.state in {State.PUBLISHED, State.PUBLISHING} or (batch.state is State.SKIPPED and decision is None):
         return ()
+    if batch.state is State.SKIPPED and batch.adds_to is not None:
+        raise TransitionRefused(
+            f"batch {batch.id}, an addition to revision {batch.adds_to}, is skipped, so its output does not count. "
+            f"{batch.command('replay', REASON)} replays the same records anew."
+        )
     if batch.state is State.SKIPPED:
         raise TransitionRefused(
             f"batch {batch.id} is skipped, so its output does not count. {batch.command('run', '--reprocess')} writes "
@@ -263,8 +288,13 @@ def decide_publish(
 
 
 def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch, ...]:
-    """The records of a batch's publication: itself, and the older revision that counted until now."""
+    """The records of a batch's publication: itself, and the older revision that counted until now, with its additions.
+
+    An addition replaces nothing.
+    """
     records = [in_state(batch, State.PUBLISHED, now, note)]
+    if batch.adds_to is not None:
+        return tuple(records)
     for older in view.batches[batch.interval]:
         if older.revision < batch.revision and older.state in PASSED:
             records.append(in_state(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
@@ -272,7 +302,7 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
 
 
 def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Let the frontier pass an interval without its output, on an operator's decision."""
+    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone."""
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
@@ -315,10 +345,18 @@ def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple
 
 def why_it_stays(view: View, interval: Interval) -> str | None:
     """Why a planned interval cannot be withdrawn, or None."""
-    latest, after = _known(view, interval), view.after(interval)
+    _known(view, interval)
+    latest, after = view.newest(interval), view.after(interval)
+    assert latest is not None
     if not has_had_offsets(latest):
         return None
     passed = next((b for b in view.batches[interval] if b.state in DECIDED), None)
+    under_way = view.batches[interval][-1]
+    if under_way.adds_to is not None and under_way.state not in DECIDED:
+        return (
+            f"batch {under_way.id} is an addition to revision {under_way.adds_to}, which is published: neither can be withdrawn. "
+            f"{under_way.command('skip', REASON)} drops the addition alone."
+        )
     if passed is not None:
         return (
             f"batch {passed.id} is {passed.state} and has offsets of topic {passed.plan.source.topic}: after a withdrawal "

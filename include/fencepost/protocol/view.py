@@ -1,4 +1,9 @@
-"""The ledger as the decisions see it: every revision of every interval, and the one that counts."""
+"""The ledger as the decisions see it: every revision of every interval, and the one that counts.
+
+A revision is the interval's batch, or an addition to one: records of its quarantine that passed in a replay. Additions are
+numbered with the others and go through the same steps. But ranges, the frontier, and the revision that counts are those of
+batches alone.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +49,21 @@ class View:
         return cls({i: tuple(r[n] for n in sorted(r)) for i, r in newest.items()})
 
     def latest(self, interval: Interval) -> Batch | None:
-        """The newest revision of an interval."""
+        """The newest revision of an interval, which may be an addition."""
         revisions = self.batches.get(interval)
         return revisions[-1] if revisions else None
+
+    def newest(self, interval: Interval) -> Batch | None:
+        """The newest revision of an interval that is not an addition."""
+        revisions = self.batches.get(interval)
+        return without_additions(revisions)[-1] if revisions else None
+
+    def additions(self, interval: Interval) -> tuple[Batch, ...]:
+        """The published additions to the revision that counts, in order."""
+        base = self.effective(interval)
+        if base is None or len(self.batches[interval]) == 1:
+            return ()
+        return additions_to(base, self.batches[interval])
 
     def effective(self, interval: Interval) -> Batch | None:
         """The revision of an interval that counts."""
@@ -87,8 +104,8 @@ class View:
         return latest is not None and was_withdrawn(latest)
 
     def standing_batch(self, interval: Interval) -> Batch | None:
-        """The interval's newest revision; None if none was planned, or if the interval was withdrawn."""
-        return None if self.is_withdrawn(interval) else self.latest(interval)
+        """The interval's newest revision, additions left out; None if none was planned, or if the interval was withdrawn."""
+        return None if self.is_withdrawn(interval) else self.newest(interval)
 
     @cached_property
     def standing(self) -> list[Interval]:
@@ -99,17 +116,17 @@ class View:
         """The planned interval that precedes this one."""
         for position in range(bisect_left(self.standing, interval.start, key=lambda i: i.start) - 1, -1, -1):
             if self.standing[position].end <= interval.start:
-                return self.latest(self.standing[position])
+                return self.newest(self.standing[position])
         return None
 
     def after(self, interval: Interval) -> Batch | None:
         """The planned interval that follows this one."""
         position = bisect_left(self.standing, interval.end, key=lambda i: i.start)
-        return self.latest(self.standing[position]) if position < len(self.standing) else None
+        return self.newest(self.standing[position]) if position < len(self.standing) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
         """The later interval that was planned first and left this one no offset; None if this one has some."""
-        batch, after = self.latest(interval), self.after(interval)
+        batch, after = self.newest(interval), self.after(interval)
         if batch is None or after is None or self.is_withdrawn(interval) or has_had_offsets(batch):
             return None
         begins = {r.partition: r.start for r in (*after.plan.source.ranges, *reversed(after.plan.source.lost))}
@@ -178,8 +195,22 @@ def was_withdrawn(batch: Batch) -> bool:
     return batch.state is State.SUPERSEDED and batch.decision is not None and batch.decision.action == WITHDRAW
 
 
+def without_additions(revisions: Sequence[Batch]) -> Sequence[Batch]:
+    """An interval's revisions that are not additions; the first one never is."""
+    return revisions if len(revisions) == 1 else [batch for batch in revisions if batch.adds_to is None]
+
+
+def additions_to(base: Batch, revisions: Sequence[Batch]) -> tuple[Batch, ...]:
+    """The published additions to a batch, among its interval's revisions in order."""
+    return tuple(b for b in revisions if b.adds_to == base.revision and b.state is State.PUBLISHED)
+
+
 def revision_in_force(revisions: Sequence[Batch]) -> Batch:
-    """The revision that counts, of an interval's revisions in order: the published one, else a skipped one, else the newest."""
+    """The revision that counts, of an interval's revisions in order: the published one, else a skipped one, else the newest.
+
+    An addition is never it.
+    """
+    revisions = without_additions(revisions)
     for state in (State.PUBLISHED, State.SKIPPED):
         for batch in reversed(revisions):
             if batch.state is state:

@@ -64,6 +64,14 @@ class CheckResult(Frozen):
         """The type with its columns."""
         return Declared(index=self.index, type=self.type, kwargs=self.kwargs).title
 
+    @property
+    def not_judged(self) -> str:
+        """Why it was not judged, if that is all it tells."""
+        match self.observed:
+            case {"not judged": str(why), **others} if not others:
+                return why
+        return ""
+
     @classmethod
     def judged(cls, declared: Declared, holds: bool, observed: JsonValue) -> CheckResult:
         """The result of an expectation that is not about single records."""

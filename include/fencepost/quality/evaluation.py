@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.config.pipeline import Quality
+from fencepost.model import Outcome
 from fencepost.quality import engines
 from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
 from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.empty import on_no_records
-from fencepost.quality.gate import judge
+from fencepost.quality.gate import expectations, judge
 from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut, sample_row
@@ -61,13 +62,15 @@ def evaluate(
     history: History = NONE_KNOWN,
     fingerprint: int | None = None,
     size: int = 0,
+    *,
+    addition: bool = False,
 ) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
     only. It is read once, or not at all if `rows`, the number that the receipts promise, is 0. If the receipts' `fingerprint`
     is given, `frame` also has `_hash`, and the records are compared before they are judged. `size` is the size of the
-    records' keys and values in bytes.
+    records' keys and values in bytes. Of an `addition`, checks that need a whole batch are not judged, and it may be empty.
 
     1. Check each expectation against the columns. One that cannot be evaluated is errored and goes no further. Those that
        compare the batch with earlier ones need `history` only.
@@ -88,6 +91,8 @@ def evaluate(
     kinds = column_kinds(frame)
     ready: list[Prepared] = []
     for declared in suite.expectations:
+        if addition and declared.needs_whole_batch:
+            continue
         if declared.type in HISTORY:
             results[declared.index] = liken(declared, history)
             continue
@@ -116,7 +121,28 @@ def evaluate(
     else:
         results |= {one.declared.index: on_no_records(one.declared, quality.engine) for one in about_records}
     # 4.
+    if addition:
+        return _judged_addition(suite, results, rows, engine, started)
     return _judged(suite, quality, results, rows, engine, started)
+
+
+def _judged_addition(
+    suite: Suite, results: Mapping[int, CheckResult], rows: int, engine: Engine, started: float
+) -> Evaluation:
+    """As a batch, by the checks that an addition is judged by; the others are listed, with the reason."""
+    judged = tuple(one for one in suite.expectations if not one.needs_whole_batch)
+    whole = [one for one in suite.expectations if one.needs_whole_batch]
+    outcome, reason = Outcome.PASSED, "No expectation is about single records."
+    if judged and rows == 0:
+        reason = "None of the replayed records passed. They are in quarantine again."
+    elif judged:
+        part = Suite(expectations=judged, digest=suite.digest)
+        outcome, reason = judge(part, [results[i] for i in sorted(results)], rows, "pass")
+    if whole:
+        reason += f" Not judged for an addition: {expectations(len(whole))} about a whole batch."
+    told = "it is about a whole batch, and this is an addition to one"
+    listed = {one.index: CheckResult.idle(one, observed={"not judged": told}) for one in whole} | dict(results)
+    return _evaluation(outcome, reason, suite, listed, rows, engine, started)
 
 
 def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evaluation:
@@ -132,14 +158,25 @@ def evaluate_nothing(suite: Suite, quality: Quality, history: History) -> Evalua
 def _judged(
     suite: Suite, quality: Quality, results: Mapping[int, CheckResult], rows: int, engine: Engine, started: float
 ) -> Evaluation:
-    checks = tuple(results[i] for i in sorted(results))
-    outcome, reason = judge(suite, checks, rows, quality.empty)
+    outcome, reason = judge(suite, [results[i] for i in sorted(results)], rows, quality.empty)
+    return _evaluation(outcome, reason, suite, results, rows, engine, started)
+
+
+def _evaluation(
+    outcome: Outcome,
+    reason: str,
+    suite: Suite,
+    results: Mapping[int, CheckResult],
+    rows: int,
+    engine: Engine,
+    started: float,
+) -> Evaluation:
     return Evaluation(
         outcome=outcome,
         reason=reason,
         engine=engine,
         rows=rows,
-        checks=checks,
+        checks=tuple(results[i] for i in sorted(results)),
         suite_digest=suite.digest,
         seconds=round(time.monotonic() - started, 3),
     )

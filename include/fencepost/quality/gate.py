@@ -63,7 +63,7 @@ def judge(
     missing = [e.title for i, e in declared.items() if i not in by_index]
     if missing:
         return Outcome.UNDETERMINED, (
-            f"{_count(len(declared))} declared but only {len(by_index)} evaluated; without a result: {_named(missing)}."
+            f"{expectations(len(declared))} declared but only {len(by_index)} evaluated; without a result: {_named(missing)}."
         )
     # 4.
     failed = [e for i, e in declared.items() if by_index[i].status is Status.FAILED]
@@ -73,7 +73,7 @@ def judge(
     if errored:
         also = f". Also, {len(critical)} critical failed." if critical else "."
         return Outcome.UNDETERMINED, (
-            f"{len(errored)} of {_count(len(declared))} could not be evaluated: "
+            f"{len(errored)} of {expectations(len(declared))} could not be evaluated: "
             f"{_named([f'{r.title}: {_sentence(r.error)}' for r in errored])}{also}"
         )
     # 5.
@@ -88,22 +88,23 @@ def judge(
     if critical:
         return (
             Outcome.REJECTED,
-            f"{none}{len(critical)} of {_count(len(declared))} failed: {_named(critical)}.{beside}",
+            f"{none}{len(critical)} of {expectations(len(declared))} failed: {_named(critical)}.{beside}",
         )
     # 7.
     idle = [r.title for r in by_index.values() if r.no_value]
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
-    held = f"No critical expectation failed, of {_count(len(declared))}." if warnings else ""
+    held = f"No critical expectation failed, of {expectations(len(declared))}." if warnings else ""
     if not held and none and idle:  # these are most of them, so count them instead of naming them
         left = len(declared) - len(idle)
         hollow = ""
-        held = f"{left} of {_count(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
+        held = f"{left} of {expectations(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
         if not left:
-            held = f"None of the {_count(len(declared))} had anything to judge, and quality.empty is 'pass'."
-    return Outcome.PASSED, f"{none}{held or f'All {_count(len(declared))} hold.'}{beside}{hollow}"
+            held = f"None of the {expectations(len(declared))} had anything to judge, and quality.empty is 'pass'."
+    return Outcome.PASSED, f"{none}{held or f'All {expectations(len(declared))} hold.'}{beside}{hollow}"
 
 
-def _count(number: int) -> str:
+def expectations(number: int) -> str:
+    """So many expectations, in words."""
     return f"{number} expectation{'' if number == 1 else 's'}"
 
 

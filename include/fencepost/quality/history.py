@@ -43,7 +43,11 @@ class History(Frozen):
 
 def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> History:
     """The history for these checks, from the ledger's `batches`."""
-    earlier = [b for b in batches if b.state is State.PUBLISHED and b.interval.end <= batch.interval.start]
+    earlier = [
+        b
+        for b in batches
+        if b.state is State.PUBLISHED and b.adds_to is None and b.interval.end <= batch.interval.start
+    ]
     earlier.sort(key=lambda b: b.interval.start, reverse=True)
     before = tuple(_point(b.interval, b.written) for b in earlier if b.written)
     return History(batch=_point(batch.interval, written), before=before)

@@ -54,6 +54,7 @@ class Accounts(Frozen):
     read: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)  # as they were read
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
+    carried: int = Field(default=0, ge=0)  # in a replay: results that stay in quarantine as they are
     dropped: int = Field(default=0, ge=0)
     results: int | None = Field(default=None, ge=0)  # rows of the transform's result
     failed: int = Field(default=0, ge=0)  # of them, committed to quarantine
@@ -62,21 +63,22 @@ class Accounts(Frozen):
     @classmethod
     def of(cls, written: Written, *, keeps_malformed: bool) -> Accounts:
         """The accounts of a written batch; `keeps_malformed`: its malformed records go to quarantine."""
-        kept = written.quarantined.get(MALFORMED, 0)
+        kept, carried = written.quarantined.get(MALFORMED, 0), sum(written.carried.values())
         return cls(
             read=written.rows_in,
             malformed=written.malformed,
             malformed_kept=kept,
+            carried=carried,
             dropped=0 if keeps_malformed else written.malformed,
             results=written.results,
-            failed=written.quarantined_tally.rows - kept,
+            failed=written.quarantined_tally.rows - kept - carried,
             written=written.rows,
         )
 
     @property
     def quarantined(self) -> int:
         """Records committed to quarantine."""
-        return self.malformed_kept + self.failed
+        return self.malformed_kept + self.failed + self.carried
 
     @property
     def left_out(self) -> int | None:
@@ -89,7 +91,7 @@ class Accounts(Frozen):
         """
         if self.read is None:
             return None
-        return self.read - self.malformed - (self.written if self.results is None else self.results)
+        return self.read - self.malformed - self.carried - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
         """The numbers that do not add up; an empty list if all do."""

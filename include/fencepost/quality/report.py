@@ -130,6 +130,11 @@ def rank(check: CheckResult) -> int:
     return 0 if check.status is Status.ERRORED else 3
 
 
+def addition_words(batch: Batch) -> str:
+    """What an addition is one to, for behind its revision; empty for another batch."""
+    return f" (an addition to revision {batch.adds_to})" if batch.adds_to is not None else ""
+
+
 def left_out_words(rows: int) -> str:
     """How many fewer rows, or more, the transform's result has than its input."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"

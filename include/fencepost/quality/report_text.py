@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fencepost.model import Written
+from fencepost.model import Batch
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
-from fencepost.quality.report import Report, left_out_words, rank, span
+from fencepost.quality.report import Report, addition_words, left_out_words, rank, span
 
 LISTED = 6  # checks named in the text
 COORDINATES = 3  # records named for each check
@@ -16,7 +16,7 @@ def render_plain(report: Report) -> str:
     batch, evaluation = report.batch, report.evaluation
     lines = [
         f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
-        f"revision {batch.revision}, validation {report.number}",
+        f"revision {batch.revision}{addition_words(batch)}, validation {report.number}",
         evaluation.reason,
     ]
     bad = [check for check in report.in_order() if check.status is not Status.PASSED]
@@ -24,7 +24,7 @@ def render_plain(report: Report) -> str:
     if len(bad) > LISTED:
         lines.append(f"  and {len(bad) - LISTED} more; the report lists them all")
     if batch.written is not None:
-        lines.append(f"records: {', '.join([_rows_in(batch.written), *_aside(report), f'{batch.written.rows:,} out'])}")
+        lines.append(f"records: {', '.join([_rows_in(batch), *_aside(report), f'{batch.written.rows:,} out'])}")
     if report.quarantined is not None and report.quarantined.rules:
         lines.append(
             f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
@@ -49,7 +49,10 @@ def _aside(report: Report) -> list[str]:
     assert written is not None
     if found is None:
         return [f"{written.malformed:,} malformed dropped"]
-    aside = [f"{found.accounts.quarantined:,} quarantined"]
+    again = " again" if report.batch.plan.replays else ""
+    aside = [f"{found.accounts.quarantined:,} quarantined{again}"]
+    if found.accounts.carried:
+        aside.append(f"{found.accounts.carried:,} of them results, which cannot be replayed")
     if found.accounts.dropped:
         aside.append(f"{found.accounts.dropped:,} malformed dropped")
     if found.accounts.left_out:
@@ -57,7 +60,11 @@ def _aside(report: Report) -> list[str]:
     return aside
 
 
-def _rows_in(written: Written) -> str:
+def _rows_in(batch: Batch) -> str:
+    written = batch.written
+    assert written is not None
+    if batch.plan.replays is not None:
+        return f"{written.rows_in or 0:,} from quarantine"
     return (
         "input not counted, a retry found the output written" if written.rows_in is None else f"{written.rows_in:,} in"
     )

@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.quality.catalogue import ROW_BY_ROW
+from fencepost.quality.catalogue import PROVEN, ROW_BY_ROW, Scope
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
@@ -81,6 +81,10 @@ VOLUME, FRESHNESS = "expect_batch_volume_like_history", "expect_batch_freshness_
 HISTORY: dict[str, type[Limits]] = {VOLUME: VolumeLimits, FRESHNESS: FreshnessLimits}
 
 
+# They compare the records of a batch with each other.
+UNIQUE = {"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"}
+
+
 class Declared(Frozen):
     """One expectation as declared; `index` counts from 0 in the order of the file."""
 
@@ -98,6 +102,13 @@ class Declared(Frozen):
             value = self.kwargs.get(key)
             names += [str(v) for v in value] if isinstance(value, list) else [str(value)] if value is not None else []
         return f"{self.type}({', '.join(names)})" if names else self.type
+
+    @property
+    def needs_whole_batch(self) -> bool:
+        """Whether it is about all records of a batch together (a count, an aggregate, history), so that a part says nothing."""
+        entry = PROVEN.get(self.type)
+        of_all = entry is not None and entry.scope in {Scope.COLUMN, Scope.TABLE}
+        return of_all or self.type in UNIQUE or self.type in HISTORY
 
 
 class Suite(Frozen):

@@ -4,6 +4,8 @@ A record's own headers come first and stay as they are, whatever their names: th
 exception is a name with a NUL character, where librdkafka would cut it: U+FFFD replaces the NUL.
 
 If the source record of a row is not known, because the transform dropped `_record`, the result row is kept instead.
+
+`as_in_source` gives quarantined records back as they were in the source, for a replay.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import HEADERS, PLACES, RECORD, if_fit, output_columns, said_columns
+from fencepost.spark.records import PLACES, RECORD, as_list, if_fit, no_headers, output_columns, said_columns
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
 SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
@@ -26,7 +28,7 @@ ATTEMPT_HEADER = "fencepost-attempt"
 LONGEST_REASON = 1000  # characters
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
-QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row, or null
+QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row; of another, with none
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,11 @@ def count_flagged() -> list[Column]:
     return [F.count(F.lit(1)).alias("results"), F.count(RULE).alias("failed")]
 
 
-def to_routed(flagged: DataFrame, batch: str, rules: Rules) -> DataFrame:
+def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) -> DataFrame:
     """Flagged rows as records, each for the output or for quarantine: `rule` says which.
 
     Columns are those of `to_records`, and `rule`, `quarantined`. Key, value and hash are those of the record that is written.
+    `attempt` is how often a record that fails has failed then.
     """
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
@@ -84,20 +87,27 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules) -> DataFrame:
     own = F.concat(
         _why(_of_rule(rules.names), _of_rule(rules.reasons)),
         _source(flagged),
-        F.when(known, _no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
-        _tail(batch),
+        F.when(known, no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
+        _tail(batch, attempt),
     )
-    quarantined = F.struct(_known_time(timestamp).alias("timestamp"), _with(headers, own).alias("headers"))
+    quarantined = F.struct(
+        F.when(failed, _known_time(timestamp)).alias("timestamp"),
+        F.when(failed, _with(headers, own)).otherwise(no_headers()).alias("headers"),  # never null: see `as_list`
+    )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, RULE, F.when(failed, quarantined).alias(QUARANTINED))
+    routed = flagged.select(*columns, *places, RULE, quarantined.alias(QUARANTINED))
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
-def to_malformed(frame: DataFrame, batch: str) -> DataFrame:
-    """Malformed records of a source that was read with `_record`: key, value, timestamp, headers and hash."""
+def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
+    """Malformed records of a source that was read with `_record`: key, value, timestamp, headers and hash.
+
+    In a replay, results of a transform come with them (`as_in_source`). These stay as they are but for the batch's name.
+    """
     reason = F.substring("_malformed", 1, LONGEST_REASON)
-    own = F.concat(_why(F.lit(MALFORMED), reason), _source(frame), _tail(batch))
+    own = F.concat(_why(F.lit(MALFORMED), reason), _source(frame), _tail(batch, attempt))
+    own = F.when(is_result(F.col("_record.topic")), F.array(own_header(batch))).otherwise(own)
     records = frame.select(
         F.col("_record.key").alias("key"),
         F.col("_record.value").alias("value"),
@@ -107,8 +117,44 @@ def to_malformed(frame: DataFrame, batch: str) -> DataFrame:
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
-def _no_headers() -> Column:
-    return F.array().cast(HEADERS)
+def is_quarantined_by(batch: str) -> Column:
+    """Whether a record of a quarantine topic is of that batch: its last header says so."""
+    return F.try_element_at("headers", F.lit(-1)) == own_header(batch)
+
+
+def as_in_source(raw: DataFrame) -> DataFrame:
+    """Quarantined records with the connector's columns as they were in the source, and `rule`, which they failed.
+
+    Topic, partition, offset and headers are the source record's. A result of a transform never was in the source: its topic is
+    null (`is_result`), as no other record's is, and it keeps all headers but the last, which names the batch that quarantined it.
+    """
+    theirs = F.when(
+        _of_source() > 0, F.slice("headers", F.lit(1), _of_source())
+    )  # null if there were none, as in the connector
+    all_but_last = F.slice("headers", F.lit(1), F.size("headers") - 1)
+    was_result = F.coalesce(header_value(KEPT_HEADER) == "result", F.lit(False))
+    place = F.split(header_value(SOURCE_HEADER), ":")
+    return raw.select(
+        "key",
+        "value",
+        F.when(~was_result, place[0]).alias("topic"),
+        place[1].cast("int").alias("partition"),
+        place[2].cast("long").alias("offset"),
+        "timestamp",
+        F.when(was_result, all_but_last).otherwise(theirs).alias("headers"),
+        header_value(RULE_HEADER).alias("rule"),
+    )
+
+
+def is_result(topic: Column) -> Column:
+    """Whether a record of `as_in_source`, with that topic, is a result: it cannot go through a transform again."""
+    return topic.isNull()
+
+
+def _of_source() -> Column:
+    """How many of a quarantined record's headers are the source record's. Ours begin at the last one with the reason."""
+    names = F.transform("headers", lambda header: header["key"])
+    return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
 def own_header(batch: str) -> Column:
@@ -117,8 +163,9 @@ def own_header(batch: str) -> Column:
 
 
 def header_value(name: str) -> Column:
-    """The text of our header of that name, the last one of it in the column `headers`. Null if there is none."""
-    own = F.filter("headers", lambda header: header["key"] == name)
+    """The text of our header of that name in the column `headers`. Null if there is none."""
+    ours = F.slice("headers", _of_source() + 1, F.size("headers"))
+    own = F.filter(ours, lambda header: header["key"] == name)
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")
 
 
@@ -142,16 +189,16 @@ def _source(frame: DataFrame) -> Column:
             F.coalesce(part, F.col(f"_{n}")) for part, n in zip(parts, ("topic", "partition", "offset"), strict=True)
         ]
     place = F.concat_ws(":", *(part.cast("string") for part in parts))
-    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(_no_headers())
+    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(no_headers())
 
 
-def _tail(batch: str) -> Column:
-    return F.array(_header(ATTEMPT_HEADER, F.lit("1")), own_header(batch))
+def _tail(batch: str, attempt: int) -> Column:
+    return F.array(_header(ATTEMPT_HEADER, F.lit(str(attempt))), own_header(batch))
 
 
 def _with(headers: Column, own: Column) -> Column:
     sound = F.transform(
-        F.coalesce(headers, _no_headers()),
+        as_list(headers),
         lambda header: F.struct(
             F.replace(header["key"], F.lit("\0"), F.lit("\ufffd")).alias("key"), header["value"].alias("value")
         ),

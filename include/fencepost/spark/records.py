@@ -52,11 +52,17 @@ def read_source(
     `_record`, the whole source record as `RECORD`; `raw` then needs its headers. `schemas` are those of the batch's plan.
     """
     schemas = schemas or NO_SCHEMAS
-    kept = ["key", "topic", "partition", "offset", "timestamp", *(["headers"] if source.headers or record else [])]
+    headers = source.headers or record
+    kept = ["key", "topic", "partition", "offset", "timestamp"]
+    kept += ["headers"] if headers else []
     kept += ["value"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
+    if headers:
+        raw = raw.withColumn("headers", as_list(F.col("headers")))
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
+    if headers:  # null again where there are none, as the connector has it
+        frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if record:
         whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
         frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))
@@ -76,6 +82,20 @@ def _with_key_decoded(frame: DataFrame, schemas: ReadSchemas) -> DataFrame:
     columns = {name: c if name in kept else F.when(bad.isNull(), c) for name, c in columns.items()}
     columns |= {"_key": F.col("_decoded_key"), "_malformed": why}
     return decoded.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def no_headers() -> Column:
+    """An empty list of headers."""
+    return F.array().cast(HEADERS)
+
+
+def as_list(headers: Column) -> Column:
+    """The headers, or an empty list where they are null, for a column that goes to Python.
+
+    Spark takes the size of an Arrow batch after each of its rows, and for that walks back over all null lists before it: the
+    time would grow with the square of the batch's rows (`ListVector.setValueCount` of Arrow's Java).
+    """
+    return F.coalesce(headers, no_headers())
 
 
 def to_records(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None = None) -> DataFrame:
@@ -181,7 +201,7 @@ def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> dict[str, Col
                 f"{pipeline.transform_file}: column {output.headers!r}, which output.headers names, is of type "
                 f"{kind.simpleString()}; a record's headers come from a column of type array<struct<key:string,value:binary>>."
             )
-        kept["headers"] = F.col(f"`{output.headers}`").cast(HEADERS)
+        kept["headers"] = as_list(F.col(f"`{output.headers}`").cast(HEADERS))
     return kept
 
 

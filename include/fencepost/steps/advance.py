@@ -81,7 +81,7 @@ def advance_without_spark(
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, on an operator's decision."""
+    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone."""
     return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")[0]
 
 
@@ -181,6 +181,8 @@ def _commit(
     batch = view.latest(interval)
     assert batch is not None
     revision, publication = f"revision {batch.revision}", batch.publication
+    if batch.adds_to is not None:
+        revision += f", an addition to revision {batch.adds_to}"
     if not changed:
         done = f"already {batch.state}, {revision}"
     else:
@@ -197,6 +199,7 @@ def _commit(
         output=_output(batch),
         published_at=batch.changed_at.isoformat(),
         way=publication.way if publication else None,
+        adds_to=batch.adds_to,
     )
     return result, batch
 

@@ -45,11 +45,12 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.publication import GivenUp
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
-from fencepost.protocol.view import View
+from fencepost.protocol.replay import newest_link, replayed
+from fencepost.protocol.view import PASSED, View
 from fencepost.steps.broker_limits import check_transaction_timeout
 from fencepost.steps.preflight import check_pipeline
 from fencepost.steps.schemas import freeze_schemas
-from fencepost.steps.topics import check_same_topic, expired_error
+from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
 
 # How far an interval may end ahead of this machine's clock, because the scheduler's clock may differ.
 CLOCKS = timedelta(minutes=5)
@@ -76,7 +77,7 @@ def plan_batch(
     asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
-    source, output = _ready(ledger)  # 1, 2
+    source, output = ready(ledger)  # 1, 2
     changed, checked = False, False
 
     def decide(view: View) -> Change | None:
@@ -90,19 +91,19 @@ def plan_batch(
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
             check_same_source(view, interval, source)
-            free_lane(view, pipeline.lanes, latest)  # a plan that waits for a lane comes by every second
+            free_lane(view, pipeline.lanes, view.latest(interval))  # a plan that waits for a lane comes by every second
             check_pipeline(pipeline)
             checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
-        return _kept_until_judged(output, change)
+        return kept_until_judged(output, change)
 
     view = ledger.transact(decide)  # 3
     reached("plan.frozen")
     return _result(view, interval, changed=changed)
 
 
-def _ready(ledger: Ledger) -> tuple[Topic, Destination]:
+def ready(ledger: Ledger) -> tuple[Topic, Destination]:
     """The source topic and the destination. Makes destination and ledger if they are missing, and checks the cluster's limits."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
@@ -177,7 +178,7 @@ def revise(
         change = decide_revision(ledger, view, batch, source, output, reason, given_up)
         if change is not None:
             check_not_lost(ledger, view, source, output.newest_batches)
-        return _kept_until_judged(output, change)
+        return kept_until_judged(output, change)
 
     latest = ledger.transact(decide).latest(interval)
     assert latest is not None
@@ -207,8 +208,14 @@ def decide_revision(
         if given_up is None or given_up.lease != latest.publication.known_lease:
             return None
         told = given_up.told(latest)
-    plan = freeze(ledger, view, interval, source, output)
-    return Change(record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=told))
+    if latest.adds_to is None:
+        plan = freeze(ledger, view, interval, source, output)
+    else:
+        link = newest_link(view, interval)
+        assert link is not None, "an addition's batch stays published while it is under way"
+        plan = freeze_addition(ledger, view, interval, link, output)
+    fresh = record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=told, adds_to=latest.adds_to)
+    return Change(fresh)
 
 
 def check_same_source(view: View, interval: Interval, source: Topic) -> None:
@@ -241,13 +248,38 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     ranges, expired = without_expired(ranges, cluster.earliest(source))
     if expired and pipeline.source.on_expired == "fail":
         raise expired_error(pipeline, interval, expired)
-    lane = free_lane(view, pipeline.lanes, latest)
-    now, staging = output.now()
-    writers = len(ranges) if pipeline.output.layout is Layout.SOURCE else len((staging or now).ends)
     malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
+    read = SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired))
+    return _frozen(ledger, view, view.latest(interval), read, output, malformed_writers)
+
+
+def freeze_addition(ledger: Ledger, view: View, interval: Interval, link: Batch, output: Destination) -> Plan:
+    """The plan of an addition: it takes from quarantine all that the link, a published batch or addition, sent there.
+
+    Raises:
+        NeedsOperator: the quarantine topic no longer has all of it.
+    """
+    planned, written = link.plan.quarantine, link.written
+    assert planned is not None
+    assert written is not None
+    ranges = link.quarantine_ranges(written)
+    read = SourceTopic(topic=planned.topic, topic_id=planned.topic_id, ranges=ranges)
+    check_quarantined(ledger, link, read, str(link.id), "Nothing was planned.")
+    plan = _frozen(ledger, view, view.latest(interval), read, output, malformed_writers=len(ranges))
+    return plan.model_copy(update={"replays": replayed(link)})
+
+
+def _frozen(
+    ledger: Ledger, view: View, but_for: Batch | None, read: SourceTopic, output: Destination, malformed_writers: int
+) -> Plan:
+    """The plan of a batch that reads that, with everything else as it is now. It may take the lane of `but_for`."""
+    pipeline = ledger.pipeline
+    lane = free_lane(view, pipeline.lanes, but_for)
+    now, staging = output.now()
+    writers = len(read.ranges) if pipeline.output.layout is Layout.SOURCE else len((staging or now).ends)
     digests = pipeline.write_digests()
     return Plan(
-        sources=(SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired)),),
+        sources=(read,),
         output=now,
         staging=staging,
         ledger_topic_id=ledger.topic_id,
@@ -258,7 +290,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
         digests=digests,
         software=software(),
         planned_at=utc_now(),
-        quarantine=_quarantine(ledger) if quarantines(pipeline, digests) else None,
+        quarantine=_quarantine(ledger) if malformed_writers or quarantines(pipeline, digests) else None,
         malformed_writers=malformed_writers,
         schemas=freeze_schemas(
             pipeline
@@ -274,7 +306,7 @@ def _quarantine(ledger: Ledger) -> TopicOutput:
     return topic.now()
 
 
-def _kept_until_judged(output: Destination, change: Change | None) -> Change | None:
+def kept_until_judged(output: Destination, change: Change | None) -> Change | None:
     """The change, after a check that the output keeps the planned records until they are judged."""
     for batch in change.batches if change else ():
         if batch.state is State.PLANNED and not batch.plan.is_empty:
@@ -299,6 +331,9 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
         message = f"already skipped, revision {batch.revision}"
     else:
         message = f"already planned, revision {batch.revision}; it is {batch.state}"
+    if batch.adds_to is not None and not changed:
+        message += f", an addition to revision {batch.adds_to}, which is published"
+        message += "" if batch.state in PASSED else ". This run finishes the addition"
     details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
     if starved_by is not None:
         message += f". {_starved(view, starved_by)}"

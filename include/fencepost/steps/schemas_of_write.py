@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -21,7 +21,6 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
 from fencepost.protocol.view import View
-from fencepost.spark.source import read_ranges
 from fencepost.spark.transform import value_schema
 from fencepost.steps.schemas import (
     OutputPart,
@@ -138,13 +137,11 @@ def _difference(new: Avro, old: Avro) -> str:
     return f"{', '.join(said)}." if said else ""
 
 
-def ids_in_source(spark: SparkSession, ledger: Ledger, batch: Batch) -> dict[SourcePart, set[int]]:
-    """The ids of the schemas of a batch's records. Reads the source."""
-    plan = batch.plan
-    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=False)
+def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
+    """The ids of the schemas of the records that a batch reads, from the connector's columns."""
     columns: dict[SourcePart, str] = {"source": "value", "source_key": "key"}
     found: dict[SourcePart, set[int]] = {}
-    for part in parts_with_registry(ledger.pipeline):
+    for part in parts_with_registry(pipeline):
         if part == "source" or part == "source_key":
             column = F.col(columns[part])
             framed = raw.where((F.length(column) >= HEADER) & (F.substring(column, 1, 1) == F.lit(bytearray(1))))

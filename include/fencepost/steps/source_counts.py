@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +11,13 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import (
-    SettingsError,
-)
+from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.model import Batch, Layout, Plan
+from fencepost.protocol.advice import REASON
 from fencepost.quality.suite import FRESHNESS, load_suite
+from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
+from fencepost.spark.quarantine import is_result
 from fencepost.spark.records import read_source
 
 SHOWN = 20  # malformed records listed by their coordinates
@@ -34,6 +36,17 @@ class SourceCounts:
     at: tuple[tuple[int, int], ...] = ()
     why: str = ""
     newest: datetime | None = None
+    carried: Mapping[str, int] = field(default_factory=dict)  # by rule, results that a replay does not transform
+
+    @property
+    def aside(self) -> int:
+        """Records that never reach the transform."""
+        return self.malformed + sum(self.carried.values())
+
+    def with_carried(self, carried: Mapping[str, int]) -> SourceCounts:
+        """The counts with these results, which were read beside the records counted here."""
+        rows = None if self.rows is None else self.rows + sum(carried.values())
+        return replace(self, rows=rows, carried=carried)
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = (), why: str = "") -> SourceCounts:
@@ -98,3 +111,30 @@ def count_source(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts
         first = frame.where(malformed).select(*places, "_malformed").orderBy(*places).limit(SHOWN).collect()
         at, why = tuple((r["_partition"], r["_offset"]) for r in first), first[0]["_malformed"]
     return SourceCounts.of(total.asDict(), at, why)
+
+
+def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
+    """How many of the records that an addition replays are results of a transform, by the rule they failed.
+
+    `raw` has the records of `as_in_source`. Their number and fingerprint are compared with the receipts before any is used.
+
+    Raises:
+        NeedsOperator: some are missing, or others lie under that batch's name.
+    """
+    replays = batch.plan.replays
+    assert replays is not None
+    rule_of_result = F.when(is_result(F.col("topic")), F.coalesce("rule", F.lit("")))
+    hashed = raw.select(rule_of_result.alias("rule"), F.expr(fingerprint_hash()).alias("hash"))
+    with spark_reads(f"batch {batch.id}, write"):
+        groups = {row["rule"]: counts_of(row) for row in hashed.groupBy("rule").agg(*counting("hash")).collect()}
+    rows = sum(counted for counted, _ in groups.values())
+    fingerprint = sum(hashes for _, hashes in groups.values()) % 2**64
+    if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
+        raise NeedsOperator(
+            f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {rows} records of batch {replays.batch} with "
+            f"fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows} with "
+            f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
+            f"was written. {batch.command('skip', REASON)} drops this addition. {batch.command('run', '--reprocess')} writes the "
+            "interval again from its source."
+        )
+    return {rule: counted for rule, (counted, _) in groups.items() if rule is not None}

@@ -73,7 +73,8 @@ def validate_without_spark(
     if batch.plan.is_empty:
         history = _history(view, batch, written, suite)
         return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
-    as_before = written.rows or pipeline.quality.empty == "pass"  # that setting may have changed too
+    may_be_empty = batch.adds_to is not None or pipeline.quality.empty == "pass"  # that setting may have changed too
+    as_before = written.rows or may_be_empty
     return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
 
 
@@ -88,6 +89,8 @@ def validate_batch(
        the suite; then read the batch's quarantined records: are all of them there, is every row accounted for, and are they
        within the limit;
     4. write the report and record the verdict.
+
+    An addition is judged by the checks that are about single records, and has no limit of its own.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
@@ -108,37 +111,39 @@ def validate_batch(
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
     with spark_reads(f"batch {batch.id}, validate"):
-        check, evaluation = _evaluate(raw, pipeline, batch, suite, _history(view, batch, written, suite))  # 3
+        check, evaluation = _evaluate(raw, pipeline, batch, written, suite, _history(view, batch, written, suite))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
     quarantined = None
     if batch.plan.quarantine is not None:
         quarantined = _quarantined(spark, ledger, batch, written)
         if check.agrees:
-            evaluation = judge_quarantine(evaluation, quarantined, pipeline.quality.quarantine_limit)
+            limit_of_batch = pipeline.quality.quarantine_limit if batch.adds_to is None else None
+            evaluation = judge_quarantine(evaluation, quarantined, limit_of_batch)
     return _conclude(ledger, batch, evaluation, check, began, quarantined)  # 4
 
 
 def _history(view: View, batch: Batch, written: Written, suite: Suite) -> History:
     """Of earlier batches only where a check asks for them: of ten thousand it takes a while."""
-    return history_of(batch, written, view.all() if suite.looks_back else ())
+    return history_of(batch, written, view.all() if suite.looks_back and batch.adds_to is None else ())
 
 
 def _evaluate(
-    raw: DataFrame, pipeline: Pipeline, batch: Batch, suite: Suite, history: History
+    raw: DataFrame, pipeline: Pipeline, batch: Batch, written: Written, suite: Suite, history: History
 ) -> tuple[ReceiptCheck, Evaluation]:
     """The comparison with the receipts and, if they agree, the suite's evaluation; in one read of the batch.
 
     Records are parsed before it is known that they are ours. If parsing fails, they are read again to find out.
     """
-    written, schemas = batch.written, batch.plan.schemas
-    assert written is not None
     promised = written.fingerprint
     # The types come from the transform that wrote the batch; a later transform has no say here.
     schema = StructType.fromJson(json.loads(written.value_schema))
-    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, schemas)
+    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, batch.plan.schemas)
     try:
-        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, written.bytes)
+        addition = batch.adds_to is not None
+        evaluation = evaluate(
+            frame, suite, pipeline.quality, written.rows, history, promised, written.bytes, addition=addition
+        )
         read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
     except NotAsPromised as found:
         read = found.rows, found.fingerprint

@@ -14,7 +14,7 @@ from fencepost.config.pipeline import Pipeline, quarantines
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, OffsetRange, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.outputs.topic import StagingTopic
@@ -105,17 +105,21 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     """The present state, from settings and cluster. Makes an output topic that was deleted."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source = cluster.describe(pipeline.source.topic)
-    check_same_topic(batch, source)
+    expired: tuple[OffsetRange, ...] = ()
+    if batch.plan.replays is None:  # what an addition reads is checked before it is written
+        check_same_topic(batch, source)
+        expired = without_expired(batch.plan.source.ranges, cluster.earliest(source))[1]
     digests = pipeline.write_digests()
+    keeps = quarantines(pipeline, digests) or batch.plan.replays is not None
     return Circumstances(
         digests=digests,
         software=software(),
         now=utc_now(),
         marks_kept_for=marks_kept_for(cluster),
         output_topic_id=destination_of(ledger).prepare(),
-        quarantine_topic_id=QuarantineTopic(ledger).prepare() if quarantines(pipeline, digests) else None,
+        quarantine_topic_id=QuarantineTopic(ledger).prepare() if keeps else None,
         ledger_topic_id=ledger.topic_id,
-        expired=without_expired(batch.plan.source.ranges, cluster.earliest(source))[1],
+        expired=expired,
         accept_loss=pipeline.source.on_expired == "skip",
         **_staging(ledger, batch),
     )
@@ -150,6 +154,7 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,
+        carried=dict(source.carried),
         newest=source.newest,
         value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
@@ -179,9 +184,15 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
+        if batch.adds_to is not None:
+            told_in = f"{rows_in} records from quarantine"
         message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
         if quarantined:
             message += f", {sum(quarantined.values())} to quarantine"
+        if written and written.carried:
+            message += (
+                f" ({sum(written.carried.values())} of them are results, which cannot go through the transform again)"
+            )
     return StepResult.of(
         "write",
         batch,

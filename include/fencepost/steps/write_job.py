@@ -38,13 +38,29 @@ from fencepost.spark.diagnosis import (
     is_the_transforms,
 )
 from fencepost.spark.placing import place_by_key
-from fencepost.spark.quarantine import Rules, count_flagged, to_flagged, to_malformed, to_routed
+from fencepost.spark.quarantine import (
+    Rules,
+    as_in_source,
+    count_flagged,
+    is_quarantined_by,
+    is_result,
+    to_flagged,
+    to_malformed,
+    to_routed,
+)
 from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
 from fencepost.steps.schemas_of_write import UnknownSchemas, ids_in_source, look_up, settle_output
-from fencepost.steps.source_counts import SourceCounts, count_again, count_columns, count_source, observed_counts
+from fencepost.steps.source_counts import (
+    SourceCounts,
+    count_again,
+    count_columns,
+    count_source,
+    count_taken,
+    observed_counts,
+)
 from fencepost.steps.topics import check_topics
 
 log = logging.getLogger("fencepost.steps.write")
@@ -65,15 +81,21 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     """The receipts of all task-partitions: from the jobs, or from the marks if a retry finds all of them committed.
 
     If malformed records go to quarantine and the source has some, a second job writes them: they never reach the transform.
-    If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the job runs
+    In a replay it also writes the results that cannot go through the transform.
+
+    If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the jobs run
     again. Task-partitions without such records may have committed by then: they keep what they wrote.
     """
     try:
-        wrote = _write_results(spark, ledger, batch)
+        return _write_all(spark, ledger, batch)
     except UnknownSchemas:
-        batch = look_up(ledger, batch, ids_in_source(spark, ledger, batch))
-        wrote = _write_results(spark, ledger, batch)
-    if not (batch.plan.malformed_writers and wrote.source.malformed):
+        ids = ids_in_source(read_input(spark, ledger, batch, headers=False), ledger.pipeline)
+        return _write_all(spark, ledger, look_up(ledger, batch, ids))
+
+
+def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
+    wrote = _write_results(spark, ledger, batch)
+    if not (batch.plan.malformed_writers and wrote.source.aside):
         return wrote
     reached("write.results-answered")
     return replace(wrote, receipts=[*wrote.receipts, *write_malformed(spark, ledger, batch)])
@@ -81,16 +103,19 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
 
 def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     """Write the transform's rows to the output and to quarantine."""
-    pipeline, plan = ledger.pipeline, batch.plan
+    plan = batch.plan
+    pipeline = settings_of(ledger, plan)
     task = writer_task(ledger, batch)
     rules = quarantine_rules(pipeline)
     set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
         whole = rules is not None
-        raw = read_ranges(
-            spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=pipeline.source.headers or whole
-        )
+        raw = read_input(spark, ledger, batch, headers=pipeline.source.headers or whole)
+        carried: dict[str, int] = {}
+        if plan.replays is not None:
+            carried = count_taken(raw, batch)
+            raw = raw.where(~is_result(F.col("topic")))
         frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=whole)
         seen = Observation()
         counted = frame.observe(seen, *count_columns(malformed))
@@ -110,11 +135,11 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             flagged, records = None, to_records(result, pipeline, schemas)
         else:
             flagged = to_flagged(result, pipeline, rules, schemas)
-            records = to_routed(flagged.observe(results, *count_flagged()), str(batch.id), rules)
+            records = to_routed(flagged.observe(results, *count_flagged()), str(batch.id), rules, plan.attempt)
     names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
-        counts = count_again(raw, pipeline, plan)
+        counts = count_again(raw, pipeline, plan).with_carried(carried)
         return Wrote(committed, counts, schema, names, _count_results(flagged))
     with analysis_errors(pipeline):
         if plan.layout is Layout.OUTPUT:
@@ -124,8 +149,24 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     answers = _collect(spark, answered, _task_partitions(answered, batch, pipeline), ledger, batch, raw, task.nonce)
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
-    counts = observed_counts(answers, seen, raw, batch, pipeline)
+    counts = observed_counts(answers, seen, raw, batch, pipeline).with_carried(carried)
     return Wrote(receipts, counts, schema, names, _results(answers, results, receipts, flagged))
+
+
+def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:
+    """The pipeline's settings for the job. A replay quarantines again what is still malformed, whatever they say now."""
+    pipeline = ledger.pipeline
+    if plan.replays is None:
+        return pipeline
+    return pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"on_malformed": QUARANTINE})})
+
+
+def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bool) -> DataFrame:
+    """What the batch reads, with the connector's columns. In a replay, quarantined records as they were in the source."""
+    plan = batch.plan
+    replays = plan.replays is not None
+    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=headers or replays)
+    return raw if plan.replays is None else as_in_source(raw.where(is_quarantined_by(plan.replays.batch)))
 
 
 def quarantine_rules(pipeline: Pipeline) -> Rules | None:
@@ -168,7 +209,7 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
     """Read the frozen ranges again and write malformed records to quarantine; return the receipts of these task-partitions.
 
     Task-partition `writers + p` writes those of source partition p, by the protocol of all writers: with stable ids and marks of
-    its own, under the batch's lease.
+    its own, under the batch's lease. In a replay, the results that are carried over come with them.
     """
     pipeline, plan = ledger.pipeline, batch.plan
     task = malformed_task(ledger, batch)
@@ -176,9 +217,11 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed its malformed records", batch.id)
         return committed
-    raw = read_ranges(spark, ledger.settings, plan.source.topic, plan.source.ranges, headers=True)
+    raw = read_input(spark, ledger, batch, headers=True)
     frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
-    answered = to_malformed(frame.where(malformed), str(batch.id)).mapInArrow(writer_of(task), ANSWER_SCHEMA)
+    wanted = frame.where(malformed | is_result(F.col("_record.topic")))
+    records = to_malformed(wanted, str(batch.id), plan.attempt)
+    answered = records.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(answered)
     assert found is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from fencepost.model import Batch, Event, Interval, Outcome, State, Tally
+from fencepost.model import Batch, Event, Interval, Outcome, Replayed, State, Tally
 from makers import NOW as START
 from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output
 
@@ -88,3 +88,16 @@ def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) 
     written = {"receipts": (first, *receipts[1:]), "quarantine": bad, "rules": tuple(rules), "malformed": malformed}
     plan = made.plan.model_copy(update={"quarantine": bad, "malformed_writers": PARTITIONS})
     return made.model_copy(update={"written": made.written.model_copy(update=written), "plan": plan})
+
+
+def replaying(base: Batch, revision: int, rows: int, left: int, state: State = State.PUBLISHED) -> Batch:
+    """An addition to the batch: of all that it has in quarantine, so many rows passed and so many records failed again."""
+    assert base.plan.quarantine is not None
+    assert base.written is not None
+    topic, taken = base.plan.quarantine.topic, base.written.quarantined_tally
+    made = batch(round((base.interval.start - START) / HOUR), state, revision, rows)
+    made = quarantining(made, left, topic) if made.written else made
+    replays = Replayed(batch=str(base.id), tally=taken, attempt=base.plan.attempt + 1)
+    plan = made.plan.model_copy(update={"sources": (a_source((0, taken.rows), topic=topic),), "replays": replays})
+    written = made.written.model_copy(update={"rows_in": taken.rows}) if made.written else None
+    return made.model_copy(update={"adds_to": base.adds_to or base.revision, "plan": plan, "written": written})

@@ -14,7 +14,7 @@ from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
 from fencepost.pages.app import app
 
 from .conftest import FakeLedgers, Get
-from .ledgers import EVIL, batch, hour, ledger, quarantining
+from .ledgers import EVIL, batch, hour, ledger, quarantining, replaying
 
 VALUES = {
     "{dag_id}": "orders",
@@ -222,3 +222,25 @@ def test_the_schemas_of_a_batch_are_named_with_subject_version_and_ids(get: Get,
     assert "(version 2, id 6); records of ids 5, 6" in text
     assert "Schema, output key" in text
     assert EVIL not in text
+
+
+def test_a_replay_is_shown_under_its_interval(get: Get, ledgers: FakeLedgers) -> None:
+    """Published additions are counted beside their batch; one that is under way is named."""
+    base = quarantining(batch(1), 1200, bad=34)
+    first = replaying(base, 2, rows=1000, left=234)
+    ledgers.content["orders"] = [batch(0), base, first]
+    listed, one, overview = (get(path).text for path in ("/pipelines/orders", f"/pipelines/orders/{hour(1)}", "/"))
+    assert "+ 1,000 by replay" in listed
+    assert "1,234 records replayed in 1 addition" in listed
+    assert "234 quarantined" in listed
+    assert "1,234 quarantined" not in listed, "what is left is shown"
+    assert "Replayed: added / left" in overview
+    assert "adds to revision 1" in one
+    assert f"A replay of the 1,234 records that <code>{base.id}</code> had quarantined: 1,000 rows passed" in one
+    assert "234 records are in quarantine again, after attempt 2" in one
+
+    ledgers.content["orders"] = [base, first, replaying(first, 3, rows=4, left=230, state=State.REJECTED)]
+    listed, one = get("/pipelines/orders").text, get(f"/pipelines/orders/{hour(1)}").text
+    assert '<span class="soft">addition</span>' in listed
+    assert "Revision 3 was rejected; revision 1, which it adds to, stays published." in one
+    assert "234 quarantined" in listed, "a rejected addition takes nothing"

@@ -19,7 +19,7 @@ from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.view import WITHDRAW, View
 from makers import reading
 
-from .ledgers import HOUR, PARTITIONS, batch, hour, ledger
+from .ledgers import HOUR, PARTITIONS, batch, hour, ledger, quarantining, replaying
 
 NOW = hour(5).end
 PIPELINE: Any = SimpleNamespace(name="orders")
@@ -211,3 +211,18 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
         seen["partitions apart"] += bool(beyond)
         seen["nothing passed"] += not through
     assert min(seen.values()) > 5, seen
+
+
+def test_an_addition_moves_no_row_and_awaits_a_person_only_while_it_is_not_done() -> None:
+    base = quarantining(batch(0), 12)
+    plain = take("orders", [base, batch(1)])
+    for state in State:
+        snapshot = take("orders", [base, replaying(base, 2, rows=8, left=4, state=state), batch(1)])
+        row = snapshot.rows[0]
+        assert (snapshot.frontier, snapshot.passed, row.batch) == (plain.frontier, plain.passed, base)
+        done = state in {State.PUBLISHED, State.SKIPPED}
+        assert (row.newer is None) is done
+        assert (row in snapshot.unsettled) is not done
+        assert State.SKIPPED not in row.states or not done
+        assert row.replayed == ((12, 8) if state is State.PUBLISHED else None)
+        assert sum(row.left.values()) == (4 if state is State.PUBLISHED else 12)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fencepost.config.pipeline import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Interval, Outcome, State, Tally, Written
+from fencepost.model import MALFORMED, Batch, Interval, Outcome, Replayed, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
@@ -257,6 +257,20 @@ def quarantined(limit: int | None = None) -> Report:
     return made.model_copy(update={"evaluation": judged})
 
 
+def replayed() -> Report:
+    """Twenty quarantined records were replayed: 12 passed, 8 are in quarantine again, 3 of these as results."""
+    made = quarantined()
+    assert made.quarantined is not None
+    accounts = Accounts(read=20, malformed=3, malformed_kept=3, carried=3, results=14, failed=2, written=12)
+    found = made.quarantined.model_copy(update={"accounts": accounts})
+    link = Replayed(batch=str(made.batch.id), tally=Tally(rows=20), attempt=2)
+    plan = made.batch.plan.model_copy(update={"replays": link})
+    assert made.batch.written is not None
+    written = made.batch.written.model_copy(update={"rows_in": 20})
+    batch = made.batch.model_copy(update={"revision": 2, "adds_to": 1, "plan": plan, "written": written})
+    return made.model_copy(update={"batch": batch, "quarantined": found})
+
+
 REPORTS: dict[str, Report] = {
     "passed": report(*PASSING),
     "passed_with_warning": report(*PASSING, FAILED_WARNING, malformed=5),
@@ -270,4 +284,5 @@ REPORTS: dict[str, Report] = {
     "disagreeing": disagreeing(),
     "quarantined": quarantined(),
     "too_much_quarantined": quarantined(limit=6),
+    "replayed": replayed(),
 }

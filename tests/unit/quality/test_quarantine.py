@@ -14,10 +14,11 @@ from fencepost.errors import TransitionRefused
 from fencepost.model import MALFORMED, Batch, Outcome, Receipt, State, Tally, Written
 from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.view import View
-from fencepost.quality.checks import Evaluation, Status
+from fencepost.quality.checks import CheckResult, Evaluation, Status
+from fencepost.quality.evaluation import _judged_addition
 from fencepost.quality.quarantine import LIMIT, Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.quality.rules import reason_of, rule_names
-from fencepost.quality.suite import Declared
+from fencepost.quality.suite import Declared, Suite
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_written, an_output, staged
 
 RULES = ("not_null(a)", "between(b)")
@@ -209,3 +210,48 @@ def test_the_command_lists_published_batches_that_touch_the_time_and_others_when
     assert listed(end=a_day(3).start) == [(0, 1)]
     plain = as_plain(view.all()[0])
     assert (plain["topic"], plain["quarantined"], plain["ranges"]) == ("bad", WRITTEN.quarantined, {"0": [0, 9]})
+
+
+def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others() -> None:
+    kinds = {
+        "expect_column_values_to_not_be_null": False,
+        "expect_expression_to_be_true": False,
+        "expect_column_to_exist": False,
+        "expect_column_values_to_be_unique": True,
+        "expect_column_mean_to_be_between": True,
+        "expect_table_row_count_to_be_between": True,
+        "expect_batch_volume_like_history": True,
+        "expect_something_of_another_library": False,
+    }
+    suite = Suite.of(tuple(Declared(index=i, type=kind) for i, kind in enumerate(kinds)))
+    assert {one.type: one.needs_whole_batch for one in suite.expectations} == kinds
+    judged = [one for one in suite.expectations if not one.needs_whole_batch]
+    held = {one.index: CheckResult.judged(one, True, None) for one in judged}
+    found = _judged_addition(suite, held, 5, "pandas", 0)
+    assert found.outcome is Outcome.PASSED
+    whole = len(kinds) - len(judged)
+    assert (
+        found.reason
+        == f"All 4 expectations hold. Not judged for an addition: {whole} expectations about a whole batch."
+    )
+    assert found.suite_digest == suite.digest
+    assert [c.type for c in found.checks] == list(kinds)
+    assert {c.type for c in found.checks if c.not_judged} == {kind for kind, whole in kinds.items() if whole}
+    failed = held | {1: CheckResult.judged(suite.expectations[1], False, None)}
+    assert _judged_addition(suite, failed, 5, "pandas", 0).outcome is Outcome.REJECTED
+    missing = {index: result for index, result in held.items() if index != 1}
+    assert _judged_addition(suite, missing, 5, "pandas", 0).outcome is Outcome.UNDETERMINED, (
+        "each is asked for its result"
+    )
+    empty = _judged_addition(suite, held, 0, "none", 0)
+    assert (empty.outcome, empty.reason[:41]) == (Outcome.PASSED, "None of the replayed records passed. They")
+
+
+def test_an_addition_accounts_for_results_that_it_carries_over() -> None:
+    result = written(receipt(0, 12), receipt(1, 0, 6), rules=(), malformed=2, carried={"r": 4}, rows_in=18, results=12)
+    assert result.quarantined == {"malformed": 2, "r": 4}
+    accounts = Accounts.of(result, keeps_malformed=True)
+    assert (accounts.read, accounts.quarantined, accounts.carried, accounts.failed) == (18, 6, 4, 0)
+    assert (accounts.left_out, accounts.differences()) == (0, [])
+    lost = result.model_copy(update={"malformed": 3})
+    assert Accounts.of(lost, keeps_malformed=True).differences() != []

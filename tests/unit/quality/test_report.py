@@ -166,6 +166,16 @@ def test_what_went_to_quarantine_is_shown_by_rule_and_every_row_adds_up() -> Non
     assert "99999" not in plain, "lines of text hold no record's values"
 
 
+def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:
+    report = REPORTS["replayed"]
+    text, plain = Page(render_html(report)).text, render_plain(report)
+    assert "revision 2 (an addition to revision 1)" in text
+    assert "revision 2 (an addition to revision 1), validation 1" in plain
+    assert f"it took the 20 records that batch {report.batch.plan.replays.batch} had quarantined" in text  # type: ignore[union-attr]
+    assert "20 taken from quarantine = 12 written + 8 quarantined + 0 dropped + 0 left out by the transform." in text
+    assert "20 from quarantine, 8 quarantined again, 3 of them results, which cannot be replayed" in plain
+
+
 def test_a_batch_above_the_quarantine_limit_says_which_and_what_to_do() -> None:
     report = REPORTS["too_much_quarantined"]
     text = Page(render_html(report)).text

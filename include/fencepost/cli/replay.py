@@ -1,0 +1,57 @@
+"""`fencepost replay`: sends quarantined records through the transform and the checks again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
+from fencepost.cli.console import err
+from fencepost.cli.run import show_steps, spark_session, steps_after_plan
+from fencepost.config.pipeline import Pipeline
+from fencepost.model import Decision, Interval, StepResult
+from fencepost.protocol.replay import UNDER_WAY, can_be_replayed
+
+if TYPE_CHECKING:
+    from fencepost.ledger.ledger import Ledger
+
+
+def replay(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
+    """Send the quarantined records of published intervals through the present transform and checks.
+
+    Mend the transform, the schema or the rules first. Records that pass are published as an addition to their interval, with a
+    revision and a report of its own. Records that fail stay in quarantine, with the attempt counted. Source offsets do not move,
+    and no record passes twice: run it again after any failure.
+
+    --start and --end may span several intervals: each one between them that has something in quarantine is replayed.
+
+    Example: fencepost replay nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "schema mended"
+    """
+    found, span, decision = pipeline_of(pipeline), interval_of(start, end), decision_of("replay", reason)
+    show_steps(pipeline, span, _steps(found, span, decision), as_json=as_json)
+
+
+def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[StepResult]:
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.steps.replay import plan_replay
+
+    ledger = Ledger(pipeline)
+    with spark_session(pipeline) as spark:
+        for interval in _intervals(ledger, span):
+            planned = plan_replay(pipeline, interval, decision, ledger=ledger)
+            yield planned
+            if planned.state in UNDER_WAY:
+                yield from steps_after_plan(pipeline, interval, ledger, spark)
+
+
+def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:
+    """The interval of these very times; or of the intervals between them, those with something to replay."""
+    from fencepost.protocol.view import View
+
+    view = ledger.read() if ledger.exists() else View()
+    inside = [interval for interval in view.intervals if span.start <= interval.start and interval.end <= span.end]
+    if len(inside) < 2:
+        return inside or [span]
+    chosen = [interval for interval in inside if can_be_replayed(view, interval)]
+    err.print(f"{len(inside)} intervals, {len(chosen)} of them with quarantined records to replay", soft_wrap=True)
+    return chosen

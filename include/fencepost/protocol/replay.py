@@ -1,0 +1,89 @@
+"""What is left in an interval's quarantine, and when it may go through the transform again; pure.
+
+    batch      published                      quarantines what failed
+    addition   published, adds to the batch   takes all of that; publishes what passes now, quarantines what fails again
+    addition   published, adds to the batch   takes all of that
+
+So a batch and its published additions are a chain. What is left of the interval is what the newest link has quarantined, and each
+link takes all that its predecessor has left. Therefore no record passes twice. An addition replaces nothing and moves no source
+offsets. A new revision of the batch, once published, supersedes the batch and its additions.
+"""
+
+from __future__ import annotations
+
+from fencepost.errors import TransitionRefused
+from fencepost.model import Batch, Interval, Replayed, State
+from fencepost.protocol.advice import go_on
+from fencepost.protocol.view import View
+
+UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
+
+
+def is_under_way(batch: Batch) -> bool:
+    """Whether it is an addition that a request for a replay finishes, so that a retried request makes one addition, not two."""
+    return batch.adds_to is not None and batch.state in UNDER_WAY
+
+
+def newest_link(view: View, interval: Interval) -> Batch | None:
+    """The batch whose quarantined records are what is left of a published interval; None if it is not published."""
+    base = view.effective(interval)
+    if base is None or base.state is not State.PUBLISHED:
+        return None
+    return (base, *view.additions(interval))[-1]
+
+
+def left_to_replay(link: Batch) -> int:
+    """How many of the records that a link has quarantined can go through a transform."""
+    if link.written is None:
+        return 0
+    return link.written.quarantined_tally.rows - sum(link.written.carried.values())
+
+
+def can_be_replayed(view: View, interval: Interval) -> bool:
+    """Whether a replay has something to do in the interval: records are left, or an addition is under way."""
+    try:
+        link = link_to_replay(view, interval, "")
+    except TransitionRefused:
+        return False
+    latest = view.latest(interval)
+    return link is not None or (latest is not None and is_under_way(latest))
+
+
+def replayed(link: Batch) -> Replayed:
+    """What the next addition takes from quarantine: all that this link sent there."""
+    assert link.written is not None
+    return Replayed(batch=str(link.id), tally=link.written.quarantined_tally, attempt=link.plan.attempt + 1)
+
+
+def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
+    """The link that a new addition takes its records from; None if none has to be planned: one is under way, or nothing is left.
+
+    Raises:
+        TransitionRefused: the interval is not published, or a new revision of its batch is under way.
+    """
+    latest, newest = view.latest(interval), view.newest(interval)
+    if latest is None or newest is None:
+        raise TransitionRefused(
+            f"pipeline {pipeline}: interval {interval} was never planned, so it has nothing in quarantine. "
+            f"{interval.command('run', pipeline)} processes it; `fencepost quarantine {pipeline}` lists what can be replayed."
+        )
+    if is_under_way(latest):
+        return None
+    link = newest_link(view, interval)
+    if link is None:
+        raise TransitionRefused(
+            f"batch {newest.id} is {newest.state}: only the quarantined records of a published interval are replayed. "
+            f"{_instead(newest)}"
+        )
+    if newest.state not in {State.PUBLISHED, State.SKIPPED}:
+        raise TransitionRefused(
+            f"batch {newest.id}, a new revision of the interval, is {newest.state}. Once it is published, it replaces what is "
+            f"published now, with its quarantine. {go_on(newest)} finishes it; replay afterwards."
+        )
+    return link if left_to_replay(link) else None
+
+
+def _instead(batch: Batch) -> str:
+    if batch.state is State.SKIPPED:
+        return f"{batch.command('run', '--reprocess')} writes it again, and publishes it if it passes."
+    return f"{go_on(batch)} finishes it."

@@ -1,0 +1,101 @@
+"""Step one of a replay: plan an addition, which sends an interval's quarantined records through the transform again.
+
+The steps after it are those of any batch. What may be replayed, and why no record passes twice, is in `protocol/replay.py`.
+"""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.failpoints import reached
+from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.lost import check_not_lost
+from fencepost.model import Batch, Decision, Interval, StepResult
+from fencepost.outputs.output import Destination
+from fencepost.protocol.decisions import free_lane, is_carried_out, record_planned
+from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
+from fencepost.protocol.view import View
+from fencepost.steps.plan import freeze_addition, kept_until_judged, ready
+from fencepost.steps.preflight import check_pipeline
+
+
+def plan_replay(
+    pipeline: Pipeline, interval: Interval, decision: Decision | None = None, *, ledger: Ledger | None = None
+) -> StepResult:
+    """Freeze an addition to a published interval, or find one under way, or find that nothing is left to replay.
+
+    It takes from quarantine what the interval's newest published revision sent there, additions included. It uses the transform,
+    the settings and the suite of now. A `decision` says who asked for it and why; it is stored with the addition.
+
+    Raises:
+        TransitionRefused: the interval is not published, or a new revision of it is under way.
+        NeedsOperator: the quarantined records were deleted.
+    """
+    ledger = ledger or Ledger(pipeline)
+    source, output = ready(ledger)
+    changed, checked = False, False
+
+    def decide(view: View) -> Change | None:
+        nonlocal changed, checked
+        changed = False
+        if is_carried_out(view, interval, decision) or link_to_replay(view, interval, pipeline.name) is None:
+            return None
+        check_not_lost(ledger, view, source, output.newest_batches)
+        if not checked:
+            free_lane(view, pipeline.lanes, view.latest(interval))
+            check_pipeline(pipeline)
+            checked = True
+        change = decide_replay(ledger, view, interval, output, decision)
+        changed = change is not None
+        return kept_until_judged(output, change)
+
+    view = ledger.transact(decide)
+    reached("plan.frozen")
+    return _result(view, interval, changed=changed)
+
+
+def decide_replay(
+    ledger: Ledger,
+    view: View,
+    interval: Interval,
+    output: Destination,
+    decision: Decision | None = None,
+) -> Change | None:
+    """A new addition to the interval's published batch; None if one is under way, or nothing is left to replay."""
+    name = ledger.pipeline.name
+    link = link_to_replay(view, interval, name)
+    if link is None:
+        return None
+    plan = freeze_addition(ledger, view, interval, link, output)
+    note = f"replay of what batch {link.id} quarantined"
+    return Change(record_planned(view, interval, name, plan, note, decision, adds_to=link.adds_to or link.revision))
+
+
+def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
+    batch, link = view.latest(interval), newest_link(view, interval)
+    assert batch is not None
+    assert link is not None
+    replays = batch.plan.replays
+    if replays is not None and batch.state in UNDER_WAY:
+        done = "planned" if changed else f"already {batch.state},"
+        message = (
+            f"{done} revision {batch.revision}, an addition to revision {batch.adds_to}: {replays.tally.rows} records that "
+            f"batch {replays.batch} quarantined"
+        )
+    else:
+        batch = link
+        message = f"nothing to replay: {_what_is_left(link)}"
+    plan = batch.plan
+    details: dict[str, JsonValue] = {"offsets": plan.offsets, "lane": plan.lane, "lease": batch.lease}
+    return StepResult.of("plan", batch, message, changed=changed, **details)
+
+
+def _what_is_left(link: Batch) -> str:
+    quarantined = link.written.quarantined_tally.rows if link.written else 0
+    if not quarantined:
+        return f"revision {link.revision}, the newest that is published, has nothing in quarantine"
+    return (
+        f"the {quarantined} records left in quarantine are results of a transform, which cannot go through one again. "
+        f"{link.command('run', '--reprocess')} writes the interval again from its source"
+    )

@@ -1,0 +1,199 @@
+"""Quarantined records go through a mended transform: what passes is added to the output once, what fails stays in quarantine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from conftest import at, day
+from fencepost.cli.quarantine import quarantined_batches
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.ledger.ledger import Ledger
+from fencepost.local.broker import Broker
+from fencepost.model import Batch, State
+from fencepost.outputs.reading import read_validated
+from fencepost.quality.report import Report
+from fencepost.steps.replay import plan_replay
+from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
+from steps import latest, replay, run
+
+Make = Callable[..., Pipeline]
+
+TRANSFORM = """
+def transform(frame):
+    origin = "concat_ws(':', _topic, string(_partition), string(_offset)) AS origin"
+    return frame.selectExpr("_key", "_timestamp", "_headers", "_partition", "_offset", "_record", "n", "name", origin)
+"""
+RULES = """
+expectations:
+  - type: expect_column_values_to_be_between
+    severity: quarantine
+    kwargs: {column: n, min_value: 0}
+  - type: expect_expression_to_be_true
+    severity: quarantine
+    kwargs: {expression: name <> 'nobody'}
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: n}
+  - type: expect_table_row_count_to_be_between
+    kwargs: {min_value: 10}
+"""
+OUTPUT: dict[str, Any] = {"publish": "staged", "timestamp": "_timestamp", "headers": "_headers"}
+SOURCE: dict[str, Any] = {"on_malformed": "quarantine", "headers": True}
+OFF: dict[str, Any] = {"quarantine_limit": "none"}
+HEADERS = [("h", b"1"), ("fencepost-reason", b"theirs"), ("fencepost-kept", b"result"), ("fencepost-batch", b"p/x/1")]
+GOOD = [(b"k%d" % i, {"n": i, "name": "x"}) for i in range(10)]
+BAD: list[tuple[bytes, Any]] = [
+    (b"wide", {"n": 3_000_000_000, "name": "x"}),  # too large for an int
+    (b"broken", b"{"),
+    (b"low", {"n": -1, "name": "x"}),
+    (b"nobody", {"n": 3, "name": "nobody"}),
+]
+
+
+def fill(broker: Broker, pipeline: Pipeline) -> dict[bytes, Record]:
+    """Good and bad records on two partitions; the bad ones by key, as they lie in the source."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    for number, (key, value) in enumerate([*GOOD, *BAD]):
+        raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+        time = at(1, number)
+        producer.produce(pipeline.source.topic, raw, key, number % 2, timestamp=time, headers=HEADERS)
+    assert producer.flush(30) == 0
+    bad = {key for key, _ in BAD}
+    return {r.key: r for r in read_all(broker.bootstrap, pipeline.source.topic) if r.key in bad}
+
+
+def ours(record: Record) -> dict[str, str]:
+    """The headers that Fencepost added: all behind the source's."""
+    assert list(record.headers[: len(HEADERS)]) == HEADERS
+    return {name: (value or b"").decode() for name, value in record.headers[len(HEADERS) :]}
+
+
+def quarantined(broker: Broker, batch: Batch) -> dict[bytes | None, Record]:
+    """What a batch has in quarantine, by key."""
+    assert batch.plan.quarantine is not None
+    found = read_all(broker.bootstrap, batch.plan.quarantine.topic)
+    return {r.key: r for r in found if r.headers[-1][1] == str(batch.id).encode()}
+
+
+def report_of(batch: Batch) -> Report:
+    assert batch.verdict is not None
+    return Report.model_validate_json(Path(batch.verdict.report).with_suffix(".json").read_text())
+
+
+def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_quarantine(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    shared: dict[str, Any] = {"output": OUTPUT, "quality": OFF}
+    pipeline = make_pipeline(TRANSFORM, RULES, source=SOURCE, **shared)
+    origin = fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    base = latest(pipeline, day(1))
+    assert base.written is not None
+    assert (base.state, base.written.rows) == (State.PUBLISHED, len(GOOD))
+    before = read_all(broker.bootstrap, pipeline.output.topic)
+    offsets = group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1])
+
+    mended = make_pipeline(
+        TRANSFORM,
+        RULES.replace("min_value: 0}", "min_value: -5}"),
+        name=pipeline.name,
+        source=SOURCE | {"schema": {"n": "bigint", "name": "string"}},
+        **shared,
+    )
+    replay(spark, mended, day(1))
+    view = Ledger(mended).read()
+    first = view.latest(day(1))
+    assert first is not None
+    assert (first.revision, first.adds_to, first.state) == (2, 1, State.PUBLISHED)
+    assert view.effective(day(1)) == base
+    assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == offsets, (
+        "source offsets do not move"
+    )
+    out = read_all(broker.bootstrap, pipeline.output.topic)
+    added = {r.key: r for r in out if r not in before}
+    assert len(out) == len(before) + len(added)
+    assert set(added) == {b"wide", b"low"}
+    others = [header for header in HEADERS if header[0] != "fencepost-batch"]
+    for key, record in added.items():
+        lay = origin[key or b""]
+        assert record.timestamp == lay.timestamp
+        assert record.json["origin"] == f"{pipeline.source.topic}:{lay.partition}:{lay.offset}"
+        assert list(record.headers) == [*others, ("fencepost-batch", str(first.id).encode())]
+    kept = quarantined(broker, first)
+    assert set(kept) == {b"broken", b"nobody"}
+    for key, record in kept.items():
+        lay = origin[key or b""]
+        assert (record.value, record.timestamp) == (lay.value, lay.timestamp)
+        said = ours(record)
+        assert said["fencepost-attempt"] == "2"
+        assert said["fencepost-source"] == f"{pipeline.source.topic}:{lay.partition}:{lay.offset}"
+    assert ours(kept[b"broken"])["fencepost-rule"] == "malformed"
+    assert ours(kept[b"nobody"])["fencepost-rule"] == "expect_expression_to_be_true"
+
+    report = report_of(first)
+    assert report.quarantined is not None
+    accounts = report.quarantined.accounts
+    assert (accounts.read, accounts.written, accounts.quarantined, accounts.left_out) == (4, 2, 2, 0)
+    assert accounts.differences() == []
+    assert [c.title for c in report.evaluation.checks if c.not_judged] == ["expect_table_row_count_to_be_between"]
+    assert "Not judged for an addition: 1 expectation about a whole batch." in report.evaluation.reason
+    events = [{"pipeline": pipeline.name, "batch": str(b.id)} for b in (base, first)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
+        with pytest.raises(SettingsError, match="column n is int in batch"):
+            read_validated(spark, events)
+        assert {r["n"] for r in read_validated(spark, events[1]).collect()} == {3_000_000_000, -1}
+
+    replay(spark, mended, day(1))
+    second = latest(mended, day(1))
+    assert (second.revision, second.adds_to, second.state) == (3, 1, State.PUBLISHED)
+    assert second.written is not None
+    assert second.written.rows == 0
+    assert read_all(broker.bootstrap, pipeline.output.topic) == out, "nothing passes twice"
+    again = quarantined(broker, second)
+    assert {key: ours(r)["fencepost-attempt"] for key, r in again.items()} == {b"broken": "3", b"nobody": "3"}
+    listed = list(quarantined_batches(Ledger(mended).read(), None, None, every=False))
+    assert [(b.id, b.plan.attempt) for b in listed] == [(second.id, 3)], "what is left, and how often it was tried"
+    assert run(spark, mended, day(1)).changed is False
+
+
+def test_results_are_carried_over_and_what_was_deleted_is_not_replayed(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Where the transform dropped the source record there is none to send through it again."""
+    dropping = "def transform(frame):\n    return frame.selectExpr('_key', 'n', 'name')\n"
+    shared: dict[str, Any] = {"source": {"on_malformed": "quarantine"}, "quality": OFF}
+    rules = RULES.replace("min_value: 10", "min_value: 1")
+    pipeline = make_pipeline(dropping, rules, **shared)
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    base = latest(pipeline, day(1))
+    assert len(quarantined(broker, base)) == len(BAD)
+    replay(spark, pipeline, day(1))
+    addition = latest(pipeline, day(1))
+    assert addition.written is not None
+    assert addition.written.carried == {
+        "expect_column_values_to_be_between(n)": 1,
+        "expect_expression_to_be_true": 1,
+    }
+    assert addition.written.quarantined == {"malformed": 2, **addition.written.carried}
+    first, second = quarantined(broker, base), quarantined(broker, addition)
+    for key in (b"low", b"nobody"):
+        assert second[key].headers[:-1] == first[key].headers[:-1], "as it was, attempt and all"
+        assert (second[key].value, second[key].timestamp) == (first[key].value, first[key].timestamp)
+    assert {dict(second[key].headers)["fencepost-attempt"] for key in (b"wide", b"broken")} == {b"2"}
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    place = second[b"low"]
+    gone = TopicPartition(pipeline.quarantine_topic, place.partition, place.offset + 1)
+    next(iter(admin.delete_records([gone]).values())).result(20)
+    with pytest.raises(NeedsOperator, match=r"no longer has partition .* cannot be replayed\. Nothing was planned\."):
+        plan_replay(pipeline, day(1))
