@@ -41,7 +41,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.schema_report import report_schemas
 from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, produce, read_all
-from steps import latest, plan_and_write, run
+from steps import latest, plan_and_write, replay, run
 from tcp_proxy import Proxy
 
 Make = Callable[..., Pipeline]
@@ -247,6 +247,52 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     assert schemas.source is not None
     assert {w.id for w in schemas.source.writers} == {good, wider}
     assert set(schemas.source.refused) == {text, other, 2**31 - 1}
+
+
+def test_a_replay_decodes_with_the_schemas_of_now(
+    spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
+) -> None:
+    """A kept result of the transform has the output's schema: it stays as it is, beside a record that passes now."""
+    rules = "expectations:\n  - type: expect_column_values_to_be_between\n    severity: quarantine\n"
+    pipeline = make(
+        "def transform(frame):\n    return frame.select('_key', 'n')\n",
+        f"{rules}    kwargs: {{column: n, min_value: 0}}\n",
+        source={"on_malformed": "quarantine"},
+        output={"format": "avro", "partitions": 1},
+        schema_registry={"auto_register": True},
+        quality={"quarantine_limit": "none"},
+    )
+    topic, out = pipeline.source.topic, pipeline.output.topic
+    create_topic(broker.bootstrap, topic, 1)
+    whole = register(schema_registry, f"{topic}-value", n_of())
+    wide = n_of() | {"fields": [{"name": "n", "type": "long"}]}
+    wider = register(schema_registry, f"{topic}-other", wide)
+    values = [
+        framed(whole, written(n_of(), {"n": 5})),
+        framed(wider, written(wide, {"n": 6})),
+        framed(whole, written(n_of(), {"n": -1})),
+    ]
+    produce(broker.bootstrap, topic, [(b"%d" % i, value, 0, at(1)) for i, value in enumerate(values)])
+    run(spark, pipeline, day(1))
+    first = {r.key: dict(r.headers) for r in read_all(broker.bootstrap, pipeline.quarantine_topic)}
+    assert b"n: written as long, read as int" in first[b"1"]["fencepost-reason"]
+    assert first[b"2"]["fencepost-kept"] == b"result"
+
+    register(schema_registry, f"{topic}-value", wide)
+    replay(spark, pipeline, day(1))
+
+    found = read_all(broker.bootstrap, out)
+    assert [deserialized(schema_registry, out, r.value) for r in found] == [{"n": 5}, {"n": 6}]
+    again = [r for r in read_all(broker.bootstrap, pipeline.quarantine_topic) if r.headers[-1][1].endswith(b"/2")]
+    assert [r.key for r in again] == [b"2"]
+    assert deserialized(schema_registry, out, again[0].value) == {"n": -1}
+    batch = latest(pipeline, day(1))
+    assert (batch.adds_to, batch.state) == (1, State.PUBLISHED)
+    schemas = batch.plan.schemas
+    assert schemas is not None
+    assert schemas.source is not None
+    assert schemas.source.reader.version == 2
+    assert client(schema_registry).get_versions(f"{out}-value") == [1, 2]
 
 
 def test_a_malformed_record_fails_the_batch_with_its_place_and_its_id(

@@ -6,6 +6,7 @@ The answers go into the ledger before anything is decoded or encoded by them, so
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -152,31 +153,38 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
     """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed."""
-    registry, schemas = Registry(ledger.pipeline), batch.plan.schemas or Schemas()
-    changed: dict[str, ReadSchemas] = {}
-    for part, in_source in ids.items():
-        known: ReadSchemas = getattr(schemas, part)
-        unknown = sorted(in_source - known.ids)
-        reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
-        for number, schema_id in enumerate(unknown):
-            if number >= MOST_LOOKED_UP:
-                refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
-                continue
-            try:
-                one = registry.by_id(schema_id)
-                text = render(resolve(parse(one.text, one.references), reader))
-            except NotRegistered:
-                refused[schema_id] = "the registry does not have it"
-            except NotAvro:
-                refused[schema_id] = "not a schema of Avro"
-            except (BadSchema, Incompatible) as error:
-                refused[schema_id] = str(error)
-            else:
-                writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
-        if unknown:
-            log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
-            changed[part] = known.model_copy(update={"writers": tuple(writers), "refused": refused})
-    return _record(ledger, batch, schemas.model_copy(update=changed))
+    registry = Registry(ledger.pipeline)
+    while True:
+        schemas = batch.plan.schemas or Schemas()
+        changed: dict[str, ReadSchemas] = {}
+        for part, in_source in ids.items():
+            known: ReadSchemas = getattr(schemas, part)
+            if unknown := sorted(in_source - known.ids):
+                log.info("batch %s: looks up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
+                changed[part] = _with_looked_up(registry, known, unknown)
+        if not changed:
+            return batch
+        batch = _record(ledger, batch, schemas.model_copy(update=changed))
+
+
+def _with_looked_up(registry: Registry, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
+    reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
+    for number, schema_id in enumerate(unknown):
+        if number >= MOST_LOOKED_UP:
+            refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+            continue
+        try:
+            one = registry.by_id(schema_id)
+            text = render(resolve(parse(one.text, one.references), reader))
+        except NotRegistered:
+            refused[schema_id] = "the registry does not have it"
+        except NotAvro:
+            refused[schema_id] = "not a schema of Avro"
+        except (BadSchema, Incompatible) as error:
+            refused[schema_id] = str(error)
+        else:
+            writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
+    return known.model_copy(update={"writers": tuple(writers), "refused": refused})
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
