@@ -49,22 +49,25 @@ class Proxy:
             writer.transport.abort()
 
     async def _close(self) -> None:
+        self.refusing = True
+        # A server that closes while it accepts a connection leaves that one open, so it closes when there is none.
+        while running := asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut()
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         self._server.close()
-        await self._cut()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # an aborted transport closes its socket in the loop's next turn
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refusing:
-            writer.transport.abort()
-            return
+        self._writers.add(writer)
         try:
+            if self.refusing:
+                raise ConnectionRefusedError
             other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
+            self._writers.discard(writer)
             return
-        self._writers |= {writer, other_writer}
+        self._writers.add(other_writer)
         for source, sink, answers in ((reader, other_writer, False), (other_reader, writer, True)):
             task = self._loop.create_task(self._pump(source, sink, answers))
             self._tasks.add(task)

@@ -161,6 +161,8 @@ class Scene:
         partitions = range(self.source_partitions)
         ends = {p: end_offset(self.cluster.direct, pipeline.source.topic, p) for p in partitions}
         have = group_offsets(self.cluster.direct, pipeline.group, pipeline.source.topic, partitions)
+        # A partition that came after the last plan has neither records nor an offset.
+        have |= {p: 0 for p in partitions if p not in have and ends[p] == 0}
         return [] if have == ends else [f"group offsets {have}, the source ends at {ends}"]
 
     def _hanging(self) -> list[str]:
