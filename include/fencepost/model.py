@@ -152,7 +152,8 @@ class TopicOutput(Frozen):
 class RegisteredSchema(Frozen):
     """A schema of the registry, as a plan froze it. `text` is its JSON, without documentation.
 
-    `version` is None for a schema that was found by its id alone. A frozen writer's schema has the reader's names.
+    `version` is None for a schema that was found by its id alone. A frozen writer's schema has the reader's names; it has no
+    text where the reader's alone decides.
     """
 
     subject: str

@@ -15,7 +15,7 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
-from fencepost.kafka.registry import NotAvro, NotRegistered, Registry
+from fencepost.kafka.registry import NotRegistered, OtherType, Registry
 from fencepost.steps.schemas import freeze_schemas
 
 Load = Callable[..., Pipeline]
@@ -47,7 +47,7 @@ def load(tmp_path: Path) -> Load:
 
 
 REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
-    (None, {}, "needs schema_registry"),
+    (None, {}, "formats avro and json_schema need schema_registry"),
     ({}, {}, "schema_registry.url: required"),
     ({"url": "127.0.0.1:8081"}, {}, "not a URL such as https://registry:8081"),
     ({"url": "http://etl:hunter2@r:8081"}, {}, "holds a user, and messages show it"),
@@ -58,7 +58,12 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (URL | {"ca_location": "-----BEGIN hunter2"}, {}, "ca_location holds the text of a certificate"),
     (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are url, username, password, token"),
     (URL, {"source": {"schema": {"n": "int"}}}, "format avro takes no schema: it comes from the schema registry"),
-    (URL, {"output": {"subject": "s"}}, "subject needs format: avro"),
+    (URL, {"output": {"subject": "s"}}, "subject needs format: avro or json_schema"),
+    (
+        None,
+        {"output": {"format": "json_schema"}, "source": {"format": "bytes"}},
+        "json_schema need schema_registry: with",
+    ),
     (URL, {"source": {"key_version": 1}}, "key_version needs key_format: avro"),
     (URL, {"output": {"key_format": "avro"}}, "key_format: avro needs key: a column"),
     (URL, {"source": {"version": 0}}, "source.version"),
@@ -154,7 +159,7 @@ MEANT: list[tuple[int, str, type[Exception]]] = [
 def test_an_answer_means_that_error_and_its_words_are_not_repeated(
     answering: Callable[..., Pipeline], status: int, body: str, error: type[Exception]
 ) -> None:
-    registry = Registry(answering({VERSIONS: (status, body)}))
+    registry = Registry(answering({VERSIONS: (status, body)}), "AVRO")
     with pytest.raises(error) as found:
         registry.versions("in-value")
     assert type(found.value) is error
@@ -165,20 +170,20 @@ def test_an_answer_means_that_error_and_its_words_are_not_repeated(
 
 def test_a_registry_that_is_away_is_worth_another_try(load: Load) -> None:
     with pytest.raises(RegistryUnavailable, match=r"http://127.0.0.1:9 does not answer \(ConnectError\)"):
-        Registry(load({"url": "http://127.0.0.1:9"})).versions("s")
+        Registry(load({"url": "http://127.0.0.1:9"}), "AVRO").versions("s")
 
 
 def test_certificates_that_cannot_be_read_are_a_setting(load: Load, tmp_path: Path) -> None:
     for file in ("missing.pem", "p/pipeline.yaml"):
         pipeline = load(URL | {"ca_location": str(tmp_path / file)})
         with pytest.raises(SettingsError, match="its ca_location, certificate_location or key_location cannot be used"):
-            Registry(pipeline).versions("s")
+            Registry(pipeline, "AVRO").versions("s")
 
 
 def test_a_schema_of_another_type_and_a_version_that_is_missing_are_refused(answering: Callable[..., Pipeline]) -> None:
     of_json = {"id": 3, "version": 1, "subject": "in-value", "schema": "{}", "schemaType": "JSON"}
     pipeline = answering({VERSIONS: (200, [1]), f"{VERSIONS}/1": (200, of_json)})
-    with pytest.raises(NotAvro, match="schema id 3 is of type JSON, and format avro needs AVRO"):
+    with pytest.raises(OtherType, match="schema id 3 is of type JSON, and the pipeline's format needs AVRO"):
         freeze_schemas(pipeline)
     pipeline = answering({VERSIONS: (200, [1])}, source={"version": 7})
     with pytest.raises(SettingsError, match="subject in-value has no version 7"):
@@ -204,6 +209,30 @@ def test_a_schema_that_refers_to_others_is_frozen_whole(answering: Callable[...,
     assert found.source is not None
     assert json.loads(found.source.reader.text)["fields"][0]["type"]["fields"] == [{"name": "x", "type": "int"}]
     assert found.told == {"source": "subject in-value (version 1, id 3); records of ids 3"}
+
+
+def test_a_json_schema_is_frozen_with_every_id_of_its_subject_and_without_what_is_declared(
+    answering: Callable[..., Pipeline],
+) -> None:
+    """References are put in their places. What earlier versions say does not matter."""
+    new = {"type": "object", "properties": {"one": {"$ref": "inner.json"}, "any": True, "n": {"type": "integer"}}}
+    reference = {"name": "inner.json", "subject": "inner", "version": 2}
+    answers = {
+        f"{VERSIONS}/1": {"id": 3, "version": 1, "schema": "true"},
+        f"{VERSIONS}/2": {"id": 4, "version": 2, "schema": json.dumps(new), "references": [reference]},
+        "/subjects/inner/versions/2": {"id": 5, "version": 2, "schema": '{"type": "string"}'},
+    }
+    table = {path: (200, answer | {"schemaType": "JSON", "subject": "in-value"}) for path, answer in answers.items()}
+    source = {"format": "json_schema", "schema": {"any": "string"}}
+    found = freeze_schemas(answering({VERSIONS: (200, [1, 2]), **table}, source=source))
+    assert found is not None
+    assert found.source is not None
+    assert json.loads(found.source.reader.text) == {
+        "type": "object",
+        "properties": {"one": {"type": "string"}, "n": {"type": "integer"}},
+    }
+    assert {w.version: (w.id, w.text) for w in found.source.writers} == {1: (3, ""), 2: (4, "")}
+    assert found.told == {"source": "subject in-value (version 2, id 4); records of ids 3, 4"}
 
 
 def test_old_versions_beyond_a_size_are_left_to_be_looked_up(answering: Callable[..., Pipeline]) -> None:

@@ -25,7 +25,7 @@ def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
     found = pipeline_of(pipeline)
     if not found.uses_registry:
         raise SettingsError(
-            f"pipeline {pipeline}: no part of it has a schema registry; set format: avro, or key_format: avro."
+            f"pipeline {pipeline}: no part of it has a schema registry; set format: avro or json_schema, or key_format: avro."
         )
     from fencepost.spark.session import build_session
     from fencepost.steps.schema_report import report_schemas

@@ -87,8 +87,8 @@ def _check_subjects(part: Source | Output) -> None:
     """Check that subjects and versions are given only where a registry has a say."""
     values = FORMATS[part.format].has_registry
     for name, used, what in (
-        ("subject", values, "format: avro"),
-        ("version", values, "format: avro"),
+        ("subject", values, "format: avro or json_schema"),
+        ("version", values, "format: avro or json_schema"),
         ("key_subject", part.key_format == "avro", "key_format: avro"),
         ("key_version", part.key_format == "avro", "key_format: avro"),
     ):
@@ -103,9 +103,10 @@ class Section(BaseModel):
 
 
 class Source(Section):
-    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type.
+    """Where records come from. `columns` (in YAML: `schema`) declares JSON fields by Spark SQL type; for json_schema, those
+    whose type is not to come from the registry.
 
-    `subject` and `version` say which schema of the registry an avro value is read with, `key_subject` and `key_version` a key.
+    `subject` and `version` say which schema of the registry a value is read with, `key_subject` and `key_version` a key.
     """
 
     topic: TopicName
@@ -369,7 +370,7 @@ class Pipeline(Section):
     @model_validator(mode="after")
     def _a_registry_where_one_is_asked(self) -> Self:
         if self.uses_registry and self.schema_registry is None:
-            raise ValueError("format avro needs schema_registry: with the url of one")
+            raise ValueError("formats avro and json_schema need schema_registry: with the url of one")
         return self
 
     @property

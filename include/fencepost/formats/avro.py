@@ -19,27 +19,26 @@ from fencepost.formats.avro_schema import (
     MOST_DIGITS,
     NAME,
     Field,
+    Incompatible,
     check_holdable,
     digits,
     is_struct_of_members,
     parse,
+    render,
+    resolve,
     to_json,
     union_members,
 )
 from fencepost.formats.avro_schema import Avro as Schema
-from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.formats.format import HEADER, TAKEN, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField, StructType
 
-HEADER = 5
 END = 16
 MOST_BRANCHES = 63  # of a union: their numbers take one byte
-UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
-# The columns beside a record's fields.
-TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
 OPTIONS = {
     "mode": "PERMISSIVE",
     "datetimeRebaseMode": "CORRECTED",
@@ -49,30 +48,26 @@ OPTIONS = {
 }
 
 
-def header(schema_id: int) -> bytes:
-    """The five bytes in front of a value."""
-    return b"\0" + schema_id.to_bytes(4, "big")
-
-
 def check_readable(reader: Schema, *, columns: bool) -> None:
     """Check that Spark holds every value of a schema, and with `columns` that its fields can be a transform's columns.
 
     Raises:
-        ValueError: names the field and the reason.
+        BadSchema: names the field and the reason.
     """
     check_holdable(reader)
     if not columns:
         return
     if reader.kind != "record":
-        raise ValueError(f"its values are of type {reader.says()}, and only a record has columns")
+        raise BadSchema(f"its values are of type {reader.says()}, and only a record has columns")
     if taken := sorted(TAKEN & {one.name.lower() for one in reader.fields}):
-        raise ValueError(f"{', '.join(taken)}: the transform's source has a column of that name already")
+        raise BadSchema(f"{', '.join(taken)}: the transform's source has a column of that name already")
 
 
 class Avro:
-    """Implements `Format`."""
+    """Implements `RegistryFormat`."""
 
     has_registry = True
+    schema_type = "AVRO"
 
     def check_columns(self, columns: Collection[str]) -> None:
         if columns:
@@ -115,6 +110,44 @@ class Avro:
             _as_given(F.col(f"_decoded.`{f.name}`"), found[f.name], f.dataType).alias(f.name) for f in fields.fields
         ]
         return checked.select(*columns, *beside)
+
+    def reader(
+        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
+    ) -> str:
+        parsed = parse(text, _texts(references))
+        check_readable(parsed, columns=columns)
+        return render(parsed)
+
+    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+        return render(resolve(parse(text, _texts(references)), parse(reader)))
+
+    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
+        parsed = parse(text, _texts(references))
+        check_holdable(parsed)
+        return render(parsed)
+
+    def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
+        fit_of(kind, parse(schema.text), "", outermost=True)
+
+    def derive(self, kind: DataType, name: str, like: str | None) -> str:
+        named = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
+        return render(_derived(kind, named, None if like is None else parse(like), ""))
+
+    def difference(self, new: str, old: str) -> str:
+        said, later, earlier = [], parse(new), parse(old)
+        for one, other, what in (
+            (earlier, later, "the new cannot read the old"),
+            (later, earlier, "the old cannot read the new"),
+        ):
+            try:
+                resolve(one, other)
+            except Incompatible as error:
+                said.append(f"{what} ({error})")
+        return ", ".join(said)
+
+
+def _texts(references: Sequence[tuple[str, str]]) -> list[str]:
+    return [text for _, text in references]
 
 
 def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
@@ -296,15 +329,6 @@ def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:
         return Encoded(data)
     unfit = F.when(column.isNotNull(), fit.problem(column))
     return Encoded(F.when(unfit.isNull(), data), unfit)
-
-
-def check_fits(kind: DataType, schema: RegisteredSchema) -> None:
-    """Check that a column of this type can be written with a schema, as far as types tell. Needs a Spark session.
-
-    Raises:
-        Unfit: names the field of the schema, or the column, and the fix.
-    """
-    fit_of(kind, parse(schema.text), "", outermost=True)
 
 
 @dataclass(frozen=True)
@@ -600,17 +624,6 @@ DERIVED = {
 }
 
 
-def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
-    """The schema of a column of this type. What fits the schema `like`, an earlier one, keeps its type there, and its names.
-
-    `name` is for the record, in letters, digits and _. Needs a Spark session.
-
-    Raises:
-        Unfit: Avro has no such type, or a column's name is none in Avro.
-    """
-    return _derived(kind, re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII), like, "")
-
-
 def _derived(kind: DataType, name: str, like: Schema | None, path: str) -> Schema:
     """For a value that is not null."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StringType, StructType
@@ -655,6 +668,3 @@ def _nullable(kind: DataType, nullable: bool, name: str, like: Schema | None, pa
     before = like.others[0] if like is not None and len(like.others) == 1 else None
     found = _derived(kind, name, before, path)
     return Schema("union", branches=(Schema("null"), found)) if nullable and found.kind != "null" else found
-
-
-__all__ = ["Avro", "check_fits", "check_readable", "decode", "derive", "encode", "header"]

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from fencepost.formats.format import BadSchema
+
 PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
 NAMED = frozenset(("record", "enum", "fixed"))
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,10 +45,6 @@ PROMOTIONS = {
 # Into a union Java promotes to these only.
 PROMOTIONS_INTO_UNION = {**PROMOTIONS, "int": ("long", "double"), "long": ("double",)}
 MOST_DIGITS = 38  # of a Spark decimal
-
-
-class BadSchema(ValueError):
-    """A schema that is not Avro, or that Spark cannot hold. The text names the field, for a person."""
 
 
 class Incompatible(ValueError):

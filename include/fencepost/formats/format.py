@@ -10,17 +10,32 @@ from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 class Unfit(ValueError):
     """A transform's result cannot be written in this format; the text names the column and the fix."""
 
 
+class BadSchema(ValueError):
+    """A schema that is none of its format's, or that Spark cannot hold. The text names the place, for a person."""
+
+
+# The columns of a transform's source beside a record's fields.
+TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
+HEADER = 5
+UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
+
+
+def header(schema_id: int) -> bytes:
+    """The five bytes in front of a value whose schema is in a registry."""
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
 @dataclass(frozen=True)
 class Declared:
     """What is known of a source's values: Spark SQL types by column and the columns that must not be null, from the pipeline's
-    settings; or, for a format with a registry, the schemas that the plan froze."""
+    settings; and, for a format with a registry, the schemas that the plan froze."""
 
     types: Mapping[str, str] = field(default_factory=dict)
     required: Sequence[str] = ()
@@ -82,3 +97,53 @@ class Format(Protocol):
         self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
     ) -> DataFrame:
         """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job."""
+
+
+class RegistryFormat(Format, Protocol):
+    """A format whose schemas are in a registry. What it gives as a schema's text is what a plan freezes.
+
+    `references` are names and texts of the schemas that a schema refers to, those they need first.
+    """
+
+    schema_type: str  # as the registry names it
+
+    def reader(
+        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
+    ) -> str:
+        """The schema that records are read with; `columns`: its fields become a transform's. The fields `declared` have their
+        types from the pipeline's settings.
+
+        Raises:
+            BadSchema: Spark cannot hold its values.
+        """
+
+    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+        """How records that were written with a schema become the reader's.
+
+        Raises:
+            ValueError: they cannot.
+        """
+
+    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
+        """The schema that records are written with.
+
+        Raises:
+            BadSchema: Spark cannot hold its values.
+        """
+
+    def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
+        """Check that a column of this type can be written with a schema, as far as types tell. Needs a Spark session.
+
+        Raises:
+            Unfit: names the field of the schema, or the column, and the fix.
+        """
+
+    def derive(self, kind: DataType, name: str, like: str | None) -> str:
+        """A schema for a column of this type, to be registered. What fits `like`, an earlier schema, keeps its type there.
+
+        Raises:
+            Unfit: the format has no such type.
+        """
+
+    def difference(self, new: str, old: str) -> str:
+        """What of two schemas may be incompatible, for a person; empty if it cannot say."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from fencepost.formats.format import Declared, Encoded, Unfit
@@ -11,6 +11,8 @@ from fencepost.model import RegisteredSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+    from fencepost.formats.json_decoder import Framing
 
 JSON_OUT = {
     "ignoreNullFields": "false",
@@ -35,27 +37,12 @@ class Json:
             raise ValueError("format json needs a schema: a mapping of field name to Spark SQL type")
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
-        from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import BooleanType, StringType, StructField, StructType
-
-        from fencepost.formats.json_decoder import make_decoder
-
-        fields = cast(
-            "StructType", StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in declared.types.items()))
-        )
-        read = raw.select("value", *(name for name in kept if name != "value"))
-        begin = 0 if "value" in kept else 1
-        others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[begin:]]
-        added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-        decode = make_decoder(to_arrow_schema(fields), declared.required, keep_value="value" in kept)
-        return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
+        return read_json(raw, fields_of(declared.types), declared.required, kept)
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F
 
-        for field in fields.fields:
-            if what := _unsayable(field.dataType):
-                raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
+        check_sayable(fields)
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
         return Encoded(F.to_json(packed, JSON_OUT).cast("binary"))
 
@@ -71,6 +58,42 @@ class Json:
 
         parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, JSON_BACK))
         return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside)
+
+
+def fields_of(types: Mapping[str, str]) -> StructType:
+    """The struct of fields with these Spark SQL types."""
+    from pyspark.sql.types import StructType
+
+    declared = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
+    return cast("StructType", StructType.fromDDL(declared)) if types else StructType([])
+
+
+def read_json(
+    raw: DataFrame, fields: StructType, required: Collection[str], kept: Sequence[str], framing: Framing | None = None
+) -> DataFrame:
+    """What `Format.read` gives, for JSON objects with these fields, which have a framing or none."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+    from fencepost.formats.json_decoder import make_decoder
+
+    read = raw.select("value", *(name for name in kept if name != "value"))
+    begin = 0 if "value" in kept else 1
+    others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[begin:]]
+    added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
+    decode = make_decoder(to_arrow_schema(fields), required, keep_value="value" in kept, framing=framing)
+    return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
+
+
+def check_sayable(fields: StructType) -> None:
+    """Check that JSON can express these columns.
+
+    Raises:
+        Unfit: it cannot express one, and the fix.
+    """
+    for field in fields.fields:
+        if what := _unsayable(field.dataType):
+            raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
 
 
 def _unsayable(kind: DataType) -> str | None:

@@ -11,7 +11,8 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any
@@ -30,6 +31,37 @@ Convert = Callable[[Any], Any]
 
 class Malformed(ValueError):
     """A record is malformed. The text has place and reason, never a value."""
+
+
+class UnknownId(Exception):
+    """A record's schema has an id of which nobody said what to do. The text is the framing's."""
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Five bytes in front of a record: 0, and the id of its schema in four. A record of an id that is neither `known` nor
+    `refused`, for the reason there, fails the job with the text `unknown`."""
+
+    known: frozenset[int]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    unknown: str = "unknown schema id"
+
+    def split(self, value: bytes) -> tuple[int, bytes]:
+        """The id, and the record.
+
+        Raises:
+            Malformed: there is no id, or it is refused.
+        """
+        if len(value) < 5:
+            raise Malformed(f"{len(value)} bytes, and no schema id")
+        if value[0]:
+            raise Malformed(f"the first byte is 0x{value[0]:02X}, not 0: no schema id")
+        schema_id = int.from_bytes(value[1:5])
+        if schema_id in self.refused:
+            raise Malformed(f"schema id {schema_id}: {self.refused[schema_id]}")
+        if schema_id not in self.known:
+            raise UnknownId(self.unknown)
+        return schema_id, value[5:]
 
 
 class _NeedsSource(Exception):
@@ -70,17 +102,17 @@ class _Array(_Sourced, list[Any]):
 
 
 def make_decoder(
-    schema: pa.Schema, required: Collection[str], *, keep_value: bool = False
+    schema: pa.Schema, required: Collection[str], *, keep_value: bool = False, framing: Framing | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` that replaces `value` by the schema's columns.
 
     `_value` follows if it is kept, then the other columns unchanged, then `_tombstone` (the value is null, and so are its
     fields) and `_malformed` (the reason, or null). The fields of a malformed record are null. `required` fields must not be
-    null.
+    null. `framing`: the records have it.
     """
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(schema, required, keep_value=keep_value)
+        decoder = Decoder(schema, required, keep_value=keep_value, framing=framing)
         for batch in batches:
             for first, end in _pieces(batch.column("value")):
                 yield decoder.decode_batch(batch.slice(first, end - first))
@@ -103,9 +135,16 @@ def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
 class Decoder:
     """Decodes JSON texts into rows of one schema."""
 
-    def __init__(self, schema: pa.Schema, required: Collection[str] = (), *, keep_value: bool = False) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        required: Collection[str] = (),
+        *,
+        keep_value: bool = False,
+        framing: Framing | None = None,
+    ) -> None:
         self._schema = schema
-        self._keep_value = keep_value
+        self._keep_value, self._framing = keep_value, framing
         self._fields = [(f.name, _converter(f.type, f.name), f.name in required) for f in schema]
 
     def decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -140,6 +179,15 @@ class Decoder:
         Raises:
             Malformed: the record does not fit the declared types exactly.
         """
+        if self._framing is None:
+            return self._decode(value)
+        schema_id, record = self._framing.split(value)
+        try:
+            return self._decode(record)
+        except Malformed as malformed:
+            raise Malformed(f"schema id {schema_id}: {malformed}") from None
+
+    def _decode(self, value: bytes) -> list[Any]:
         try:
             text = str(value, "utf-8").strip(" \t\r\n")
         except UnicodeDecodeError:

@@ -29,34 +29,35 @@ class NotRegistered(LookupError):
     """The registry has no such subject, version or id."""
 
 
-class NotAvro(SettingsError):
+class OtherType(SettingsError):
     """The registry has it, as a schema of another type."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A schema as the registry has it. `references` are the texts of the schemas that it names, those they need first."""
+    """A schema as the registry has it. `references` are names and texts of the schemas that it names, those they need first."""
 
     id: int
     text: str
-    references: tuple[str, ...] = ()
+    references: tuple[tuple[str, str], ...] = ()
     subject: str = ""
     version: int | None = None
 
 
 class Registry:
-    """One pipeline's registry. Its errors name the registry's URL and what was asked, and no credential.
+    """One pipeline's registry, for schemas of one type. Its errors name the registry's URL and what was asked, and no credential.
 
     Raises, from each method:
         RegistryUnavailable: it does not answer, or asks to come back later.
         AccessDenied: it refuses the credentials, or the subject to them.
         SettingsError: certificates cannot be read, or it refuses the question.
+        OtherType: the schema is of another type than `schema_type`.
         NotRegistered: it has nothing of that name.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, schema_type: str) -> None:
         assert pipeline.schema_registry is not None, "settings without one are refused"
-        self._pipeline, self._settings = pipeline, pipeline.schema_registry
+        self._pipeline, self._settings, self._type = pipeline, pipeline.schema_registry, schema_type
         self._made: SchemaRegistryClient | None = None
 
     @property
@@ -102,27 +103,32 @@ class Registry:
 
     def is_compatible(self, subject: str, text: str) -> bool:
         """Whether the registry would take this schema as the subject's next version. Registers nothing."""
-        return self._ask(subject, lambda client: client.test_compatibility(subject, _avro(text)))
+        return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))
 
     def register(self, subject: str, text: str) -> Found:
         """Register a schema; one that the subject has already keeps its id and version."""
 
         def ask(client: SchemaRegistryClient) -> Found:
-            client.register_schema(subject, _avro(text))
-            known = client.lookup_schema(subject, _avro(text), deleted=False)
+            client.register_schema(subject, self._schema(text))
+            known = client.lookup_schema(subject, self._schema(text), deleted=False)
             assert known.schema_id is not None
             return Found(known.schema_id, text, subject=subject, version=known.version)
 
         return self._ask(subject, ask)
 
+    def _schema(self, text: str) -> Schema:
+        from confluent_kafka.schema_registry import Schema
+
+        return Schema(text, self._type)
+
     def _found(self, client: SchemaRegistryClient, schema: Schema | None, schema_id: int | None, *of: Any) -> Found:
         if schema is None or schema_id is None or schema.schema_str is None:
             raise NotRegistered
-        if (schema.schema_type or "AVRO") != "AVRO":
-            raise NotAvro(
-                f"{self._where}: schema id {schema_id} is of type {schema.schema_type}, and format avro needs AVRO."
+        if (found := schema.schema_type or "AVRO") != self._type:
+            raise OtherType(
+                f"{self._where}: schema id {schema_id} is of type {found}, and the pipeline's format needs {self._type}."
             )
-        texts: dict[tuple[str, int], str] = {}
+        texts: dict[tuple[str, int], tuple[str, str]] = {}
         _collect(client, schema, texts)
         return Found(schema_id, schema.schema_str, tuple(texts.values()), *of)
 
@@ -183,18 +189,12 @@ def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _avro(text: str) -> Schema:
-    from confluent_kafka.schema_registry import Schema
-
-    return Schema(text, "AVRO")
-
-
-def _collect(client: SchemaRegistryClient, schema: Schema, texts: dict[tuple[str, int], str]) -> None:
-    """The texts of all schemas that this one refers to, each behind those that it needs itself."""
+def _collect(client: SchemaRegistryClient, schema: Schema, texts: dict[tuple[str, int], tuple[str, str]]) -> None:
+    """The names and texts of all schemas that this one refers to, each behind those that it needs itself."""
     for reference in schema.references or ():
         at = (str(reference.subject), int(reference.version or 0))
         if at in texts or len(texts) > MOST_REFERENCES:
             continue
         known = client.get_version(*at)
         _collect(client, known.schema, texts)
-        texts[at] = str(known.schema.schema_str)
+        texts[at] = (str(reference.name), str(known.schema.schema_str))

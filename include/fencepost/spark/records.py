@@ -46,7 +46,7 @@ def read_source(
 ) -> tuple[DataFrame, Column]:
     """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
 
-    Columns: the value's fields (json, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
+    Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
     malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the column
     `_record`, the whole source record as `RECORD`; `raw` then needs its headers. `schemas` are those of the batch's plan.

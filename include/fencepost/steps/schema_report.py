@@ -17,7 +17,6 @@ from pyspark.sql.types import (
 )
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.kafka.registry import Registry
 from fencepost.model import RegisteredSchema, Schemas
 from fencepost.spark.records import HEADERS, read_source
 from fencepost.spark.transform import apply_transform
@@ -71,11 +70,11 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
     Raises:
         SettingsError, RegistryUnavailable, AccessDenied: as a plan would.
     """
-    registry, found = Registry(pipeline), list[PartReport]()
+    found = list[PartReport]()
     parts, read = parts_with_registry(pipeline), dict[str, object]()
     for part in parts:
         if part == "source" or part == "source_key":
-            read[part] = schemas = read_schemas(registry, pipeline, part, strict=False)
+            read[part] = schemas = read_schemas(pipeline, part, strict=False)
             versions = [Known(w.id, w.version, None) for w in schemas.writers]
             versions += [Known(number, None, why) for number, why in schemas.refused.items()]
             ordered = tuple(sorted(versions, key=lambda known: known.id))
@@ -83,10 +82,10 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
     types = _types_of_result(spark, pipeline, Schemas.model_validate(read))
     for part in parts:
         if part == "output" or part == "output_key":
-            takes, kind = output_schema(registry, pipeline, part), types.get(part)
+            takes, kind = output_schema(pipeline, part), types.get(part)
             known: tuple[Known, ...] = ()
             if takes is not None:
-                known = (Known(takes.id, takes.version, None if kind is None else misfit(kind, takes)),)
+                known = (Known(takes.id, takes.version, None if kind is None else misfit(pipeline, part, kind, takes)),)
             gives = None if kind is None else kind.simpleString()
             found.append(PartReport(part, pipeline.subject(part), takes, known, gives))
     return found

@@ -9,9 +9,7 @@ from typing import Literal
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.formats import FORMATS
-from fencepost.formats.avro import check_readable
-from fencepost.formats.avro_schema import Avro, BadSchema, Incompatible, check_holdable, parse, render, resolve
+from fencepost.formats import FORMATS, REGISTRY_FORMATS, BadSchema, RegistryFormat
 from fencepost.kafka.registry import Found, NotRegistered, Registry
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 
@@ -23,13 +21,23 @@ MOST_FROZEN = 200_000  # characters of writers' schemas in a plan; a record of a
 
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
     """The parts of a pipeline's records whose schema is in the registry."""
-    formats: dict[Part, str] = {
-        "source": pipeline.source.format,
-        "source_key": pipeline.source.key_format,
-        "output": pipeline.output.format,
-        "output_key": pipeline.output.key_format,
-    }
-    return [part for part, name in formats.items() if FORMATS[name].has_registry]
+    parts: tuple[Part, ...] = ("source", "source_key", "output", "output_key")
+    return [part for part in parts if FORMATS[_format_name(pipeline, part)].has_registry]
+
+
+def format_of(pipeline: Pipeline, part: Part) -> RegistryFormat:
+    """The format of a part whose schema is in the registry."""
+    return REGISTRY_FORMATS[_format_name(pipeline, part)]
+
+
+def registry_for(pipeline: Pipeline, part: Part) -> Registry:
+    """The registry, for schemas of a part's format."""
+    return Registry(pipeline, format_of(pipeline, part).schema_type)
+
+
+def _format_name(pipeline: Pipeline, part: Part) -> str:
+    section = pipeline.source if part.startswith("source") else pipeline.output
+    return section.key_format if part.endswith("_key") else section.format
 
 
 def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
@@ -42,18 +50,18 @@ def freeze_schemas(pipeline: Pipeline) -> Schemas | None:
     """
     if not (parts := parts_with_registry(pipeline)):
         return None
-    registry = Registry(pipeline)
     found: dict[str, ReadSchemas | RegisteredSchema | None] = {}
     for part in parts:
         if part == "source" or part == "source_key":
-            found[part] = read_schemas(registry, pipeline, part)
+            found[part] = read_schemas(pipeline, part)
         else:
-            found[part] = output_schema(registry, pipeline, part)
+            found[part] = output_schema(pipeline, part)
     return Schemas.model_validate(found)
 
 
-def read_schemas(registry: Registry, pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
+def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -> ReadSchemas:
     """The reader's schema of a source, and all versions of its subject. `strict` refuses a version that it cannot read."""
+    kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     subject, fixed = pipeline.subject(part), fixed_version(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:
@@ -62,17 +70,16 @@ def read_schemas(registry: Registry, pipeline: Pipeline, part: SourcePart, *, st
             f"producers use as {'source.key_subject' if part == 'source_key' else 'source.subject'}."
         )
     own = _version(registry, pipeline, part, fixed or versions[-1])
-    reader = _parsed(pipeline, part, own)
     try:
-        check_readable(reader, columns=part == "source")
-    except ValueError as error:
+        reader = kind.reader(own.text, own.references, pipeline.source.columns, columns=part == "source")
+    except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {said_of(own)}: {error}. It cannot be read.") from None
     writers, refused, size = [], {}, 0
     for number in sorted({*versions, own.version or 0}, reverse=True):
         one = own if number == own.version else _version(registry, pipeline, part, number)
         try:
-            text = render(resolve(parse(one.text, one.references), reader))
-        except (BadSchema, Incompatible) as error:
+            text = kind.writer(one.text, one.references, reader)
+        except ValueError as error:
             refused[one.id] = str(error)
             continue
         size += len(text)
@@ -87,12 +94,13 @@ def read_schemas(registry: Registry, pipeline: Pipeline, part: SourcePart, *, st
             "such a version is left in the topic, delete that version in the registry; or set source.on_malformed to quarantine "
             "or drop, which makes such records malformed."
         )
-    reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=render(reader))
+    reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=reader)
     return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
 
 
-def output_schema(registry: Registry, pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
+def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
     """The schema that an output is written with; None if there is none yet and the write may register one."""
+    kind, registry = format_of(pipeline, part), registry_for(pipeline, part)
     versions = _versions(registry, pipeline, part)
     if versions is None:
         settings = pipeline.schema_registry
@@ -105,12 +113,10 @@ def output_schema(registry: Registry, pipeline: Pipeline, part: OutputPart) -> R
             "of the transform's result."
         )
     found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
-    parsed = _parsed(pipeline, part, found)
     try:
-        check_holdable(parsed)
+        return registered(found, kind.written(found.text, found.references))
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}. It cannot be written.") from None
-    return registered(found, parsed)
 
 
 def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] | None:
@@ -130,15 +136,8 @@ def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) ->
         ) from None
 
 
-def _parsed(pipeline: Pipeline, part: Part, found: Found) -> Avro:
-    try:
-        return parse(found.text, found.references)
-    except BadSchema as error:
-        raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}.") from None
-
-
-def registered(found: Found, parsed: Avro) -> RegisteredSchema:
-    return RegisteredSchema(subject=found.subject, id=found.id, version=found.version, text=render(parsed))
+def registered(found: Found, text: str) -> RegisteredSchema:
+    return RegisteredSchema(subject=found.subject, id=found.id, version=found.version, text=text)
 
 
 def fixed_version(pipeline: Pipeline, part: Part) -> int | None:

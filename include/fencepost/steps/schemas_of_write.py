@@ -15,9 +15,8 @@ from pyspark.sql.types import DataType
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import Unfit
-from fencepost.formats.avro import HEADER, check_fits, derive
-from fencepost.formats.avro_schema import Avro, BadSchema, Incompatible, parse, render, resolve
-from fencepost.kafka.registry import NotAvro, NotRegistered, Registry
+from fencepost.formats.format import HEADER
+from fencepost.kafka.registry import NotRegistered, OtherType
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
@@ -27,9 +26,11 @@ from fencepost.steps.schemas import (
     OutputPart,
     SourcePart,
     fixed_version,
+    format_of,
     output_schema,
     parts_with_registry,
     registered,
+    registry_for,
     said_of,
 )
 
@@ -76,11 +77,10 @@ def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, Dat
 
 
 def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None) -> RegisteredSchema:
-    if frozen is not None and misfit(kind, frozen) is None:
+    if frozen is not None and misfit(pipeline, part, kind, frozen) is None:
         return frozen
-    registry = Registry(pipeline)
-    latest = output_schema(registry, pipeline, part)
-    why = None if latest is None else misfit(kind, latest)
+    latest = output_schema(pipeline, part)
+    why = None if latest is None else misfit(pipeline, part, kind, latest)
     if latest is not None and why is None:
         return latest
     settings = pipeline.schema_registry
@@ -88,7 +88,7 @@ def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: Regis
         raise SettingsError(
             f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. {_way_on(pipeline, part)}"
         )
-    return _register(registry, pipeline, part, kind, latest)
+    return _register(pipeline, part, kind, latest)
 
 
 def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
@@ -98,44 +98,35 @@ def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
     return "(Once a version that fits is registered, the next attempt takes it.)"
 
 
-def misfit(kind: DataType, schema: RegisteredSchema) -> str | None:
+def misfit(pipeline: Pipeline, part: OutputPart, kind: DataType, schema: RegisteredSchema) -> str | None:
     """Why columns of this type cannot be written with a schema, whatever the row, or None."""
     try:
-        check_fits(kind, schema)
+        format_of(pipeline, part).check_fits(kind, schema)
     except Unfit as error:
         return str(error)
     return None
 
 
 def _register(
-    registry: Registry, pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
+    pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
 ) -> RegisteredSchema:
     """Register the schema of the transform's result, if the registry takes it as compatible."""
-    subject, like = pipeline.subject(part), parse(latest.text) if latest else None
+    subject, like = pipeline.subject(part), latest.text if latest else None
+    registry, form = registry_for(pipeline, part), format_of(pipeline, part)
     try:
-        derived = derive(kind, pipeline.output.topic, like)
+        text = form.derive(kind, pipeline.output.topic, like)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: no schema can be registered for its result: {error}") from None
-    text = render(derived)
     if latest is not None and not registry.is_compatible(subject, text):
+        difference = form.difference(text, latest.text)
         raise SettingsError(
-            f"{pipeline.transform_file}: the schema of its result is not compatible with {latest}, as the registry judges: "
-            f"{_difference(derived, parse(latest.text))} Nothing was registered or written. Change the transform, or register "
+            f"{pipeline.transform_file}: the schema of its result is not compatible with {latest}, as the registry judges"
+            f"{': ' if difference else ''}{difference}. Nothing was registered or written. Change the transform, or register "
             "the schema yourself."
         )
     found = registry.register(subject, text)
     log.info("pipeline %s: %s is registered", pipeline.name, said_of(found))
-    return registered(found, derived)
-
-
-def _difference(new: Avro, old: Avro) -> str:
-    said = []
-    for one, other, what in ((old, new, "the new cannot read the old"), (new, old, "the old cannot read the new")):
-        try:
-            resolve(one, other)
-        except Incompatible as error:
-            said.append(f"{what} ({error})")
-    return f"{', '.join(said)}." if said else ""
+    return registered(found, form.written(text, ()))
 
 
 def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
@@ -152,35 +143,38 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed."""
-    registry = Registry(ledger.pipeline)
+    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed.
+
+    What the ledger has by now is kept: this attempt may have recorded the output's schema, and another one some of the ids.
+    """
     while True:
         schemas = batch.plan.schemas or Schemas()
         changed: dict[str, ReadSchemas] = {}
         for part, in_source in ids.items():
             known: ReadSchemas = getattr(schemas, part)
             if unknown := sorted(in_source - known.ids):
-                log.info("batch %s: looks up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
-                changed[part] = _with_looked_up(registry, known, unknown)
+                changed[part] = _looked_up(ledger.pipeline, part, known, unknown)
+                log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
         if not changed:
             return batch
         batch = _record(ledger, batch, schemas.model_copy(update=changed))
 
 
-def _with_looked_up(registry: Registry, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
+def _looked_up(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
+    form, registry = format_of(pipeline, part), registry_for(pipeline, part)
+    writers, refused = list(known.writers), dict(known.refused)
     for number, schema_id in enumerate(unknown):
         if number >= MOST_LOOKED_UP:
             refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
             continue
         try:
             one = registry.by_id(schema_id)
-            text = render(resolve(parse(one.text, one.references), reader))
+            text = form.writer(one.text, one.references, known.reader.text)
         except NotRegistered:
             refused[schema_id] = "the registry does not have it"
-        except NotAvro:
-            refused[schema_id] = "not a schema of Avro"
-        except (BadSchema, Incompatible) as error:
+        except OtherType:
+            refused[schema_id] = f"its schema is not of type {form.schema_type}"
+        except ValueError as error:
             refused[schema_id] = str(error)
         else:
             writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))

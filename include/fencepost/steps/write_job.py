@@ -25,7 +25,7 @@ from fencepost.errors import (
 )
 from fencepost.failpoints import reached
 from fencepost.formats import FORMATS
-from fencepost.formats.avro import UNKNOWN_ID
+from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.quality.rules import first_failed, reason_of, rule_names

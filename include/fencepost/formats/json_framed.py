@@ -1,0 +1,371 @@
+"""Format `json_schema`: Confluent's five bytes (0, and a schema's id in four), then one JSON object.
+
+The reader's schema declares the types, as pipeline.yaml does for format `json`; which schema a record was written with changes
+nothing. A row is written so that it is valid against the schema of the output as far as types, `required` and `enum` go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fencepost.formats.format import HEADER, TAKEN, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header
+from fencepost.formats.json import JSON_OUT, Json, check_sayable, fields_of, read_json
+from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
+from fencepost.formats.json_schema import Json as Schema
+from fencepost.model import RegisteredSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    Check = Callable[[Column], Column]
+
+
+class JsonSchema:
+    """Implements `RegistryFormat`."""
+
+    has_registry = True
+    schema_type = "JSON"
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Those that are declared have the declared types, and not the schema's."""
+
+    def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
+        from pyspark.sql.types import StructField, StructType
+
+        from fencepost.formats.json_decoder import Framing
+
+        schemas = declared.frozen
+        reader = parse(schemas.reader.text)
+        own = [StructField(one.name, to_spark(one.type)) for one in reader.properties]
+        required = [one.name for one in reader.properties if one.required and not one.type.nullable]
+        fields = StructType([*own, *fields_of(declared.types).fields])
+        known = frozenset(writer.id for writer in schemas.writers)
+        framing = Framing(known, dict(schemas.refused), UNKNOWN_ID)
+        return read_json(raw, fields, [*required, *declared.required], kept, framing)
+
+    def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
+        from pyspark.sql import functions as F
+
+        assert schema is not None
+        parsed = parse(schema.text)
+        problem = _fit_of_object(fields, parsed, "")
+        kept, left_out = _by_nulls(fields, parsed)
+        texts = [_json(names, nulls) for names, nulls in ((kept, True), (left_out, False)) if names]
+        text = texts[0] if len(texts) == 1 else _joined(texts)
+        data = F.concat(F.lit(bytearray(header(schema.id))), text.cast("binary"))
+        if problem is None:
+            return Encoded(data)
+        unfit = problem(F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames())))
+        return Encoded(F.when(unfit.isNull(), data), unfit)
+
+    def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
+        return Json().said(frame, fields)
+
+    def parse(
+        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+    ) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        assert schema is not None
+        value = F.col("value")
+        ours = F.substring(value, 1, HEADER) == F.lit(bytearray(header(schema.id)))
+        bad = F.raise_error(F.lit(f"a record of the output does not begin with schema id {schema.id}"))
+        payload = F.when(value.isNull() | ours, F.expr(f"substring(value, {HEADER + 1})")).otherwise(bad)
+        return Json().parse(raw.withColumn("value", payload), fields, beside, None)
+
+    def reader(
+        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
+    ) -> str:
+        try:
+            found = parse(text, references, declared)
+        except NoColumn as error:
+            raise BadSchema(
+                f"{error}. Declare the type of the outermost field that this is in under source.schema; string takes any value "
+                "as its text"
+            ) from None
+        _check_object(found)
+        names = [*(one.name for one in found.properties), *declared]
+        check_names(names, "#/properties and source.schema")
+        if not names:
+            raise BadSchema("#/properties: it has none, and a transform needs columns")
+        if taken := sorted(TAKEN & {name.lower() for name in names}):
+            raise BadSchema(f"#/properties: the transform's source has {', '.join(taken)} already")
+        return render(found)
+
+    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+        return ""  # the reader's schema decides
+
+    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
+        found = parse(text, references)
+        _check_object(found)
+        return render(found)
+
+    def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
+        from pyspark.sql.types import StructType
+
+        assert isinstance(kind, StructType), "a value, and keys are not of this format"
+        parsed = parse(schema.text)
+        _fit_of_object(kind, parsed, "")
+        _by_nulls(kind, parsed)
+
+    def derive(self, kind: DataType, name: str, like: str | None) -> str:
+        import json
+
+        found = to_json(_derived(kind, None if like is None else parse(like), ""))
+        return json.dumps({"$schema": DRAFT, "title": name, **found}, ensure_ascii=False)
+
+    def difference(self, new: str, old: str) -> str:
+        later, earlier = ({one.name: one for one in parse(text).properties} for text in (new, old))
+        said = [f"{name} is gone" for name in earlier if name not in later]
+        said += [f"{name} is new" for name in later if name not in earlier]
+        said += [
+            f"{name} is {later[name].type.says()}, and was {earlier[name].type.says()}"
+            if later[name].type.says() != earlier[name].type.says()
+            else f"{name} is another {later[name].type.says()}"
+            for name in later
+            if name in earlier and later[name] != earlier[name]
+        ]
+        return "; ".join(said)
+
+
+def _check_object(found: Schema) -> None:
+    if found.kind != "object":
+        raise BadSchema(f"#: its values are of type {found.says()}, and only an object with properties has columns")
+
+
+def to_spark(kind: Schema) -> DataType:
+    """The type of a column for a schema's values. Nested fields may all be null, as in declared types."""
+    from pyspark.sql import types as T
+
+    simple = {
+        "string": T.StringType(),
+        "integer": T.LongType(),
+        "number": T.DoubleType(),
+        "boolean": T.BooleanType(),
+        "date": T.DateType(),
+        "date-time": T.TimestampType(),
+    }
+    if kind.kind in simple:
+        return simple[kind.kind]
+    if kind.items is not None:
+        inner = to_spark(kind.items)
+        return T.ArrayType(inner) if kind.kind == "array" else T.MapType(T.StringType(), inner)
+    return T.StructType([T.StructField(one.name, to_spark(one.type)) for one in kind.properties])
+
+
+def _json(names: Sequence[str], nulls: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    options = JSON_OUT | {"ignoreNullFields": "false" if nulls else "true"}
+    return F.to_json(F.struct(*(F.col(f"`{name}`") for name in names)), options)
+
+
+def _joined(texts: Sequence[Column]) -> Column:
+    """One object of the fields of several."""
+    from pyspark.sql import functions as F
+
+    inner = [F.nullif(F.regexp_replace(text, r"^\{|\}$", ""), F.lit("")) for text in texts]
+    return F.concat(F.lit("{"), F.concat_ws(",", *inner), F.lit("}"))
+
+
+def _by_nulls(kind: StructType, schema: Schema) -> tuple[list[str], list[str]]:
+    """The columns whose nulls are written, within them too, and those whose nulls are left out.
+
+    Raises:
+        Unfit: a column needs both.
+    """
+    known = {one.name: one for one in schema.properties}
+    kept, left_out = list[str](), list[str]()
+    for f in kind.fields:
+        may_be_kept, may_be_left_out = _nulls_of(f.dataType, known[f.name])
+        if not (may_be_kept or may_be_left_out):
+            raise Unfit(
+                f"field {f.name}: some properties in it are required and may be null, others may be missing and not be null. "
+                "Such an object is read, and not written. Let the latter be null too, in a version of the schema."
+            )
+        (kept if may_be_kept else left_out).append(f.name)
+    return kept, left_out
+
+
+def _nulls_of(kind: DataType, one: Property) -> tuple[bool, bool]:
+    """Whether every null in a property may be written as null, and whether every one may be left out."""
+    own = (one.type.nullable or one.required, not (one.type.nullable and one.required))
+    inner = _nulls_within(kind, one.type)
+    return own[0] and inner[0], own[1] and inner[1]
+
+
+def _nulls_within(kind: DataType, schema: Schema) -> tuple[bool, bool]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType) and schema.items is not None:
+        return _nulls_within(kind.elementType, schema.items)
+    if isinstance(kind, MapType) and schema.items is not None:
+        return _nulls_within(kind.valueType, schema.items)
+    if not isinstance(kind, StructType):
+        return True, True
+    known = {one.name: one for one in schema.properties}
+    found = [_nulls_of(f.dataType, known[f.name]) for f in kind.fields]
+    return all(kept for kept, _ in found), all(left_out for _, left_out in found)
+
+
+INTEGERS = ("byte", "short", "integer", "long")
+# Spark's types, by the names that they have in schemas, whose JSON each type holds.
+FITTING = {
+    "string": ("string", "binary", "date", "timestamp", "timestamp_ntz"),
+    "integer": INTEGERS,
+    "number": (*INTEGERS, "float", "double", "decimal"),
+    "boolean": ("boolean",),
+    "date": ("date",),
+    "date-time": ("timestamp",),
+}
+
+
+def _fit(kind: DataType, schema: Schema, path: str, *, optional: bool = False) -> Check | None:
+    """Why a row's value of Spark's type is none of the schema's: a text or null; None where every one is. `optional`: a null is
+    left out.
+
+    Raises:
+        Unfit: not every value of the type is one of the schema, whatever the row.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import NullType
+
+    if isinstance(kind, NullType) and (schema.nullable or optional):
+        return None
+    inner = _fit_of_value(kind, schema, path)
+    if schema.nullable or optional:
+        return inner and (lambda c: F.when(c.isNotNull(), inner(c)))
+    missing = F.lit(f"{path}: null, and its type is {schema.says()}")
+    return lambda c: F.when(c.isNull(), missing).otherwise(inner(c) if inner else F.lit(None))
+
+
+def _fit_of_value(kind: DataType, schema: Schema, path: str) -> Check | None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+
+    if schema.kind == "object" and isinstance(kind, StructType):
+        return _fit_of_object(kind, schema, path)
+    if schema.kind == "array" and isinstance(kind, ArrayType) and schema.items is not None:
+        return _each(_fit(kind.elementType, schema.items, f"{path}[]"), lambda c: c)
+    if schema.kind == "map" and isinstance(kind, MapType) and schema.items is not None:
+        return _each(_fit(kind.valueType, schema.items, f"{path}{{}}"), F.map_values)
+    name = kind.typeName().split("(")[0]
+    whole = schema.kind == "integer" and isinstance(kind, DecimalType) and kind.scale == 0
+    if name not in FITTING.get(schema.kind, ()) and not whole:
+        raise Unfit(
+            f"field {path}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
+        )
+    checks: list[Check] = []
+    if name in ("float", "double"):
+        checks.append(
+            lambda c: F.when(F.isnan(c) | (F.abs(c) == float("inf")), F.lit(f"{path}: JSON has no NaN and no Infinity"))
+        )
+    if schema.values:
+        allowed = [value for value in schema.values if _is_of(value, name)]
+        checks.append(lambda c: F.when(~_among(c, allowed), F.lit(f"{path}: none of the values in its enum")))
+    return _first(checks)
+
+
+def _is_of(value: object, name: str) -> bool:
+    if name == "string":
+        return isinstance(value, str)
+    return (
+        isinstance(value, bool) if name == "boolean" else isinstance(value, int | float) and not isinstance(value, bool)
+    )
+
+
+def _among(column: Column, values: Sequence[object]) -> Column:
+    from pyspark.sql import functions as F
+
+    return column.isin(*values) if values else F.lit(False)
+
+
+def _first(checks: Sequence[Check]) -> Check | None:
+    from pyspark.sql import functions as F
+
+    return (lambda c: F.coalesce(*(check(c) for check in checks))) if checks else None
+
+
+def _each(inner: Check | None, values: Check) -> Check | None:
+    from pyspark.sql import functions as F
+
+    if inner is None:
+        return None
+    return lambda c: F.get(F.filter(F.transform(values(c), inner), lambda text: text.isNotNull()), F.lit(0))
+
+
+def _fit_of_object(kind: StructType, schema: Schema, path: str) -> Check | None:
+    if not path:
+        check_sayable(kind)
+    known, dot = {one.name: one for one in schema.properties}, f"{path}." if path else ""
+    given = kind.fieldNames()
+    if unknown := [name for name in given if name not in known]:
+        raise Unfit(
+            f"the transform gives {', '.join(dot + name for name in unknown)}, which no property is for. Leave it out, give it a "
+            "name that begins with _, or register a version of the schema with it."
+        )
+    if missing := [one for one in schema.properties if one.required and one.name not in given]:
+        raise Unfit(
+            f"the transform gives no {dot}{missing[0].name}, which is required, of type {missing[0].type.says()}. Add it to the "
+            "result."
+        )
+    found: list[Check] = []
+    for f in kind.fields:
+        one = known[f.name]
+        check = _fit(f.dataType, one.type, dot + f.name, optional=not one.required)
+        if check is not None:
+            found.append(lambda c, check=check, name=f.name: check(c[name]))  # type: ignore[misc]
+    return _first(found)
+
+
+DERIVED = {
+    "boolean": Schema("boolean"),
+    **dict.fromkeys(INTEGERS, Schema("integer")),
+    **dict.fromkeys(("float", "double", "decimal"), Schema("number")),
+    **dict.fromkeys(("string", "binary", "timestamp_ntz"), Schema("string")),
+    "date": Schema("date"),
+    "timestamp": Schema("date-time"),
+}
+
+
+def _derived(kind: DataType, like: Schema | None, path: str) -> Schema:
+    """For a value that is not null. New objects are closed: in an open one, a later version could add no property."""
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    if isinstance(kind, StructType):
+        before = like if like is not None and like.kind == "object" else None
+        known = {one.name: one for one in before.properties} if before else {}
+        properties = []
+        for f in kind.fields:
+            at, old = f"{path}.{f.name}" if path else f.name, known.get(f.name)
+            if old is not None and _fits(f.dataType, old, at):
+                properties.append(old)
+                continue
+            type_ = _nullable(f.dataType, f.nullable, old.type if old else None, at)
+            # Records of earlier versions have no new property.
+            properties.append(Property(f.name, type_, required=not f.nullable and before is None))
+        return Schema("object", properties=tuple(properties), closed=before is None or before.closed)
+    if isinstance(kind, ArrayType):
+        items = like.items if like is not None and like.kind == "array" else None
+        return Schema("array", items=_nullable(kind.elementType, kind.containsNull, items, f"{path}[]"))
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        items = like.items if like is not None and like.kind == "map" else None
+        return Schema("map", items=_nullable(kind.valueType, kind.valueContainsNull, items, f"{path}{{}}"))
+    if (simple := DERIVED.get(kind.typeName().split("(")[0])) is None:
+        raise Unfit(f"column {path}: JSON Schema has no type for {kind.simpleString()}. Cast it.")
+    return simple
+
+
+def _fits(kind: DataType, old: Property, path: str) -> bool:
+    try:
+        _fit(kind, old.type, path, optional=not old.required)
+    except Unfit:
+        return False
+    return True
+
+
+def _nullable(kind: DataType, nullable: bool, like: Schema | None, path: str) -> Schema:
+    return replace(_derived(kind, like, path), nullable=nullable)

@@ -1,0 +1,306 @@
+"""JSON Schemas as values: what they say of types, checked for what Spark can hold, and written out again.
+
+Pure. A schema's constraints (`minimum`, `pattern`, ...) say nothing of types and are left out. `enum` and `const` are kept: a
+writer of records needs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fencepost.formats.format import BadSchema
+
+if TYPE_CHECKING:
+    from referencing._core import Resolver  # its public name comes with another import of the library
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+SIMPLE = frozenset(("string", "integer", "number", "boolean"))
+KINDS = SIMPLE | {"array", "object", "null"}
+FORMATS = ("date", "date-time")  # of a text, that are types of their own here
+COMBINED = ("oneOf", "anyOf", "allOf")
+OWN = frozenset("type enum const properties additionalProperties patternProperties items prefixItems".split())
+MOST_TYPES = 5_000  # in one schema, with what its references stand for put in their places
+DEEPEST = 100
+
+
+class NoColumn(BadSchema):
+    """A part of a schema that is no type of a column. The text begins with its place."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """An object's property. `required`: it must be there, and may be null if its type is nullable."""
+
+    name: str
+    type: Json
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Json:
+    """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`. `items` is the type of an array's elements or a
+    map's values; `values` are the only ones that are allowed, null aside, or none; `closed`: no other properties are allowed."""
+
+    kind: str
+    nullable: bool = False
+    properties: tuple[Property, ...] = ()
+    closed: bool = False
+    items: Json | None = None
+    values: tuple[Any, ...] = ()
+
+    def says(self) -> str:
+        """The type for a person, such as `integer` or `string (date)`."""
+        if self.kind in FORMATS:
+            return f"string ({self.kind})"
+        return "object (additionalProperties)" if self.kind == "map" else self.kind
+
+
+def parse(text: str, references: Sequence[tuple[str, str]] = (), without: Collection[str] = ()) -> Json:
+    """The type in a schema's text. `references` are names and texts of the schemas that it refers to. The outermost properties
+    that `without` names are left out, whatever they are.
+
+    Raises:
+        BadSchema: it is no JSON Schema.
+        NoColumn: not all of its types are columns' types. The text has the place as a JSON pointer.
+    """
+    from referencing import Registry, Specification
+    from referencing.exceptions import CannotDetermineSpecification
+    from referencing.jsonschema import DRAFT7, UnknownDialect
+
+    def resource(document: str, what: str) -> Any:
+        try:
+            contents = json.loads(document)
+        except ValueError:
+            raise BadSchema(f"{what} is not JSON") from None
+        try:
+            found = Specification.detect(contents)
+        except (CannotDetermineSpecification, UnknownDialect):
+            found = DRAFT7
+        return found.create_resource(contents)
+
+    try:
+        known = {name: resource(document, f"the schema {name}, which it refers to,") for name, document in references}
+        root = resource(text, "it")
+        registry: Registry[Any] = Registry().with_resources(known.items())
+        parser = _Parser(known, registry, frozenset(without))
+        found = parser.type(root.contents, registry.resolver_with_root(root), "#", 0)
+    except RecursionError:
+        raise BadSchema("it is nested too deeply") from None
+    except (TypeError, AttributeError, KeyError):
+        raise BadSchema("it is not a JSON Schema") from None
+    return found
+
+
+class _Parser:
+    def __init__(self, known: Mapping[str, Any], registry: Any, without: frozenset[str]) -> None:
+        self._known, self._registry, self._without = known, registry, without
+        self._within: list[int] = []  # the schemas that are being read, by identity
+        self._number = 0
+
+    def type(self, raw: Any, resolver: Resolver[Any], at: str, depth: int) -> Json:
+        self._number += 1
+        if self._number > MOST_TYPES or depth > DEEPEST:
+            raise NoColumn(f"{at}: it has more than {MOST_TYPES:,} types, or more than {DEEPEST} one in another")
+        if not isinstance(raw, dict):
+            raise _untyped(at) if raw is True else NoColumn(f"{at}: not a schema that a value can have")
+        with self._entered(raw, at):
+            if "$ref" in raw:
+                return self._referred(raw, resolver, at, depth)
+            if depth and isinstance(raw.get("$id"), str):
+                resolver = resolver.in_subresource(_draft7(raw))
+            combined = [word for word in COMBINED if any(_says_types(branch) for branch in raw.get(word, ()))]
+            if len(combined) + bool(OWN & raw.keys()) > 1:
+                raise NoColumn(f"{at}: its type is said twice: {', '.join([*combined, *sorted(OWN & raw.keys())])}")
+            if combined:
+                return self._combined(combined[0], raw[combined[0]], resolver, f"{at}/{combined[0]}", depth)
+            return self._own(raw, resolver, at, depth)
+
+    @contextmanager
+    def _entered(self, raw: Mapping[str, Any], at: str) -> Iterator[None]:
+        if id(raw) in self._within:
+            raise NoColumn(f"{at}: it contains itself, which no type of Spark's does")
+        self._within.append(id(raw))
+        yield
+        self._within.pop()
+
+    def _referred(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+        from referencing.exceptions import Unresolvable
+
+        reference = raw["$ref"]
+        if not isinstance(reference, str) or any(_says_types({word: raw[word]}) for word in raw if word != "$ref"):
+            raise NoColumn(f"{at}: not only $ref says its type")
+        document, _, fragment = reference.partition("#")
+        if document in self._known:  # whatever the base's address is
+            resolver, reference = self._registry.resolver(document), f"{document}#{fragment}"
+        try:
+            found = resolver.lookup(reference)
+        except (Unresolvable, ValueError):
+            raise NoColumn(f"{at}/$ref: {reference} is neither in the schema nor among its references") from None
+        return self.type(found.contents, found.resolver, reference, depth + 1)
+
+    def _combined(self, word: str, branches: Sequence[Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+        found = [
+            self.type(branch, resolver, f"{at}/{number}", depth + 1)
+            for number, branch in enumerate(branches)
+            if not _is_null(branch)
+        ]
+        nullable = len(found) < len(branches) or any(one.nullable for one in found)
+        kinds = {replace(one, nullable=False, values=()) for one in found}
+        if len(kinds) != 1 or (word == "allOf" and len(branches) > 1):
+            what = ", ".join(one.says() for one in found) or "null"
+            raise NoColumn(f"{at}: {len(branches)} schemas ({what}), and a column has one type")
+        some = [value for one in found for value in one.values] if all(one.values for one in found) else []
+        return replace(kinds.pop(), nullable=nullable, values=_distinct(some))
+
+    def _own(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+        said = raw.get("type")
+        kinds = {said} if isinstance(said, str) else set(said or ())
+        listed = [raw["const"]] if "const" in raw else raw.get("enum")
+        values = () if listed is None else _distinct([one for one in listed if one is not None])
+        if said is None:
+            kinds = set(_inferred(raw, listed))
+        if unknown := kinds - KINDS:
+            raise NoColumn(f"{at}/type: JSON Schema has no type {', '.join(sorted(map(str, unknown)))}")
+        nullable = "null" in kinds and (listed is None or None in listed)
+        kinds -= {"null"}
+        if kinds == {"integer", "number"}:
+            kinds = {"number"}
+        if not kinds:
+            raise NoColumn(f"{at}/type: always null") if said else _untyped(at)
+        if len(kinds) > 1:
+            place = "type" if said else "const" if "const" in raw else "enum"
+            raise NoColumn(f"{at}/{place}: several types ({', '.join(sorted(kinds))}), and a column has one")
+        (kind,) = kinds
+        if kind == "array":
+            return Json("array", nullable, items=self._items(raw, resolver, at, depth))
+        if kind == "object":
+            return self._object(raw, nullable, resolver, at, depth)
+        if kind == "string" and not values and raw.get("format") in FORMATS:
+            return Json(raw["format"], nullable)
+        return Json(kind, nullable, values=values)
+
+    def _items(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+        if "prefixItems" in raw or isinstance(raw.get("items"), list):
+            place = "prefixItems" if "prefixItems" in raw else "items"
+            raise NoColumn(f"{at}/{place}: a type for each place, and an array's elements have one")
+        return self.type(raw.get("items", True), resolver, f"{at}/items", depth + 1)
+
+    def _object(self, raw: Mapping[str, Any], nullable: bool, resolver: Resolver[Any], at: str, depth: int) -> Json:
+        given, more = raw.get("properties", {}), raw.get("additionalProperties", True)
+        if not given and isinstance(more, dict) and "patternProperties" not in raw:
+            return Json("map", nullable, items=self.type(more, resolver, f"{at}/additionalProperties", depth + 1))
+        if not given and "patternProperties" in raw:
+            raise NoColumn(f"{at}/patternProperties: names by a pattern, and a struct's names are known")
+        if not given and (depth or "properties" not in raw):
+            raise NoColumn(f"{at}: an object without properties")
+        required, within = set(raw.get("required", ())), depth == 0
+        properties = tuple(
+            Property(name, self.type(one, resolver, f"{at}/properties/{_escaped(name)}", depth + 1), name in required)
+            for name, one in given.items()
+            if not (within and name in self._without)
+        )
+        check_names([one.name for one in properties], f"{at}/properties")
+        return Json("object", nullable, properties, closed=more is False)
+
+
+def check_names(names: Collection[str], at: str) -> None:
+    """Check that a struct may have fields of these names.
+
+    Raises:
+        NoColumn: names those that it may not have.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name or "`" in name:
+            raise NoColumn(f"{at}: {name!r} is no name of a column")
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise NoColumn(f"{at}: {other} and {name} differ only in case, and to Spark they are the same")
+
+
+def _draft7(raw: Any) -> Any:
+    from referencing.jsonschema import DRAFT7
+
+    return DRAFT7.create_resource(raw)
+
+
+def _says_types(raw: Any) -> bool:
+    """Whether a schema within oneOf, anyOf or allOf says a type, and not only what else holds, such as `required`."""
+    if not isinstance(raw, dict):
+        return False
+    return (
+        bool(OWN & raw.keys()) or "$ref" in raw or any(_says_types(b) for word in COMBINED for b in raw.get(word, ()))
+    )
+
+
+def _is_null(raw: Any) -> bool:
+    return isinstance(raw, dict) and (
+        raw.get("type") in ("null", ["null"]) or raw.get("enum") == [None] or raw.get("const", 0) is None
+    )
+
+
+def _inferred(raw: Mapping[str, Any], listed: Sequence[Any] | None) -> Iterator[str]:
+    """The types of a schema that does not name them."""
+    for value in listed or ():
+        yield next(name for kind, name in PYTHON if isinstance(value, kind))
+    if {"properties", "additionalProperties", "patternProperties"} & raw.keys():
+        yield "object"
+    if {"items", "prefixItems"} & raw.keys():
+        yield "array"
+
+
+PYTHON: list[tuple[type, str]] = [
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (list, "array"),
+    (dict, "object"),
+    (type(None), "null"),
+]
+
+
+def _distinct(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Without repetitions; true is not 1 here."""
+    found: list[Any] = []
+    for value in values:
+        if not any(type(value) is type(other) and value == other for other in found):
+            found.append(value)
+    return tuple(found)
+
+
+def _untyped(at: str) -> NoColumn:
+    return NoColumn(f"{at}: it says no type")
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def to_json(kind: Json) -> dict[str, Any]:
+    """The schema of a type, of which `parse` makes the same again."""
+    name = {"date": "string", "date-time": "string", "map": "object"}.get(kind.kind, kind.kind)
+    found: dict[str, Any] = {"type": [name, "null"] if kind.nullable else name}
+    if kind.kind in FORMATS:
+        found["format"] = kind.kind
+    if kind.values:
+        found["enum"] = [*kind.values, *([None] if kind.nullable else [])]
+    if kind.kind == "array" and kind.items is not None:
+        found["items"] = to_json(kind.items)
+    if kind.kind == "map" and kind.items is not None:
+        found["additionalProperties"] = to_json(kind.items)
+    if kind.kind == "object":
+        found["properties"] = {one.name: to_json(one.type) for one in kind.properties}
+        if required := [one.name for one in kind.properties if one.required]:
+            found["required"] = required
+        if kind.closed:
+            found["additionalProperties"] = False
+    return found
+
+
+def render(kind: Json) -> str:
+    """The schema's text, as a plan has it."""
+    return json.dumps(to_json(kind), separators=(",", ":"), ensure_ascii=False)

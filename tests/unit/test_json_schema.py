@@ -1,0 +1,312 @@
+"""A JSON Schema declares columns' types, or is refused with the place: every construct, and schemas made up by chance."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructType
+
+from fencepost.formats.format import BadSchema
+from fencepost.formats.json_decoder import Decoder, Framing, Malformed, UnknownId
+from fencepost.formats.json_framed import JsonSchema, to_spark
+from fencepost.formats.json_schema import Json, Property, parse, render, to_json
+
+FORMAT = JsonSchema()
+TEXT = {"type": "string"}
+
+
+def of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def field(schema: Any, **beside: Any) -> Json:
+    """The type of a property with this schema."""
+    (found,) = parse(json.dumps(of(f=schema) | beside)).properties
+    return found.type
+
+
+SAYS: list[tuple[str, Any]] = [
+    ("string", TEXT),
+    ("bigint", {"type": "integer", "minimum": 1, "format": "int32", "title": "t", "default": 3}),
+    ("double", {"type": "number", "multipleOf": 0.1}),
+    ("double", {"type": ["integer", "number"]}),
+    ("boolean", {"type": ["boolean"]}),
+    ("date", {"type": "string", "format": "date"}),
+    ("timestamp", {"type": "string", "format": "date-time"}),
+    ("string", {"type": "string", "format": "email", "pattern": "@"}),
+    ("string", {"type": "string", "format": "date", "enum": ["2026-01-01"]}),
+    ("array<bigint>", {"type": "array", "items": {"type": "integer"}, "minItems": 1}),
+    ("array<string>", {"items": TEXT}),
+    ("struct<a:string,b:array<double>>", of(a=TEXT, b={"type": "array", "items": {"type": "number"}})),
+    ("struct<a:string>", {"properties": {"a": TEXT}, "patternProperties": {"^x-": TEXT}}),
+    ("struct<a:string>", of(a=TEXT) | {"additionalProperties": {"type": "integer"}, "oneOf": [{"required": ["a"]}]}),
+    ("map<string,bigint>", {"type": "object", "additionalProperties": {"type": "integer"}}),
+    ("map<string,bigint>", {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}}),
+    ("string", {"enum": ["a", "b"]}),
+    ("double", {"enum": [1, 2.5]}),
+    ("boolean", {"const": False}),
+    ("bigint", {"anyOf": [{"const": 1}, {"const": 2}]}),
+    ("string", {"allOf": [TEXT], "description": "d"}),
+    ("bigint", {"$ref": "#/definitions/a~1b%20", "description": "d"}),
+    ("struct<x:bigint>", {"$ref": "#there"}),
+    ("string", {"type": "string", "if": {"const": "a"}, "then": {"minLength": 1}, "not": {"const": "b"}}),
+]
+BESIDE = {
+    "definitions": {
+        "a/b ": {"type": "integer"},
+        "anchor": {"$id": "#there"} | of(x={"$ref": "#/definitions/a~1b%20"}),
+        "loop": of(next={"oneOf": [{"type": "null"}, {"$ref": "#/definitions/loop"}]}),
+    }
+}
+
+
+@pytest.mark.parametrize(("kind", "schema"), SAYS, ids=[json.dumps(schema) for _, schema in SAYS])
+def test_a_property_is_a_column_of_that_type(kind: str, schema: Any) -> None:
+    found = field(schema, **BESIDE)
+    assert (to_spark(found).simpleString(), found.nullable) == (kind, False)
+
+
+NULLABLE: list[Any] = [
+    {"type": ["null", "integer"]},
+    {"oneOf": [{"type": "null"}, {"type": "integer"}]},
+    {"anyOf": [{"$ref": "#/definitions/a~1b%20"}, {"const": None}]},
+    {"anyOf": [{"type": ["integer", "null"]}, {"type": "integer"}]},
+    {"enum": [1, None]},
+    {"type": ["integer", "null"], "enum": [1, None]},
+]
+
+
+@pytest.mark.parametrize("schema", NULLABLE, ids=json.dumps)
+def test_every_way_to_allow_null_makes_a_property_nullable(schema: Any) -> None:
+    found = field(schema, **BESIDE)
+    assert (found.kind, found.nullable) == ("integer", True)
+    required = json.loads(render(parse(json.dumps(of(f=schema) | BESIDE | {"required": ["f"]}))))
+    assert required["required"] == ["f"]
+
+
+def test_an_enum_without_null_takes_none() -> None:
+    assert not field({"type": ["integer", "null"], "enum": [1, 2]}).nullable
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ({}, "#/properties/f: it says no type"),
+    (True, "#/properties/f: it says no type"),
+    (False, "#/properties/f: not a schema that a value can have"),
+    ({"minimum": 3}, "#/properties/f: it says no type"),
+    ({"type": "null"}, "#/properties/f/type: always null"),
+    ({"type": "text"}, "#/properties/f/type: JSON Schema has no type text"),
+    ({"type": ["string", "integer"]}, "#/properties/f/type: several types (integer, string)"),
+    ({"enum": [1, "a"]}, "#/properties/f/enum: several types (integer, string)"),
+    ({"const": [1]}, "#/properties/f/items: it says no type"),
+    ({"oneOf": [TEXT, {"type": "integer"}]}, "#/properties/f/oneOf: 2 schemas (string, integer), and a column has one"),
+    ({"anyOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/anyOf: 2 schemas (object, object)"),
+    ({"allOf": [of(a=TEXT), of(b=TEXT)]}, "#/properties/f/allOf: 2 schemas (object, object)"),
+    ({"allOf": [TEXT, TEXT]}, "#/properties/f/allOf: 2 schemas (string, string)"),
+    ({"oneOf": [{"type": "null"}]}, "#/properties/f/oneOf: 1 schemas (null)"),
+    ({"type": "string", "oneOf": [TEXT]}, "#/properties/f: its type is said twice: oneOf, type"),
+    ({"$ref": "#/definitions/loop", "type": "string"}, "#/properties/f: not only $ref says its type"),
+    ({"type": "array"}, "#/properties/f/items: it says no type"),
+    ({"type": "array", "items": [TEXT, TEXT]}, "#/properties/f/items: a type for each place"),
+    ({"type": "array", "prefixItems": [TEXT]}, "#/properties/f/prefixItems: a type for each place"),
+    ({"type": "object"}, "#/properties/f: an object without properties"),
+    (of(), "#/properties/f: an object without properties"),
+    ({"type": "object", "patternProperties": {"^x": TEXT}}, "#/properties/f/patternProperties: names by a pattern"),
+    (of(a={"items": {"oneOf": [TEXT, {"type": "number"}]}}), "#/properties/f/properties/a/items/oneOf: 2 schemas"),
+    (of(**{"a/b": {}}), "#/properties/f/properties/a~1b: it says no type"),
+    (of(a=TEXT, A=TEXT), "#/properties/f/properties: a and A differ only in case"),
+    (of(**{"a`b": TEXT}), "'a`b' is no name of a column"),
+    ({"$ref": "#/definitions/loop"}, "#/definitions/loop: it contains itself"),
+    ({"$ref": "#"}, "#: it contains itself"),
+    ({"$ref": "#/definitions/none"}, "#/properties/f/$ref: #/definitions/none is neither in the schema nor among"),
+    ({"$ref": "other.json"}, "#/properties/f/$ref: other.json is neither"),
+    ({"$ref": 7}, "#/properties/f: not only $ref"),
+    (of(a=TEXT) | {"required": True}, "it is not a JSON Schema"),
+]
+
+
+@pytest.mark.parametrize(("schema", "why"), REFUSED, ids=[json.dumps(schema) for schema, _ in REFUSED])
+def test_what_no_column_is_refused_with_its_place_and_may_be_declared(schema: Any, why: str) -> None:
+    text = json.dumps(of(f=schema, g=TEXT) | BESIDE)
+    with pytest.raises(BadSchema) as found:
+        FORMAT.reader(text, (), {}, columns=True)
+    assert why in str(found.value)
+    place = why.startswith(("#", "'"))
+    assert ("Declare the type of the outermost field that this is in under source.schema" in str(found.value)) == place
+    assert json.loads(FORMAT.reader(text, (), {"f": "string"}, columns=True)) == of(g=TEXT)
+
+
+ROOTS: list[tuple[str, str]] = [
+    ("nonsense", "it is not JSON"),
+    ("[]", "it is not a JSON Schema"),
+    (json.dumps(TEXT), "its values are of type string, and only an object with properties has columns"),
+    (json.dumps({"type": "object", "additionalProperties": TEXT}), "of type object (additionalProperties)"),
+    (json.dumps(of()), "#/properties: it has none"),
+    (json.dumps(of(_Key=TEXT)), "the transform's source has _key already"),
+    ("[" * 100_000, "nested too deeply"),
+    (
+        json.dumps(
+            {
+                "$ref": "#/definitions/d0",
+                "definitions": {
+                    f"d{n}": of(a={"$ref": f"#/definitions/d{n + 1}"}, b={"$ref": f"#/definitions/d{n + 1}"})
+                    for n in range(40)
+                }
+                | {"d40": TEXT},
+            }
+        ),
+        "more than 5,000 types",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), ROOTS, ids=[why for _, why in ROOTS])
+def test_a_document_that_has_no_columns_is_refused(text: str, why: str) -> None:
+    with pytest.raises(BadSchema) as found:
+        FORMAT.reader(text, (), {}, columns=True)
+    assert why in str(found.value)
+
+
+@pytest.mark.parametrize("base", [{}, {"$id": "http://example.com/schemas/order.json"}])
+def test_references_are_found_by_their_names_and_frozen_in_their_places(base: dict[str, Any]) -> None:
+    """Also where the schema has an address of its own, and where a reference refers on."""
+    buyer = {"definitions": {"Buyer": of(home={"$ref": "http://elsewhere/address.json"}), "Loop": {"$ref": "#"}}}
+    address = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **of(town={"$ref": "#/$defs/T"}),
+        "$defs": {"T": TEXT},
+    }
+    references = [("http://elsewhere/address.json", json.dumps(address)), ("buyer.json", json.dumps(buyer))]
+    text = json.dumps(of(who={"$ref": "buyer.json#/definitions/Buyer"}) | base)
+    frozen = FORMAT.reader(text, references, {}, columns=True)
+    assert json.loads(frozen) == of(who=of(home=of(town=TEXT)))
+
+
+def kinds(depth: int = 2) -> st.SearchStrategy[Json]:
+    """Types that `parse` may find. Enums are of texts."""
+    plain = st.sampled_from(["string", "integer", "number", "boolean", "date", "date-time"])
+    enums = st.builds(
+        Json,
+        st.just("string"),
+        st.booleans(),
+        values=st.lists(st.text(), min_size=1, max_size=3, unique=True).map(tuple),
+    )
+    simple = st.builds(Json, plain, st.booleans()) | enums
+    if not depth:
+        return simple
+    inner = st.deferred(lambda: kinds(depth - 1))
+    several = st.builds(Json, st.sampled_from(["array", "map"]), st.booleans(), items=inner)
+    return simple | several | objects(inner, st.booleans())
+
+
+def objects(inner: st.SearchStrategy[Json], nullable: st.SearchStrategy[bool]) -> st.SearchStrategy[Json]:
+    names = st.lists(st.sampled_from(["a", "b-c", "d.e", "é", "$x"]), min_size=1, max_size=3, unique=True)
+    properties = names.flatmap(
+        lambda found: st.tuples(*(st.builds(Property, st.just(name), inner, st.booleans()) for name in found))
+    )
+    return st.builds(Json, st.just("object"), nullable, properties, st.booleans())
+
+
+ROOT = objects(kinds(), st.just(False))
+
+
+def in_other_words(kind: Json, draw: Any, definitions: dict[str, Any]) -> Any:
+    """A schema that says the same in another way: by references, oneOf, or without saying `type`."""
+    plain = to_json(kind)
+    if kind.items is not None:
+        plain["items" if kind.kind == "array" else "additionalProperties"] = in_other_words(
+            kind.items, draw, definitions
+        )
+    if kind.kind == "object":
+        plain["properties"] = {p.name: in_other_words(p.type, draw, definitions) for p in kind.properties}
+    if kind.nullable and draw(st.booleans()):
+        plain["type"] = plain["type"][0]
+        if kind.values:
+            plain["enum"] = plain["enum"][:-1]
+        plain = {draw(st.sampled_from(["oneOf", "anyOf"])): draw(st.permutations([plain, {"type": "null"}]))}
+    elif draw(st.booleans()):
+        plain = {"allOf": [plain], "title": "the same"}
+    if draw(st.booleans()):
+        definitions[f"d{len(definitions)}"] = plain
+        return {"$ref": f"#/definitions/d{len(definitions) - 1}"}
+    return plain
+
+
+@given(ROOT, st.data())
+@settings(deadline=None, max_examples=300)
+def test_a_type_is_what_its_schema_says_in_whatever_words(kind: Json, data: st.DataObject) -> None:
+    assert parse(render(kind)) == kind
+    definitions: dict[str, Any] = {}
+    other = in_other_words(kind, data.draw, definitions)
+    assert parse(json.dumps(other | {"definitions": definitions})) == kind
+
+
+def values(kind: Json) -> st.SearchStrategy[Any]:
+    """Values that a validator takes for the type, within what Spark's types hold."""
+    if kind.values:
+        found: st.SearchStrategy[Any] = st.sampled_from(kind.values)
+    elif kind.kind == "array" and kind.items is not None:
+        found = st.lists(values(kind.items), max_size=2)
+    elif kind.kind == "map" and kind.items is not None:
+        found = st.dictionaries(st.text(max_size=3), values(kind.items), max_size=2)
+    elif kind.kind == "object":
+        must = {one.name: values(one.type) for one in kind.properties if one.required}
+        may = {one.name: values(one.type) for one in kind.properties if not one.required}
+        found = st.fixed_dictionaries(must, optional=may)
+    else:
+        found = PLAIN[kind.kind]
+    return found | st.none() if kind.nullable else found
+
+
+PLAIN: dict[str, st.SearchStrategy[Any]] = {
+    "string": st.text(),
+    "integer": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**15), 10**15),
+    "boolean": st.booleans(),
+    "date": st.dates().map(str),
+    "date-time": st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+}
+
+
+@given(ROOT.flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
+@settings(deadline=None, max_examples=300)
+def test_a_record_that_is_valid_fits_the_declared_types(given: tuple[Json, Any]) -> None:
+    kind, value = given
+    Draft7Validator(to_json(kind)).validate(value)
+    fields = to_spark(kind)
+    assert isinstance(fields, StructType)
+    required = [one.name for one in kind.properties if one.required and not one.type.nullable]
+    decoder = Decoder(to_arrow_schema(fields), required, framing=Framing(frozenset([7])))
+    row = decoder.decode(b"\0\0\0\0\7" + json.dumps(value).encode())
+    assert [cell is None for cell in row] == [value.get(name) is None for name in fields.fieldNames()]
+
+
+def decoder_of(kind: DataType, *required: str) -> Decoder:
+    assert isinstance(kind, StructType)
+    return Decoder(to_arrow_schema(kind), required, framing=Framing(frozenset([7]), {8: "gone"}, "unknown"))
+
+
+FRAMED: list[tuple[bytes, str]] = [
+    (b"", "0 bytes, and no schema id"),
+    (b"\0\0\0\7", "4 bytes, and no schema id"),
+    (b'{"n": 1}', "the first byte is 0x7B, not 0: no schema id"),
+    (b"\0\0\0\0\x08{}", "schema id 8: gone"),
+    (b"\0\0\0\0\x07", "schema id 7: not a JSON object"),
+    (b'\0\0\0\0\x07{"n": "x"}', "schema id 7: n: not an integer of 64 bits"),
+    (b"\0\0\0\0\x07{}", "schema id 7: n: null or missing, and declared not null"),
+]
+
+
+@pytest.mark.parametrize(("value", "why"), FRAMED, ids=[why for _, why in FRAMED])
+def test_a_malformed_record_is_said_with_its_id(value: bytes, why: str) -> None:
+    decoder = decoder_of(to_spark(parse(json.dumps(of(n={"type": "integer"})))), "n")
+    with pytest.raises(Malformed) as found:
+        decoder.decode(value)
+    assert str(found.value) == why
+    with pytest.raises(UnknownId, match="unknown"):
+        decoder.decode(b"\0\0\0\1\7{}")
