@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.failpoints import reached
 from fencepost.formats import Unfit
 from fencepost.formats.avro import HEADER, check_fits, derive
 from fencepost.formats.avro_schema import Avro, BadSchema, Incompatible, parse, render, resolve
@@ -151,32 +152,42 @@ def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[in
 
 
 def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Batch:
-    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed."""
-    registry, schemas = Registry(ledger.pipeline), batch.plan.schemas or Schemas()
-    changed: dict[str, ReadSchemas] = {}
-    for part, in_source in ids.items():
-        known: ReadSchemas = getattr(schemas, part)
-        unknown = sorted(in_source - known.ids)
-        reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
-        for number, schema_id in enumerate(unknown):
-            if number >= MOST_LOOKED_UP:
-                refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
-                continue
-            try:
-                one = registry.by_id(schema_id)
-                text = render(resolve(parse(one.text, one.references), reader))
-            except NotRegistered:
-                refused[schema_id] = "the registry does not have it"
-            except NotAvro:
-                refused[schema_id] = "not a schema of Avro"
-            except (BadSchema, Incompatible) as error:
-                refused[schema_id] = str(error)
-            else:
-                writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
-        if unknown:
-            log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
-            changed[part] = known.model_copy(update={"writers": tuple(writers), "refused": refused})
-    return _record(ledger, batch, schemas.model_copy(update=changed))
+    """The batch that also knows what to do with records of these ids: to decode them, or why they are malformed.
+
+    What the ledger has by now is kept: this attempt may have recorded the output's schema, and another one some of the ids.
+    """
+    registry = Registry(ledger.pipeline)
+    while True:
+        schemas = batch.plan.schemas or Schemas()
+        changed: dict[str, ReadSchemas] = {}
+        for part, in_source in ids.items():
+            known: ReadSchemas = getattr(schemas, part)
+            if unknown := sorted(in_source - known.ids):
+                changed[part] = _looked_up(registry, known, unknown)
+                log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
+        if not changed:
+            return batch
+        batch = _record(ledger, batch, schemas.model_copy(update=changed))
+
+
+def _looked_up(registry: Registry, known: ReadSchemas, unknown: list[int]) -> ReadSchemas:
+    reader, writers, refused = parse(known.reader.text), list(known.writers), dict(known.refused)
+    for number, schema_id in enumerate(unknown):
+        if number >= MOST_LOOKED_UP:
+            refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+            continue
+        try:
+            one = registry.by_id(schema_id)
+            text = render(resolve(parse(one.text, one.references), reader))
+        except NotRegistered:
+            refused[schema_id] = "the registry does not have it"
+        except NotAvro:
+            refused[schema_id] = "not a schema of Avro"
+        except (BadSchema, Incompatible) as error:
+            refused[schema_id] = str(error)
+        else:
+            writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
+    return known.model_copy(update={"writers": tuple(writers), "refused": refused})
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
@@ -185,4 +196,7 @@ def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
     def decide(view: View) -> Change:
         return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))
 
-    return own_revision(ledger.transact(decide), batch.interval, batch.revision)
+    reached("write.schemas-recording")
+    view = ledger.transact(decide)
+    reached("write.schemas-recorded")
+    return own_revision(view, batch.interval, batch.revision)
