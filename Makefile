@@ -46,6 +46,11 @@ unit: setup ## the unit tests: no broker, no Spark job (ARGS="-k name" for some)
 fault: setup ## the rest of the crash matrix, which `make test` leaves out
 	@$(BIN)/pytest -m fault $(ARGS)
 
+.PHONY: avro-values
+avro-values: setup ## values of SCHEMAS schemas made up by chance (10,000; RECORDS of each), compared with fastavro's; hours
+	@AVRO_SCHEMAS=$(or $(SCHEMAS),10000) AVRO_RECORDS=$(or $(RECORDS),20) $(BIN)/pytest --timeout 0 \
+	  tests/integration/test_avro_values.py -k fastavro $(ARGS)
+
 .PHONY: soak
 soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; a minute or two each
 	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) $(BIN)/pytest tests/soak $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 import yaml
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -30,6 +32,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
+from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import Batch, OffsetRange
 from fencepost.spark.session import build_session
 
@@ -56,6 +59,7 @@ class Bench:
         self.cluster = Cluster(self.settings)
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=data.log)
         self._session: SparkSession | None = None
+        self._registry: SchemaRegistry | None = None
         self._sources: dict[tuple[str, int, int], Source] = {}
         self._numbers = count(1)
 
@@ -102,6 +106,31 @@ class Bench:
     def orders(self, rows: int) -> Source:
         """A topic of `rows` orders in JSON."""
         return self._source("orders", self.rows(rows), 0, lambda rows, _: data.orders(rows))
+
+    def avro_orders(self, rows: int) -> Source:
+        """A topic of the same orders in Avro, and their schema in the registry."""
+        topic = f"avro-{self.rows(rows)}-0"
+        schema_id = self.register(f"{topic}-value", data.ORDER)
+        return self._source("avro", self.rows(rows), 0, lambda rows, _: data.avro_orders(rows, schema_id))
+
+    @property
+    def registry(self) -> SchemaRegistry:
+        """A schema registry of this run, started when it is first asked for."""
+        if self._registry is None:
+            self._registry = SchemaRegistry(self.folder / "schema-registry")
+            self._registry.start()
+        return self._registry
+
+    def register(self, subject: str, schema: Mapping[str, Any]) -> int:
+        """The id of an Avro schema, registered under this subject."""
+        client = SchemaRegistryClient({"url": self.registry.url})
+        return client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+
+    def end_registry(self) -> None:
+        """Stop the registry, if there is one."""
+        if self._registry is not None:
+            self._registry.stop()
+            self._registry = None
 
     def _source(self, kind: str, rows: int, size: int, make: Callable[[int, int], Iterator[Block]]) -> Source:
         if (kind, rows, size) not in self._sources:
@@ -201,6 +230,7 @@ def open_bench(console: Console, rounds: int, *, quick: bool) -> Iterator[Bench]
                 yield bench
             finally:
                 bench.end_session()
+                bench.end_registry()
 
 
 def batch_of(pipeline: Pipeline) -> Batch:

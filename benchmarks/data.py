@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from itertools import cycle, repeat
 
+import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -91,6 +94,44 @@ def orders(rows: int, seed: int = 1) -> Iterator[Block]:
                 f'"amount":{cents / 100},"quantity":{quantity},"discount":{discount / 100},"status":"{states[state]}",'
                 f'"created_at":"{at}","email":"customer{customer}@example.org"}}'.encode()
             )
+        yield keys, values
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "order_id", "type": "long"},
+        {"name": "customer_id", "type": "int"},
+        *(
+            {"name": name, "type": ["null", kind], "default": None}
+            for name, kind in {
+                "country": "string",
+                "currency": "string",
+                "amount": "double",
+                "quantity": "int",
+                "discount": "double",
+                "status": "string",
+                "created_at": {"type": "long", "logicalType": "timestamp-micros"},
+                "email": "string",
+            }.items()
+        ),
+    ],
+}
+
+
+def avro_orders(rows: int, schema_id: int) -> Iterator[Block]:
+    """The same orders as Avro, behind the five bytes that name their schema."""
+    schema, head = fastavro.parse_schema(json.loads(json.dumps(ORDER))), b"\0" + schema_id.to_bytes(4, "big")
+    for keys, texts_ in orders(rows):
+        values = []
+        for text in texts_:
+            order = json.loads(text)
+            order["created_at"] = datetime.fromisoformat(order["created_at"])
+            out = BytesIO(head)
+            out.seek(len(head))
+            fastavro.schemaless_writer(out, schema, order)
+            values.append(out.getvalue())
         yield keys, values
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.bench import Bench
 from benchmarks.cases import (
+    avro,
     daily_run,
     gate,
     growth,
@@ -32,4 +33,5 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B9": old_ledger.run,
     "B10": quarantine.run,
     "B11": staged.run,
+    "B12": avro.run,
 }

@@ -16,7 +16,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, State
-from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
+from kafka_tools import QUIET_LOG, Record, create_topic, end_offset, group_offsets, produce, read_all
 from oracle.murmur2 import murmur2
 from waiting import await_true
 
@@ -103,9 +103,17 @@ class Attacked:
             for text in (b'{"n": -1, "name": "%d %d %d"}', b'{"n": "%d %d %d"}')
         ]
 
+    def encoded(self, value: dict[str, object], partition: int) -> object:
+        """A good record's value as it lies in that partition of the source; here JSON."""
+        return value
+
+    def decoded(self, record: Record) -> dict[str, int]:
+        """An output record's value."""
+        return record.json
+
     def _mixed(self) -> list[tuple[bytes, object, int, int]]:
         """Good and bad records as they lie in the source: the bad ones between the good ones of their day."""
-        good: list[tuple[bytes, object, int, int]] = list(self.source())
+        good: list[tuple[bytes, object, int, int]] = [(k, self.encoded(v, p), p, t) for k, v, p, t in self.source()]
         each = len(good) // len(self.days)
         mixed: list[tuple[bytes, object, int, int]] = []
         for number, day_ in enumerate(self.days):
@@ -149,7 +157,7 @@ class Attacked:
         output = self.pipeline.output
         seen = read_all(self.bootstrap, output.topic)
         return [
-            *self._differences_of_records([(r.partition, r.key, r.json) for r in seen]),
+            *self._differences_of_records([(r.partition, r.key, self.decoded(r)) for r in seen]),
             *_differences_of_a_follower(self.follower, [(r.partition, r.offset, r.key, r.value) for r in seen]),
             *self._differences_of_quarantine(),
             *self._differences_of_offsets(),

@@ -6,15 +6,12 @@ Where records come from the SDK's AvroSerializer, and are read by its AvroDeseri
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from uuid import UUID
 
-import httpx2
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -25,7 +22,6 @@ from conftest import at, day
 from fencepost.cli.schema import as_plain
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
-    AccessDenied,
     MalformedRecords,
     RecordRefused,
     RegistryUnavailable,
@@ -485,57 +481,6 @@ def test_a_null_in_a_field_that_holds_none_names_the_field_and_the_record(
     assert [r.value for r in read_all(broker.bootstrap, pipeline.quarantine_topic)] == values[1:]
     (record,) = read_all(broker.bootstrap, pipeline.output.topic)
     assert deserialized(schema_registry, pipeline.output.topic, record.value) == {"n": 5}
-
-
-class Guard(BaseHTTPRequestHandler):
-    """Asks for a password or a token, and hands on what comes with one."""
-
-    allowed = ("Basic ZXRsOmh1bnRlcjI=", "Bearer hunter3")  # etl:hunter2
-    target = ""
-
-    def do_GET(self) -> None:
-        if self.headers["Authorization"] not in self.allowed:
-            self.send_response(401)
-            self.end_headers()
-            return
-        answer = httpx2.get(self.target + self.path, trust_env=False)
-        self.send_response(answer.status_code)
-        self.end_headers()
-        self.wfile.write(answer.content)
-
-    def log_message(self, *_: Any) -> None:
-        """Not on stderr."""
-
-
-@pytest.fixture
-def guarded(schema_registry: SchemaRegistry) -> Iterator[str]:
-    """The URL of the registry behind a guard."""
-    Guard.target = f"http://127.0.0.1:{schema_registry.port}"
-    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}{API}"
-        server.shutdown()
-        thread.join()
-
-
-def test_credentials_are_sent_and_wrong_ones_are_not_tried_again_and_shown_nowhere(
-    broker: Broker, make: Make, schema_registry: SchemaRegistry, guarded: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-    pipeline = make(schema_registry={"url": guarded, "username": "etl", "password": "hunter-wrong"})
-    create_topic(broker.bootstrap, pipeline.source.topic, 1)
-    register(schema_registry, f"{pipeline.source.topic}-value", n_of())
-    with pytest.raises(AccessDenied, match=r"refused .*-value to these credentials \(HTTP 401\)") as found:
-        plan_batch(pipeline, day(1))
-    assert not isinstance(found.value, Retriable)
-    for given in ({"username": "etl", "password": "hunter2"}, {"token": "hunter3"}):
-        pipeline = make(schema_registry={"url": guarded} | given)
-        create_topic(broker.bootstrap, pipeline.source.topic, 1)
-        register(schema_registry, f"{pipeline.source.topic}-value", n_of())
-        plan_batch(pipeline, day(1))
-        assert "hunter" not in latest(pipeline, day(1)).model_dump_json()
-    assert "hunter" not in str(found.value) + caplog.text
 
 
 ALL = {

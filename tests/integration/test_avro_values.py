@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,9 @@ from fencepost.formats.avro import decode, encode
 from fencepost.formats.avro_schema import parse, render, resolve
 from fencepost.model import ReadSchemas, RegisteredSchema
 
-SCHEMAS, RECORDS = 10, 250  # of each example
+SCHEMAS = 10  # of each example
+EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "40")) // SCHEMAS
+RECORDS = int(os.environ.get("AVRO_RECORDS", "250"))  # of each schema
 
 
 def registered(schema: Any, schema_id: int = 1, reader: Any = None) -> RegisteredSchema:
@@ -38,7 +41,11 @@ def decoded(spark: Any, payloads: list[bytes], writer: Any, reader: Any = None) 
 
 
 @settings(
-    max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None
+    max_examples=EXAMPLES,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 @given(seed=st.integers(0, 2**32))
 def test_what_fastavro_wrote_is_read_as_fastavro_reads_it_and_written_so_that_fastavro_reads_the_same(

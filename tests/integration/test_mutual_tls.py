@@ -5,26 +5,14 @@ Certificates are made on the spot. What each setting becomes for Java is in `fen
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    pkcs12,
-)
-from cryptography.x509.oid import NameOID
 
+from certificates import PASSWORD, make_certificates
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
@@ -36,7 +24,6 @@ from kafka_tools import create_topic, produce, read_all
 from steps import run
 
 Make = Callable[..., Pipeline]
-PASSWORD = "hunter2-key"
 
 
 @dataclass(frozen=True)
@@ -70,41 +57,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     }
     with broker:
         yield Secured(broker, f"{LOOPBACK}:{port}", folder)
-
-
-def make_certificates(folder: Path) -> None:
-    """An authority, a server's and a client's certificate; the client's as PEM and as PKCS#12."""
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = certificate("authority", authority_key, "authority", authority_key)
-    (folder / "ca.pem").write_bytes(authority.public_bytes(Encoding.PEM))
-    secret = BestAvailableEncryption(PASSWORD.encode())
-    for name in ("server", "client"):
-        key = ec.generate_private_key(ec.SECP256R1())
-        signed = certificate(name, key, "authority", authority_key)
-        store = pkcs12.serialize_key_and_certificates(name.encode(), key, signed, [authority], secret)
-        (folder / f"{name}.p12").write_bytes(store)
-        (folder / f"{name}.pem").write_bytes(signed.public_bytes(Encoding.PEM))
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        (folder / f"{name}.key").write_bytes(pem)
-
-
-def certificate(subject: str, key: Any, issuer: str, issuer_key: Any) -> x509.Certificate:
-    def named(name: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(named(subject))
-        .issuer_name(named(issuer))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=subject == issuer, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK))]), critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
 
 
 def client_settings(kind: str, files: Path) -> dict[str, str]:

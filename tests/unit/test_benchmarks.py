@@ -6,14 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
+import fastavro
 import pyarrow as pa
 import pytest
 
 from benchmarks.chart import chart
-from benchmarks.data import arrow_batches, orders, texts
+from benchmarks.data import ORDER, arrow_batches, avro_orders, orders, texts
 from benchmarks.measure import Goal, Side, at_least, at_most, fastest, in_turn, ratios, rounds_of, spread_of
 from benchmarks.results import Result, load, merged, result, save, table, without
 
@@ -161,6 +163,19 @@ def test_orders_are_json_with_ten_fields() -> None:
     ((keys, values),) = orders(1000)
     assert len(keys) == len(set(keys)) == 1000
     assert {len(json.loads(value)) for value in values} == {10}
+
+
+def test_orders_in_avro_are_those_in_json() -> None:
+    ((keys, values),), ((same, texts_),) = avro_orders(1000, 7), orders(1000)
+    assert keys == same
+    for value, text in zip(values, texts_, strict=True):
+        assert value[:5] == b"\0\0\0\0\x07"
+        found = fastavro.schemaless_reader(
+            BytesIO(value[5:]), fastavro.parse_schema(json.loads(json.dumps(ORDER))), None
+        )
+        assert isinstance(found, dict)
+        found["created_at"] = f"{found['created_at']:%Y-%m-%dT%H:%M:%SZ}"
+        assert found == json.loads(text)
 
 
 def test_arrow_batches_hold_all_rows() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.errors import Superseded
+from fencepost.errors import Overtaken, Superseded
 from fencepost.ledger.codec import parse, write_record
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
 from fencepost.protocol.decisions import record_schemas
 from fencepost.protocol.view import View
-from makers import a_batch, a_day, a_plan, a_written, planned
+from makers import a_batch, a_day, a_decision, a_plan, a_written, planned
 
 ONE = RegisteredSchema(subject="in-value", id=1, version=1, text='"int"')
 TWO = RegisteredSchema(subject="", id=2, text='"int"')
@@ -28,11 +28,18 @@ def test_the_first_of_two_attempts_says_what_the_batch_is_decoded_with() -> None
     assert record_schemas(view, a_day(0), 1, AFTER, AFTER) == ()
 
 
-def test_a_batch_that_is_written_or_superseded_keeps_its_schemas() -> None:
-    batch = a_batch(State.WRITTEN, plan=a_plan((0, 1), schemas=BEFORE), written=a_written())
-    assert record_schemas(View().updated((batch,)), a_day(0), 1, BEFORE, AFTER) == ()
+def test_a_batch_that_is_written_skipped_or_superseded_keeps_its_schemas() -> None:
+    """An attempt that goes on asking for others would ask for ever."""
+    batch = a_batch(State.WRITTEN, plan=a_plan((0, 1), schemas=AFTER), written=a_written())
+    view = View().updated((batch,))
+    assert record_schemas(view, a_day(0), 1, BEFORE, AFTER) == (), "the faster attempt's"
+    with pytest.raises(Overtaken, match="is written by now"):
+        record_schemas(view, a_day(0), 1, AFTER, BEFORE)
     with pytest.raises(Superseded):
-        record_schemas(View().updated((batch,)), a_day(0), 2, BEFORE, AFTER)
+        record_schemas(view, a_day(0), 2, BEFORE, AFTER)
+    skipped = a_batch(State.SKIPPED, plan=a_plan((0, 1), schemas=BEFORE), decision=a_decision("skip"))
+    with pytest.raises(Overtaken, match="is skipped by now"):
+        record_schemas(View().updated((skipped,)), a_day(0), 1, BEFORE, AFTER)
 
 
 def test_the_ledger_gives_them_back() -> None:

@@ -54,6 +54,7 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (URL | {"username": "etl"}, {}, "username and password belong together"),
     (URL | {"username": "e:l", "password": "hunter2"}, {}, "username contains a colon"),
     (URL | {"username": "etl", "password": "hunter2", "token": "hunter2"}, {}, "or token, and not both"),
+    (URL | {"token": "hunter2\n"}, {}, "token is empty, or holds a space, a line break"),
     (URL | {"key_location": "/k.pem"}, {}, "key_location needs certificate_location"),
     (URL | {"ca_location": "-----BEGIN hunter2"}, {}, "ca_location holds the text of a certificate"),
     (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are url, username, password, token"),

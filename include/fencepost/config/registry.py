@@ -54,6 +54,10 @@ class SchemaRegistry(BaseModel):
             raise ValueError("key_location needs certificate_location")
         if self.key_password is not None and self.certificate_location is None:
             raise ValueError("key_password needs certificate_location")
+        if self.token is not None and not re.fullmatch(r"[!-~]+", self.token.get_secret_value()):
+            raise ValueError(
+                "token is empty, or holds a space, a line break or another character that HTTP cannot carry"
+            )
         if self.token is None and (self.logical_cluster or self.identity_pool):
             raise ValueError("logical_cluster and identity_pool go with a token")
         for name in ("ca_location", "certificate_location", "key_location"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.registry import SchemaRegistry
-from fencepost.errors import AccessDenied, RegistryUnavailable, SettingsError
+from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -23,6 +23,10 @@ NOT_FOUND = 404
 RETRIABLE = frozenset((408, 429))
 RETRIES = 2
 MOST_REFERENCES = 200
+OTHER_NAME = frozenset((62, 64))  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH
+# OpenSSL's names of alerts that a server sends for reasons of its own, and of answers that are no TLS.
+PASSING_ALERTS = frozenset(("TLSV1_ALERT_INTERNAL_ERROR", "TLSV1_ALERT_USER_CANCELLED", "SSLV3_ALERT_CLOSE_NOTIFY"))
+NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"))
 
 
 class NotRegistered(LookupError):
@@ -73,10 +77,11 @@ class Registry:
                 logging.getLogger(name).setLevel(logging.WARNING)
             try:
                 self._made = SchemaRegistryClient(client_conf(self._settings))
-            except (OSError, ssl.SSLError) as error:
+            except (OSError, ValueError) as error:
                 raise SettingsError(
                     f"{self._where}: its ca_location, certificate_location or key_location cannot be used "
-                    f"({getattr(error, 'strerror', None) or type(error).__name__}). They are files in PEM, readable here."
+                    f"({getattr(error, 'strerror', None) or type(error).__name__}). They are files in PEM, readable here. A key "
+                    "that is encrypted needs its key_password."
                 ) from None
         return self._made
 
@@ -142,14 +147,39 @@ class Registry:
         except SchemaRegistryError as error:
             raise self._refused(what, error.http_status_code, error.error_code) from None
         except httpx.TransportError as error:
-            raise RegistryUnavailable(
-                f"{self._where} does not answer ({type(error).__name__}). Check its url and that it runs, and run again."
-            ) from None
+            raise self._silent(error) from None
         except (httpx.HTTPError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise RegistryUnavailable(
                 f"{self._where}: its answer about {what} is not a schema registry's ({type(error).__name__}). "
                 "Check its url, path included, and run again."
             ) from None
+
+    def _silent(self, error: Exception) -> FencepostError:
+        """What it means that no answer came. A connection that TLS refused is refused again; any other is worth another try."""
+        tls = _tls_error(error)
+        if isinstance(tls, ssl.SSLCertVerificationError):
+            if tls.verify_code in OTHER_NAME:
+                return SettingsError(
+                    f"{self._where}: its certificate is for another host. Correct schema_registry.url, or have a certificate "
+                    "made that names this host."
+                )
+            return SettingsError(
+                f"{self._where}: its certificate is not trusted ({tls.verify_message}). Check schema_registry.ca_location: the "
+                "authority that signed the certificate has to be in that file."
+            )
+        reason = (tls.reason if tls else None) or ""
+        if "_ALERT_" in reason and reason not in PASSING_ALERTS:
+            return AccessDenied(
+                f"{self._where}: refused the connection ({reason}). Check certificate_location and key_location under "
+                "schema_registry: it asks for a client certificate of an authority that it trusts."
+            )
+        if reason in NO_TLS:
+            return SettingsError(
+                f"{self._where}: what answers there is not TLS ({reason}). Correct schema_registry.url."
+            )
+        return RegistryUnavailable(
+            f"{self._where} does not answer ({type(error).__name__}). Check its url and that it runs, and run again."
+        )
 
     def _refused(self, what: str, status: int, code: int) -> Exception:
         if status == NOT_FOUND:
@@ -171,7 +201,7 @@ def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
         "ssl.ca.location": settings.ca_location,
         "ssl.certificate.location": settings.certificate_location,
         "ssl.key.location": settings.key_location,
-        "ssl.key.password": settings.key_password and settings.key_password.get_secret_value(),
+        "ssl.key.password": _key_password(settings),
         "timeout": settings.timeout_seconds,
         "max.retries": RETRIES,
         "retries.wait.ms": 200,
@@ -187,6 +217,20 @@ def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
             "bearer.auth.identity.pool.id": settings.identity_pool,
         }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _key_password(settings: SchemaRegistry) -> str | None:
+    """Never None beside a certificate: OpenSSL would ask at the terminal for the password of an encrypted key, and wait."""
+    if settings.certificate_location is None:
+        return None
+    return settings.key_password.get_secret_value() if settings.key_password else ""
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """The error of TLS behind one of httpx's."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _collect(client: SchemaRegistryClient, schema: Schema, texts: dict[tuple[str, int], tuple[str, str]]) -> None:

@@ -131,10 +131,18 @@ def record_schemas(
     """Record the schemas that a planned batch is written with from now on, if it still has those that are `known` here.
 
     If it does not, another attempt was faster, and what it recorded holds for both: all of a batch is decoded and encoded alike.
+
+    Raises:
+        Superseded: see `record_written`.
+        Overtaken: the batch has those that are known here, and is no longer planned. It was skipped, for example.
     """
     batch = own_revision(view, interval, revision)
-    if batch.state is not State.PLANNED or batch.plan.schemas != known or known == found:
+    if batch.plan.schemas != known or known == found:
         return ()
+    if batch.state is not State.PLANNED:
+        raise Overtaken(
+            f"batch {batch.id} is {batch.state} by now, so this attempt writes nothing more. Run again to see it."
+        )
     return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"schemas": found})}),)
 
 

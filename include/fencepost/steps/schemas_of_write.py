@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.failpoints import reached
 from fencepost.formats import Unfit
 from fencepost.formats.format import HEADER
 from fencepost.kafka.registry import NotRegistered, OtherType
@@ -187,4 +188,7 @@ def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
     def decide(view: View) -> Change:
         return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))
 
-    return own_revision(ledger.transact(decide), batch.interval, batch.revision)
+    reached("write.schemas-recording")
+    view = ledger.transact(decide)
+    reached("write.schemas-recorded")
+    return own_revision(view, batch.interval, batch.revision)

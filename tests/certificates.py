@@ -1,0 +1,65 @@
+"""Certificates made on the spot."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    pkcs12,
+)
+from cryptography.x509.oid import NameOID
+
+from fencepost.local.ports import LOOPBACK
+
+PASSWORD = "hunter2-key"
+
+
+def make_certificates(folder: Path, host: str = LOOPBACK) -> None:
+    """An authority, a server's and a client's certificate; as PEM and as PKCS#12, the keys also encrypted.
+
+    The server's is for `host`, by default an address of this machine.
+    """
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = certificate("authority", authority_key, "authority", authority_key)
+    (folder / "ca.pem").write_bytes(authority.public_bytes(Encoding.PEM))
+    secret = BestAvailableEncryption(PASSWORD.encode())
+    for name in ("server", "client"):
+        key = ec.generate_private_key(ec.SECP256R1())
+        signed = certificate(name, key, "authority", authority_key, host)
+        store = pkcs12.serialize_key_and_certificates(name.encode(), key, signed, [authority], secret)
+        (folder / f"{name}.p12").write_bytes(store)
+        (folder / f"{name}.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+        for ending, encryption in (("key", NoEncryption()), ("encrypted.key", secret)):
+            pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+            (folder / f"{name}.{ending}").write_bytes(pem)
+
+
+def certificate(subject: str, key: Any, issuer: str, issuer_key: Any, host: str = LOOPBACK) -> x509.Certificate:
+    """A certificate for a day, or an authority's if it is its own issuer."""
+
+    def named(name: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(named(subject))
+        .issuer_name(named(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=subject == issuer, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
