@@ -7,6 +7,7 @@ import os
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
@@ -143,6 +144,31 @@ def test_a_broken_value_is_malformed_and_leaves_no_field(spark: Any) -> None:
     for (name, _, _, words), (value, why) in zip(BROKEN, found, strict=True):
         assert value is None, name
         assert words in str(why), name
+
+
+WHOLE = {
+    "boolean": [True, False],
+    "int": [2**31 - 1, -(2**31)],
+    "long": [2**63 - 1, -(2**63), 2**53 + 1],
+    "float": [2.0**100, -0.5],
+    "double": [1e308, 5e-324, 0.1],
+    "string": ["é", ""],
+    "bytes": [b"\xff", b""],
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_an_array_of_plain_values_keeps_them_whole(spark: Any, kind: str) -> None:
+    """Nested, and behind a null, too."""
+    array: Any = {"type": "array", "items": kind}
+    schema = record(one=array, several={"type": "array", "items": array}, may=["null", array])
+    value = {"one": WHOLE[kind], "several": [WHOLE[kind]], "may": WHOLE[kind]}
+    assert decoded(spark, [written(schema, value)], schema) == [(value, None)]
+
+
+def test_floats_become_the_doubles_of_a_later_schema(spark: Any) -> None:
+    was, now = (record(a={"type": "array", "items": kind}) for kind in ("float", "double"))
+    assert decoded(spark, [written(was, {"a": [0.5, 2.0**100]})], was, now) == [({"a": [0.5, 2.0**100]}, None)]
 
 
 def test_a_record_without_a_header_is_malformed_and_a_null_is_not(spark: Any) -> None:

@@ -234,14 +234,21 @@ def _wrapped(kind: Schema) -> str:
 
 
 def _as_read(kind: Schema) -> Schema:
-    """The schema with decimals as wide as Spark has them: it cuts a value off that has more digits than a narrow type."""
+    """The schema as Avro and Spark keep its values whole.
+
+    Decimals are as wide as Spark has them: it cuts a value off that has more digits than a narrow type. Items of type double are
+    a union of that one type: an array of plain doubles keeps floats in Avro 1.12.0 (AVRO-4110).
+    """
     if kind.logical == "decimal" and (kind.kind == "bytes" or kind.size > 8):
         # More digits than fit in a fixed type would be no decimal to Avro.
         return replace(kind, precision=MOST_DIGITS if kind.kind == "bytes" else min(MOST_DIGITS, digits(kind.size)))
+    items = None if kind.items is None else _as_read(kind.items)
+    if kind.kind == "array" and items is not None and items.kind == "double":
+        items = Schema("union", branches=(items,))
     return replace(
         kind,
         fields=tuple(replace(one, type=_as_read(one.type)) for one in kind.fields),
-        items=None if kind.items is None else _as_read(kind.items),
+        items=items,
         branches=tuple(_as_read(branch) for branch in kind.branches),
     )
 
