@@ -213,9 +213,13 @@ class Coordinator:
             write_digests=lambda: {"transform": str(digest)},
             quarantine_topic="quarantine",
             source=SimpleNamespace(
-                on_expired="fail", on_malformed="quarantine" if self.quarantines else "fail", topic="in"
+                format="json",
+                key_format="bytes",
+                on_expired="fail",
+                on_malformed="quarantine" if self.quarantines else "fail",
+                topic="in",
             ),
-            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
+            output=SimpleNamespace(format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
         staging = StagingTopic(fake, "staging") if self.parts else None

@@ -224,8 +224,10 @@ class Ranges:
             name="p",
             lanes=64,
             write_digests=lambda: {"transform": "0"},
-            source=SimpleNamespace(on_expired="skip", on_malformed="fail", topic="in"),
-            output=SimpleNamespace(layout=Layout.SOURCE, partitions=1),
+            source=SimpleNamespace(
+                format="json", key_format="bytes", on_expired="skip", on_malformed="fail", topic="in"
+            ),
+            output=SimpleNamespace(format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1),
         )
         ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
         return ledger, Topic("in", "in-1", len(answers[0])), Destination(KafkaTopicOutput(ledger, "out"))
