@@ -30,7 +30,7 @@ from fencepost.formats.avro_schema import (
     union_members,
 )
 from fencepost.formats.avro_schema import Avro as Schema
-from fencepost.formats.format import HEADER, TAKEN, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header
+from fencepost.formats.format import HEADER, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header, taken_names
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check_readable(reader: Schema, *, columns: bool) -> None:
         return
     if reader.kind != "record":
         raise BadSchema(f"its values are of type {reader.says()}, and only a record has columns")
-    if taken := sorted(TAKEN & {one.name.lower() for one in reader.fields}):
+    if taken := taken_names(one.name for one in reader.fields):
         raise BadSchema(f"{', '.join(taken)}: the transform's source has a column of that name already")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +25,11 @@ class BadSchema(ValueError):
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
 HEADER = 5
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
+
+
+def taken_names(names: Iterable[str]) -> list[str]:
+    """Those of the names, in lower case, that a column of every transform's source has already."""
+    return sorted(TAKEN & {name.lower() for name in names})
 
 
 def header(schema_id: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fencepost.formats.format import HEADER, TAKEN, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header
+from fencepost.formats.format import HEADER, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header, taken_names
 from fencepost.formats.json import JSON_OUT, Json, check_sayable, fields_of, read_json
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
 from fencepost.formats.json_schema import Json as Schema
@@ -91,7 +91,7 @@ class JsonSchema:
         check_names(names, "#/properties and source.schema")
         if not names:
             raise BadSchema("#/properties: it has none, and a transform needs columns")
-        if taken := sorted(TAKEN & {name.lower() for name in names}):
+        if taken := taken_names(names):
             raise BadSchema(f"#/properties: the transform's source has {', '.join(taken)} already")
         return render(found)
 

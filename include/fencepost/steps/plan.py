@@ -292,9 +292,8 @@ def _frozen(
         planned_at=utc_now(),
         quarantine=_quarantine(ledger) if malformed_writers or quarantines(pipeline, digests) else None,
         malformed_writers=malformed_writers,
-        schemas=freeze_schemas(
-            pipeline
-        ),  # after the ranges: whoever wrote a record in them has registered its schema before
+        # After the ranges: whoever wrote a record in them has registered its schema before.
+        schemas=freeze_schemas(pipeline),
     )
 
 
