@@ -26,6 +26,10 @@ packages: # the part of setup that needs a network, and of this repository nothi
 demo: setup ## start everything, run three days of real flights and weather through Airflow
 	@$(BIN)/fencepost demo
 
+.PHONY: cluster
+cluster: setup ## the demo on three secured brokers and two Spark workers, of which one each is killed (some ten minutes)
+	@$(BIN)/fencepost cluster
+
 .PHONY: up
 up: setup ## start Kafka, PostgreSQL and Airflow, and a schema registry if a pipeline uses one
 	@$(BIN)/python -m fencepost.local up

@@ -48,16 +48,19 @@ class Difference:
 
 
 def read_topic(
-    bootstrap: str, topic: str, ranges: Mapping[int, tuple[int, int]] | None = None, timeout: float = 30.0
+    at: str | Mapping[str, str], topic: str, ranges: Mapping[int, tuple[int, int]] | None = None, timeout: float = 30.0
 ) -> list[ActualRecord]:
     """Committed records by partition and offset: of `ranges` (partition to first and end offset), or of all there is.
+
+    `at` is the brokers' address, or librdkafka's settings of a reader.
 
     Raises:
         NotReadable: after `timeout` seconds the last stable offset (an open transaction) or the reader is still
             before the end.
     """
     deadline = time.monotonic() + timeout
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"bootstrap.servers": at} if isinstance(at, str) else dict(at)
+    admin = AdminClient(settings)
     if ranges is None:
         partitions = admin.list_topics(topic, timeout=timeout).topics[topic].partitions
         first = _offsets(admin, topic, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
@@ -67,7 +70,7 @@ def read_topic(
     _await_stable(admin, topic, {p: end for p, (_, end) in wanted.items()}, deadline)
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **settings,
             "group.id": "oracle",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -77,7 +77,7 @@ def load_pipeline(folder: Path) -> Pipeline:
             )
     secrets: set[str] = set()
     try:
-        values = _with_environment(raw, file, secrets)
+        values = _without_empty(_with_environment(raw, file, secrets))
         pipeline = Pipeline(name=folder.name, folder=folder, **values)
     except ValidationError as error:
         raise SettingsError(_explain(error, file, secrets)) from None
@@ -140,6 +140,14 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         return found
 
     return REFERENCE.sub(resolve, value)
+
+
+def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without Kafka's settings that are empty: `${NAME:-}` leaves a setting out where the variable is not set."""
+    kafka = values.get("kafka")
+    if not isinstance(kafka, dict):
+        return values
+    return values | {"kafka": {name: value for name, value in kafka.items() if value != ""}}
 
 
 def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,6 +61,9 @@ class AirflowPlan:
     kafka_bootstrap: str
     schema_registry_url: str
     folders: Folders
+    more: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # variables for the components, and so for every task
 
     @property
     def url(self) -> str:
@@ -110,6 +113,7 @@ class AirflowPlan:
             "FENCEPOST_PIPELINES": str(self.folders.pipelines),
             # Tasks find the environment's spark-submit even if it is not activated.
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            **self.more,
         }
         env.setdefault("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[*]"}))
         env.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -123,7 +127,7 @@ class AirflowPlan:
         ours = {
             key: env[key]
             for key in env
-            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "SCHEMA_REGISTRY_"))
+            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "SCHEMA_REGISTRY_", "SPARK_"))
             and key != MARK
             and not key.endswith("_PORT")
         }
@@ -132,6 +136,8 @@ class AirflowPlan:
 
 class Airflow:
     """The components of one AIRFLOW_HOME."""
+
+    names = tuple(COMPONENTS)
 
     def __init__(self, plan: AirflowPlan, processes: Mapping[str, Process] | None = None) -> None:
         """`processes` are components that an earlier command started."""

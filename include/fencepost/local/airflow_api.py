@@ -37,7 +37,12 @@ class AirflowApi:
     @classmethod
     def of_stack(cls, state: StateFolder | None = None, *, viewer: bool = False) -> "AirflowApi":
         """A session with the local stack's Airflow, as its admin or as its viewer."""
-        airflow = Stack(state).services()["airflow"]
+        return cls.of_services(Stack(state).services(), viewer=viewer)
+
+    @classmethod
+    def of_services(cls, services: Json, *, viewer: bool = False) -> "AirflowApi":
+        """A session with the Airflow of these services, as `Stack.services` gives them."""
+        airflow = services["airflow"]
         if not airflow["running"]:
             raise LocalStackError("Airflow does not run here. Start it: `make up`.")
         user = airflow["viewer"] if viewer else airflow

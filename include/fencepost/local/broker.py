@@ -113,6 +113,11 @@ class Broker:
 
     def launch(self) -> Process:
         """Start without waiting. Format a new folder first."""
+        self.process = spawn(self.prepare(), env=os.environ, log=self.log, cwd=self.folder)
+        return self.process
+
+    def prepare(self) -> list[str]:
+        """Write the settings, and format a new folder; the command that starts the broker."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "server.properties"
         properties = self._all_properties()
@@ -120,10 +125,7 @@ class Broker:
         (self.folder / "log4j2.xml").write_text(_LOG4J)
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(config)
-        self.process = spawn(
-            [*self._java(HEAP), "kafka.Kafka", str(config)], env=os.environ, log=self.log, cwd=self.folder
-        )
-        return self.process
+        return [*self._java(HEAP), "kafka.Kafka", str(config)]
 
     def await_ready(self, timeout: float = 60.0) -> None:
         """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""

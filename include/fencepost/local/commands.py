@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,12 +18,19 @@ from fencepost.local.errors import LocalStackError
 from fencepost.paths import connector_folder
 
 if TYPE_CHECKING:
+    from fencepost.local.cluster_stack import ClusterStack
     from fencepost.local.stack import Stack
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-TITLES = {"kafka": "Kafka", "schema-registry": "schema registry", "postgres": "PostgreSQL", "airflow": "Airflow"}
+TITLES = {
+    "kafka": "Kafka",
+    "spark": "Spark",
+    "schema-registry": "schema registry",
+    "postgres": "PostgreSQL",
+    "airflow": "Airflow",
+}
 
 
 class Service(StrEnum):
@@ -78,7 +86,7 @@ def up(only: Only = None) -> None:
 
     Running services stay as they are.
     """
-    with _errors_shown():
+    with errors_shown():
         services = start_stack(only)
     _print_services(services)
 
@@ -92,7 +100,9 @@ def down(only: Only = None) -> None:
         stopped.append(service)
         progress(service, event, seconds)
 
-    with _errors_shown():
+    with errors_shown():
+        if only is None and (cluster := _cluster()) is not None:
+            cluster.down(report=report)
         _stack().down(only, report)
     if not stopped:
         out.print("No service that `up` started is running.")
@@ -102,13 +112,19 @@ def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show where the local services are, and how to log in. Prints passwords. Exit code 1: none is running."""
-    with _errors_shown():
+    with errors_shown():
         found = _stack().services()
-    running = any(service["running"] for service in found.values())
+        cluster = _cluster()
+        of_cluster = cluster.services() if cluster is not None else None
+    running = any(_is_running(services) for services in (found, of_cluster or {}))
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    elif running:
-        _print_services(found)
+        typer.echo(json.dumps(found if of_cluster is None else found | {"cluster": of_cluster}, indent=2))
+    else:
+        if _is_running(found):
+            _print_services(found)
+        if of_cluster is not None and _is_running(of_cluster):
+            out.print("cluster:")
+            _print_services(of_cluster)
     if not running:
         err.print("No service is running. `make up` starts them; `make demo` runs the whole demo.")
         raise typer.Exit(1)
@@ -117,7 +133,7 @@ def services(
 def jars() -> None:
     """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256."""
     folder = connector_folder()
-    with _errors_shown(), out.status(f"downloading to {folder}"):
+    with errors_shown(), out.status(f"downloading to {folder}"):
         downloaded = jar_files.ensure_connector(folder)
     out.print(
         f"  [green]✓[/] {len(list(folder.glob('*.jar')))} jars in {folder}{'' if downloaded else ', there already'}"
@@ -141,8 +157,23 @@ def _stack() -> Stack:
     return Stack()
 
 
+def _cluster() -> ClusterStack | None:
+    """The cluster of this machine, if it ever ran."""
+    from fencepost.local.state_folder import StateFolder
+
+    if not (StateFolder.default().root / "cluster" / "services.json").exists():
+        return None
+    from fencepost.local.cluster_stack import ClusterStack
+
+    return ClusterStack()
+
+
+def _is_running(services: Mapping[str, Any]) -> bool:
+    return any(service["running"] for service in services.values() if isinstance(service, dict))
+
+
 @contextmanager
-def _errors_shown() -> Iterator[None]:
+def errors_shown() -> Iterator[None]:
     """Print a LocalStackError and exit with its code."""
     try:
         yield
@@ -157,11 +188,15 @@ def _print_services(found: dict[str, Any]) -> None:
     kafka, schemas, database, ui = (found[service] for service in ("kafka", "schema-registry", "postgres", "airflow"))
     if kafka["running"]:
         lines.append(("Kafka", kafka["bootstrap"]))
+    if spark := found.get("spark"):
+        lines.append(("Spark", f"{spark['master']}  ({spark['url']})"))
     if schemas["running"]:
         lines.append(("schema registry", schemas["url"]))
     if database["running"]:
         lines.append(("PostgreSQL", database["dsn"]))
     if ui["running"]:
         lines.append(("Airflow", f"{ui['url']}  (user {ui['username']}, password {ui['password']})"))
+    if shell := found.get("environment"):
+        lines.append(("for a shell", f"source {os.path.relpath(shell)}"))
     for name, text in lines:
         out.print(f"  {name:<15} {text}", markup=False)

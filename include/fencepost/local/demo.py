@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -31,6 +32,8 @@ TIMEOUT = 1800.0  # seconds for the runs of both pipelines
 
 out = Console(highlight=False)
 
+Watch = Callable[[Sequence[str]], None]
+
 
 class DemoFailed(Retriable):
     """A run of the demo failed."""
@@ -40,15 +43,27 @@ def demo() -> None:
     """Start all services, load real flights and weather, run three daily intervals of each in Airflow, show the results."""
     out.print("[bold]1[/] Services")
     services = start_stack()
-    out.print("[bold]2[/] Flights of 1 to 3 January 2013, and some broken records, into topic flights")
     bootstrap, registry = services["kafka"]["bootstrap"], services["schema-registry"]["url"]
     os.environ["KAFKA_BOOTSTRAP"], os.environ["SCHEMA_REGISTRY_URL"] = bootstrap, registry
-    load_flights(bootstrap, days=DAYS, broken=True, progress=_loaded)
+    play(services, {"bootstrap.servers": bootstrap})
+    out.print("Services stay up; `make down` stops them.")
+
+
+def play(services: Json, kafka: Mapping[str, str], watch: Watch = lambda running: None) -> None:
+    """Load the records, run three days of both pipelines, show the results. `kafka` are the loader's settings; `watch` is
+    called with the labels of the tasks that run, again and again until all have ended.
+
+    Raises:
+        DemoFailed: a run did not succeed.
+    """
+    bootstrap = kafka["bootstrap.servers"]
+    out.print("[bold]2[/] Flights of 1 to 3 January 2013, and some broken records, into topic flights")
+    load_flights(bootstrap, days=DAYS, kafka=kafka, broken=True, progress=_loaded)
     out.print("  Hourly weather of these days into topic weather, as Avro; on the second day its schema changes")
-    load_weather(bootstrap, registry, days=DAYS, progress=_loaded_weather)
+    load_weather(bootstrap, services["schema-registry"]["url"], days=DAYS, kafka=kafka, progress=_loaded_weather)
     out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
-    with AirflowApi.of_stack() as api:
-        _show(api, _run_days(api), services)
+    with AirflowApi.of_services(services) as api:
+        _show(api, _run_days(api, watch), services)
 
 
 def _show_reader(api: AirflowApi, published: set[str]) -> None:
@@ -76,7 +91,7 @@ def _loaded_weather(day: date, observations: int, added: bool) -> None:
     out.print(f"  [green]✓[/] {day}  {observations} observations{'' if added else ', there already'}")
 
 
-def _run_days(api: AirflowApi) -> dict[str, list[Json]]:
+def _run_days(api: AirflowApi, watch: Watch) -> dict[str, list[Json]]:
     """Backfill the three days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
     published."""
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
@@ -88,7 +103,7 @@ def _run_days(api: AirflowApi) -> dict[str, list[Json]]:
         api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))["id"]
         for dag in PIPELINES
     ]
-    _follow(api, backfills, starts)
+    _follow(api, backfills, starts, watch)
     for backfill in backfills:
         api.await_backfill(backfill)
     return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in PIPELINES}
@@ -103,7 +118,7 @@ def _finish_earlier(api: AirflowApi) -> None:
                 api.await_backfill(earlier["id"], timeout=TIMEOUT)
 
 
-def _follow(api: AirflowApi, backfills: list[int], starts: list[datetime]) -> None:
+def _follow(api: AirflowApi, backfills: list[int], starts: list[datetime], watch: Watch) -> None:
     """Print a line for every task that ends, until the backfills have completed."""
     told: set[tuple[str, str, str]] = set()
     began = time.monotonic()
@@ -125,6 +140,7 @@ def _follow(api: AirflowApi, backfills: list[int], starts: list[datetime]) -> No
                         mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
                         out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
             status.update(f"running: {', '.join(running) or 'nothing yet'}")
+            watch(running)
             if completed:
                 return
             if time.monotonic() - began > TIMEOUT:
@@ -151,7 +167,6 @@ def _show(api: AirflowApi, runs: dict[str, list[Json]], services: Json) -> None:
         f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",
         soft_wrap=True,
     )
-    out.print("Services stay up; `make down` stops them.")
     if failed:
         raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
 

@@ -5,7 +5,7 @@ The schema registry starts where a pipeline uses it, or a person asks for it.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -46,12 +46,30 @@ class Server(Protocol):
     def healthy(self) -> bool: ...
 
 
+class Members(Protocol):
+    """What the services of several processes have in common."""
+
+    processes: dict[str, Process]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In the order of their start."""
+
+    def prepare(self) -> None: ...
+    def launch(self, name: str) -> Process: ...
+    def await_ready(self, timeout: float) -> None: ...
+    def healthy(self) -> bool: ...
+
+
 def _silent(service: str, event: str, seconds: float) -> None:
     """A Report that does nothing."""
 
 
 class Stack:
     """The services of one state folder."""
+
+    order: tuple[str, ...] = SERVICES  # of their start
+    grace: Mapping[str, float] = STOP_GRACE
 
     def __init__(
         self,
@@ -81,8 +99,7 @@ class Stack:
                 if "airflow" in wanted and "schema-registry" not in wanted:
                     self._registry.record("schema-registry", external=None)  # it may have been the user's own before
                 for service in wanted:
-                    up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
-                    up(report, timeout, started)
+                    self._up(service, report, timeout, started)
             except BaseException:
                 for service in reversed(started):
                     self._stop(service)
@@ -92,7 +109,7 @@ class Stack:
     def down(self, only: str | None = None, report: Report = _silent) -> None:
         """Stop what runs, in reverse order, and nothing that this stack did not start."""
         with self._registry.locked():
-            for service in reversed(SERVICES):
+            for service in reversed(self.order):
                 needed_by = [user for user, needs in NEEDS.items() if only in needs]
                 if only is not None and service != only and service not in needed_by:
                     continue
@@ -104,12 +121,16 @@ class Stack:
 
     def _wanted(self, only: str | None) -> list[str]:
         """The services to start, in order."""
-        wanted = set(SERVICES if only is None else (*NEEDS.get(only, ()), only))
+        wanted = set(self.order if only is None else (*NEEDS.get(only, ()), only))
         if "airflow" in wanted and (os.environ.get(EXTERNAL["schema-registry"]) or used_by(self.folders.pipelines)):
             wanted.add("schema-registry")
         elif only is None:
             wanted.remove("schema-registry")
-        return [service for service in SERVICES if service in wanted]
+        return [service for service in self.order if service in wanted]
+
+    def _up(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
+        up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
+        up(report, timeout, started)
 
     def _up_server(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
         begin = time.monotonic()
@@ -149,18 +170,22 @@ class Stack:
             self._registry.record("airflow", port=self._choose_port("airflow"))
         components = self._airflow()
         self._registry.record("airflow", fingerprint=components.plan.fingerprint())
-        components.prepare()
-        started.append("airflow")
-        for name in airflow.COMPONENTS:
-            if name not in alive:
-                # Processes left by a dead component would work beside its successor.
-                dead = components.processes.get(name)
-                if dead is not None:
-                    stop([dead])
-                components.launch(name)
-                self._registry.record_processes("airflow", components.processes)
+        self._launch("airflow", components, alive, started)
         components.await_ready(timeout)
         report("airflow", "ready", time.monotonic() - begin)
+
+    def _launch(self, service: str, members: Members, alive: Mapping[str, Process], started: list[str]) -> None:
+        """Start the members that are not alive."""
+        members.prepare()
+        started.append(service)
+        for name in members.names:
+            if name not in alive:
+                # Processes left by a dead member would work beside its successor.
+                dead = members.processes.get(name)
+                if dead is not None:
+                    stop([dead])
+                members.launch(name)
+                self._registry.record_processes(service, members.processes)
 
     def _server(self, service: str) -> Server:
         process = self._registry.processes(service).get(service)
@@ -200,7 +225,7 @@ class Stack:
         elif service == "postgres":
             stop(list(processes.values()), number=postgres.STOP_SIGNAL, grace=postgres.STOP_GRACE)
         else:
-            stop(list(processes.values()), grace=STOP_GRACE[service])
+            stop(list(processes.values()), grace=self.grace[service])
         if processes:
             self._registry.record_processes(service, {})
         return bool(processes)
