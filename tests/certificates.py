@@ -27,15 +27,19 @@ PASSWORD = "hunter2-key"
 def make_certificates(folder: Path, host: str = LOOPBACK) -> None:
     """An authority, a server's and a client's certificate; as PEM and as PKCS#12, the keys also encrypted.
 
-    The server's is for `host`, by default an address of this machine.
+    The server's is for `host`, by default an address of this machine. Those that begin with `expired-` have expired, and
+    `other-ca.pem` is of an authority that has signed none.
     """
-    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority_key, other_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = certificate("authority", authority_key, "authority", authority_key)
     (folder / "ca.pem").write_bytes(authority.public_bytes(Encoding.PEM))
+    other = certificate("other", other_key, "other", other_key)
+    (folder / "other-ca.pem").write_bytes(other.public_bytes(Encoding.PEM))
     secret = BestAvailableEncryption(PASSWORD.encode())
-    for name in ("server", "client"):
+    for name in ("server", "client", "expired-server", "expired-client"):
         key = ec.generate_private_key(ec.SECP256R1())
-        signed = certificate(name, key, "authority", authority_key, host)
+        subject = name.removeprefix("expired-")
+        signed = certificate(subject, key, "authority", authority_key, host, expired=subject != name)
         store = pkcs12.serialize_key_and_certificates(name.encode(), key, signed, [authority], secret)
         (folder / f"{name}.p12").write_bytes(store)
         (folder / f"{name}.pem").write_bytes(signed.public_bytes(Encoding.PEM))
@@ -44,8 +48,10 @@ def make_certificates(folder: Path, host: str = LOOPBACK) -> None:
             (folder / f"{name}.{ending}").write_bytes(pem)
 
 
-def certificate(subject: str, key: Any, issuer: str, issuer_key: Any, host: str = LOOPBACK) -> x509.Certificate:
-    """A certificate for a day, or an authority's if it is its own issuer."""
+def certificate(
+    subject: str, key: Any, issuer: str, issuer_key: Any, host: str = LOOPBACK, *, expired: bool = False
+) -> x509.Certificate:
+    """A certificate for a day, or an authority's if it is its own issuer; an expired one ended an hour ago."""
 
     def named(name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -58,7 +64,7 @@ def certificate(subject: str, key: Any, issuer: str, issuer_key: Any, host: str 
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now - timedelta(hours=1) if expired else now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=subject == issuer, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
         .sign(issuer_key, hashes.SHA256())

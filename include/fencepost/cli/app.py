@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from fencepost.cli.acls import acls
 from fencepost.cli.console import err
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import cluster, demo
@@ -52,7 +53,7 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, schema, demo, cluster):
+for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, schema, acls, demo, cluster):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,12 +32,13 @@ from fencepost.errors import (
 )
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_client, make_consumer
-from fencepost.kafka.errors import LEADER_MOVED, Complaints, translate, translated
+from fencepost.kafka.errors import LEADER_MOVED, NOT_AUTHORIZED, Complaints, Need, not_authorized, translate, translated
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 
 log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
+CLUSTER = "kafka-cluster"  # Kafka's name of the only resource of its kind
 T = TypeVar("T")
 
 
@@ -63,7 +64,7 @@ class Cluster:
         self._reached = False
         self._admin: AdminClient = make_client(AdminClient, dict(settings.common()), self._complaints, "admin client")
 
-    def _ask(self, doing: str, future: Any) -> Any:
+    def _ask(self, doing: str, future: Any, *needs: Need) -> Any:
         """One answer. Our own time-out raises the same error as librdkafka's.
 
         The wait is short while no broker has been reached and no connection succeeds. It ends at once if the host name is
@@ -77,39 +78,68 @@ class Cluster:
             absent = self._complaints.unreachable and not self._reached
             limit = min(self._timeout, FIRST_CONTACT) if absent else self._timeout
             if self._complaints.denied is not None or waited > limit or (absent and self._complaints.unresolved):
-                raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+                raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints, needs)
             if absent and not told and waited > TELL_AFTER:
                 told = True
                 log.warning(
                     "waiting for Kafka at %s, %.0f s at most: no broker answers", self.settings.bootstrap, limit
                 )
-        with translated(doing, self.settings, self._complaints):
+        with translated(doing, self.settings, self._complaints, *needs):
             answer = future.result()
         self._reached = True
         return answer
 
     def describe(self, topic: str) -> Topic:
-        """Id and partition count of a topic; TopicMissing if it does not exist."""
-        doing = f"describing topic {topic}"
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
-        found = self._ask(doing, futures[topic])
-        return Topic(topic, str(found.topic_id), len(found.partitions))
-
-    def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """The topic, created first if it is missing (replication factor: the cluster's default).
+        """Id and partition count of a topic; TopicMissing if it does not exist.
 
         Raises:
-            AccessDenied: the topic is missing, or we may not see it, and we may not create it.
+            AccessDenied: the user may not see the topic, which may or may not exist.
         """
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+        doing = f"describing topic {topic}"
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        found = self._ask(doing, futures[topic], Need("Describe", "topic", topic))
+        return Topic(topic, str(found.topic_id), len(found.partitions))
+
+    def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What this user may do with each topic, by the names of Kafka's operations; nothing with one that it may not see.
+
+        Topics that do not exist are left out, and so is what an old cluster does not tell.
+        """
+        asked = self._admin.describe_topics(
+            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self._timeout
+        )
+        found: dict[str, frozenset[str]] = {}
+        for topic, future in asked.items():
+            try:
+                told = self._ask(f"asking what this user may do with topic {topic}", future).authorized_operations
+            except TopicMissing:
+                continue
+            except AccessDenied as error:
+                if not _is_about_topics(error):
+                    raise
+                found[topic] = frozenset()
+            else:
+                if told:
+                    found[topic] = frozenset(_plain(operation.name) for operation in told)
+        return found
+
+    def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """The topic, created if it is missing (replication factor: the cluster's default).
+
+        Raises:
+            AccessDenied: the topic is missing, and this user may not create it; or this user may not see it.
+        """
         try:
-            self._ask(f"creating topic {topic}", self._admin.create_topics([new], request_timeout=self._timeout)[topic])
+            return self.describe(topic)
+        except TopicMissing:
+            pass
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+        futures = self._admin.create_topics([new], request_timeout=self._timeout)
+        try:
+            self._ask(f"creating topic {topic}, which is missing", futures[topic], Need("Create", "topic", topic))
         except FencepostError as error:
             cause = error.__cause__
-            exists = isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-            if isinstance(error, AccessDenied):
-                return self._made_by_others(topic, error)
-            if not exists:
+            if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         return self._once_known(lambda: self.describe(topic))
 
@@ -117,7 +147,8 @@ class Cluster:
         """The topic with so many partitions, at least as many as it has; they are known to the broker that is asked then."""
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
-        self._ask(doing, self._admin.create_partitions([new], request_timeout=self._timeout)[topic.name])
+        futures = self._admin.create_partitions([new], request_timeout=self._timeout)
+        self._ask(doing, futures[topic.name], Need("Alter", "topic", topic.name))
         deadline = time.monotonic() + self._timeout
         while (grown := self.describe(topic.name)).partitions < partitions:
             if time.monotonic() > deadline:
@@ -125,25 +156,13 @@ class Cluster:
             time.sleep(0.05)
         return grown
 
-    def _made_by_others(self, topic: str, denied: AccessDenied) -> Topic:
-        """The topic, if another user created it for us: we may not create it, but may use it."""
-        try:
-            return self.describe(topic)
-        except TopicMissing:
-            raise AccessDenied(
-                f"{denied} Topic {topic} does not exist, or this user may not see it. Create it, or grant the user Create and "
-                "Describe on it; then run again."
-            ) from denied
-
     def topic_config(self, topic: str, name: str) -> str:
         """One setting of an existing topic."""
         return self._once_known(lambda: self._config(ConfigResource(ResourceType.TOPIC, topic), name))
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """All settings of an existing topic, by name; AccessDenied if we may not ask."""
-        return self._once_known(
-            lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), f"all of topic {topic}")
-        )
+        return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
     def _once_known(self, ask: Callable[[], T]) -> T:
         """The answer about a topic that may just have been created: a broker may learn of it a moment later."""
@@ -172,7 +191,9 @@ class Cluster:
 
     def _configs(self, resource: ConfigResource, which: str) -> dict[str, str]:
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout)
-        entries = self._ask(f"reading settings ({which})", futures[resource])
+        kind = "topic" if resource.restype is ResourceType.TOPIC else "cluster"
+        need = Need("DescribeConfigs", kind, resource.name if kind == "topic" else CLUSTER)
+        entries = self._ask(f"reading settings of {kind} {need.name} ({which})", futures[resource], need)
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def earliest(self, topic: Topic) -> list[int]:
@@ -188,7 +209,7 @@ class Cluster:
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def first_at_or_after(
-        self, topic: Topic, milliseconds: int, starts: Sequence[int] | None = None
+        self, topic: Topic, milliseconds: int, group: str, starts: Sequence[int] | None = None
     ) -> list[int | None]:
         """The offset of each partition's first committed record, from `starts` on, with at least that timestamp, or None.
 
@@ -203,7 +224,7 @@ class Cluster:
         begin = {p: o for p, o in begin.items() if o < stable[p]}
         if not begin:
             return result
-        consumer, complaints = make_consumer(self.settings, "fencepost.search")
+        consumer, complaints = make_consumer(self.settings, group)
         try:
             consumer.assign([TopicPartition(topic.name, p, o) for p, o in begin.items()])
             doing = f"searching topic {topic.name} by timestamp"
@@ -226,12 +247,12 @@ class Cluster:
         error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
-        doing = f"listing offsets of topic {topic.name}"
+        doing, need = f"listing offsets of topic {topic.name}", Need("Describe", "topic", topic.name)
         deadline = time.monotonic() + self._timeout
         while True:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
             try:
-                answers = {tp.partition: self._ask(doing, future).offset for tp, future in futures.items()}
+                answers = {tp.partition: self._ask(doing, future, need).offset for tp, future in futures.items()}
                 if OFFSET_INVALID not in answers.values():
                     return [answers[p] for p in range(topic.partitions)]
                 if time.monotonic() > deadline:
@@ -268,3 +289,25 @@ class Cluster:
                 log.info("%s: waiting for an open transaction on topic %s (%s)", doing, topic.name, where)
                 told = True
             time.sleep(0.05)
+
+
+def check_allowed(cluster: Cluster, needs: Iterable[Need], doing: str) -> None:
+    """Check that the user has these rights on topics, as far as the cluster tells; a topic that is missing needs none yet.
+
+    Raises:
+        AccessDenied: names all that are lacking.
+    """
+    needs = list(needs)
+    allowed = cluster.allowed(dict.fromkeys(need.name for need in needs))
+    lacking = [n for n in needs if n.name in allowed and _plain(n.operation) not in allowed[n.name]]
+    if lacking:
+        raise not_authorized(f"{doing}: Kafka at {cluster.settings.bootstrap} refuses access.", lacking)
+
+
+def _plain(operation: str) -> str:
+    return operation.replace("_", "").lower()
+
+
+def _is_about_topics(error: AccessDenied) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and NOT_AUTHORIZED.get(cause.args[0].code()) == "topic"

@@ -8,7 +8,7 @@ producer can succeed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -26,9 +26,31 @@ from fencepost.errors import (
     WriteFailed,
     WriterFenced,
 )
+from fencepost.kafka.certificates import explain_certificates
 
 K = KafkaError
 AGAIN = "Run again."
+
+
+class Need(NamedTuple):
+    """A right that a request needs: an operation on a resource. For each kind of resource the code of the denial differs."""
+
+    operation: str
+    resource: str  # topic, group, transactional id or cluster
+    name: str
+
+    def __str__(self) -> str:
+        included = " (Read and Write include it)" if self.operation == "Describe" else ""
+        return f"{self.operation} on {self.resource} {self.name}{included}"
+
+
+NOT_AUTHORIZED = {
+    K.TOPIC_AUTHORIZATION_FAILED: "topic",
+    K.GROUP_AUTHORIZATION_FAILED: "group",
+    K.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+    K.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+GRANT = "`fencepost acls PIPELINE --principal User:NAME` prints the commands that grant all that the pipeline needs."
 
 
 class Meaning(NamedTuple):
@@ -308,12 +330,19 @@ MEANINGS: dict[int, Meaning] = {
 
 
 class At(Protocol):
-    """The address of the cluster, for messages."""
+    """The cluster's address, for messages, and the settings whose certificates a message tells of."""
 
     @property
     def bootstrap(self) -> str: ...
 
+    @property
+    def values(self) -> Mapping[str, str]: ...
 
+
+# A broker refuses a client's certificate behind its own handshake: librdkafka takes that for a broken connection.
+REFUSED_CERTIFICATE = re.compile(
+    r"\balert (certificate|bad certificate|unsupported certificate|unknown ca|access denied)"
+)
 WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 
 
@@ -335,16 +364,18 @@ class Complaints:
             return
         self.last = error
         # librdkafka reports a broker that goes away during a login as a failed login; the broker refused nothing.
-        if code in DENIED and not WENT_AWAY.search(error.str()):
+        if (code in DENIED and not WENT_AWAY.search(error.str())) or REFUSED_CERTIFICATE.search(error.str()):
             self.denied = error
 
 
-def translate(error: KafkaError, doing: str, at: At, complaints: Complaints | None = None) -> FencepostError:
-    """The FencepostError for a KafkaError met while `doing` something."""
+def translate(
+    error: KafkaError, doing: str, at: At, complaints: Complaints | None = None, needs: Iterable[Need] = ()
+) -> FencepostError:
+    """The FencepostError for a KafkaError met while `doing` something. `needs` are the rights that this takes."""
     code = error.code()
     denied = complaints.denied if complaints else None
     if code in DENIED or denied is not None:
-        return _denied(denied or error, doing, at)
+        return _denied(denied or error, doing, at, needs)
     if code in FENCED:
         return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
     meaning = MEANINGS.get(code)
@@ -368,12 +399,31 @@ def _said(error: KafkaError, at: At) -> str:
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
 
 
-def _denied(error: KafkaError, doing: str, at: At) -> AccessDenied:
-    return AccessDenied(
-        f"{doing}: Kafka at {at.bootstrap} refused access: {error.str()}. Check security.protocol and the sasl.* "
-        "and ssl.* settings of the pipeline, and that its user may read, write and describe its topics, groups and "
-        "transactional ids."
-    )
+def _denied(error: KafkaError, doing: str, at: At, needs: Iterable[Need]) -> AccessDenied:
+    code, text = error.code(), error.str().rstrip(".")
+    refused = f"{doing}: Kafka at {at.bootstrap} refused access: {text}."
+    if code in NOT_AUTHORIZED:
+        return not_authorized(refused, [need for need in needs if need.resource == NOT_AUTHORIZED[code]])
+    if code in {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
+        return AccessDenied(
+            f"{refused} Authentication failed: check sasl.username, sasl.password and sasl.mechanism in the pipeline's kafka "
+            "settings. Was the password changed? A running process keeps the one that it began with."
+        )
+    if code == K._SSL or REFUSED_CERTIFICATE.search(text):
+        return AccessDenied(f"{refused} {explain_certificates(at.values)}")
+    return AccessDenied(f"{refused} Check security.protocol and the sasl.* and ssl.* settings of the pipeline.")
+
+
+def not_authorized(refused: str, lacking: Iterable[Need]) -> AccessDenied:
+    """The error of a user who lacks rights. A topic that the user may not see may also be missing."""
+    lacking = list(lacking)
+    named = "; ".join(dict.fromkeys(map(str, lacking)))
+    unseen = " The topic may be missing too: who may not see it is not told." if _sees_nothing(lacking) else ""
+    return AccessDenied(f"{refused}{f' Not authorized: the user lacks {named}.' if named else ''}{unseen} {GRANT}")
+
+
+def _sees_nothing(lacking: Iterable[Need]) -> bool:
+    return any((need.operation, need.resource) == ("Describe", "topic") for need in lacking)
 
 
 def _silence(error: KafkaError, doing: str, at: At, complaints: Complaints | None) -> KafkaUnavailable:
@@ -406,10 +456,10 @@ def unwrapped() -> Iterator[None]:
 
 
 @contextmanager
-def translated(doing: str, at: At, complaints: Complaints | None = None) -> Iterator[None]:
+def translated(doing: str, at: At, complaints: Complaints | None = None, *needs: Need) -> Iterator[None]:
     """Raise Fencepost's errors instead of confluent-kafka's; the message says what was being done."""
     try:
         with unwrapped():
             yield
     except KafkaException as error:
-        raise translate(error.args[0], doing, at, complaints) from error
+        raise translate(error.args[0], doing, at, complaints, needs) from error

@@ -15,9 +15,10 @@ from confluent_kafka import (
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
-from fencepost.kafka.errors import COORDINATOR_MOVED, Complaints, translate
+from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, Complaints, Need, translate
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
+SLICE = 2.0  # seconds between looks at what the error callback heard
 
 
 def read_until(
@@ -56,12 +57,12 @@ def batches_until(
         if first is not None:
             deadline = time.monotonic() + timeout
         elif time.monotonic() > deadline or complaints.denied is not None:
-            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints)
+            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints, _reads(consumer))
         taken: list[Message] = []
         for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
             partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise translate(error, doing, settings, complaints)
+                raise translate(error, doing, settings, complaints, _reads(consumer))
             if partition not in waiting:
                 continue
             if offset < waiting[partition] and error is None:
@@ -74,6 +75,10 @@ def batches_until(
         waiting = {p: end for p, end in waiting.items() if p in assigned}
 
 
+def _reads(consumer: Consumer) -> list[Need]:
+    return [Need("Read", "topic", tp.topic) for tp in consumer.assignment()]
+
+
 def committed_offsets(
     settings: ClientSettings, group: str, partitions: Sequence[TopicPartition], doing: str, *, settled: bool = True
 ) -> dict[tuple[str, int], TopicPartition]:
@@ -83,22 +88,30 @@ def committed_offsets(
     ask again until the request times out, which may be as long as a dead producer's transaction is open. Without it, nothing
     is awaited. The request names each partition and asks for stable offsets; otherwise Kafka can silently leave out an offset
     that a transaction just committed.
+
+    Raises:
+        AccessDenied: the login is refused, or the group or a topic to its user. Only a poll hears of the login and the group.
     """
+    needs = [Need("Read", "group", group), *(Need("Read", "topic", tp.topic) for tp in partitions)]
     consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:
         deadline = time.monotonic() + REQUEST_TIMEOUT
         while True:
             try:
-                answered = consumer.committed(list(partitions), timeout=REQUEST_TIMEOUT)
+                answered = consumer.committed(list(partitions), timeout=SLICE)
                 unstable = [tp.error for tp in answered if tp.error is not None]
                 if not unstable:
                     return {(tp.topic, tp.partition): tp for tp in answered if tp.offset >= 0}
                 error = unstable[0]
             except KafkaException as raised:
                 error = raised.args[0]
-            again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, *COORDINATOR_MOVED} or error.retriable()
+            heard = consumer.poll(0)
+            if heard is not None and (refusal := heard.error()) is not None and refusal.code() in DENIED:
+                error = refusal
+            again = error.code() in {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT, *COORDINATOR_MOVED}
+            again = (again or error.retriable()) and complaints.denied is None
             if not again or time.monotonic() > deadline:
-                raise translate(error, doing, settings, complaints)
+                raise translate(error, doing, settings, complaints, needs)
             time.sleep(0.05)
     finally:
         consumer.close()

@@ -16,18 +16,26 @@ import logging
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self, cast
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from fencepost.errors import CommitStateUnknown, FencepostError, TransactionTimedOut, WriteFailed, WriterFenced
+from fencepost.errors import (
+    CommitStateUnknown,
+    FencepostError,
+    Retriable,
+    TransactionTimedOut,
+    WriteFailed,
+    WriterFenced,
+)
 from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings
 from fencepost.kafka.clients import make_producer
-from fencepost.kafka.errors import FENCED, translate
+from fencepost.kafka.cluster import Cluster, check_allowed
+from fencepost.kafka.errors import FENCED, Need, translate
 from fencepost.kafka.produce_arguments import arguments_of
 
 log = logging.getLogger("fencepost.kafka.transaction")
@@ -36,6 +44,7 @@ INIT_TIMEOUT = 60.0  # seconds; an init that fences waits for the markers of the
 COMMIT_TIMEOUT = 120.0
 SLICE = 2.0  # seconds between looks at what the error callback heard
 WAIT_FOR_ROOM = 0.01  # seconds in which brokers take some records of a full queue
+PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 ROWS_AT_ONCE = 2000  # so many rows that their arguments stay in the processor's cache
 
 
@@ -62,15 +71,17 @@ class Transaction:
         self._ended = False  # True while a transaction is open, and for good once one did not commit
         self._first: float | None = None  # when the transaction's first record was enqueued
         self._offsets: list[tuple[list[TopicPartition], str]] = []
+        self._topics: dict[str, Need] = {}  # what the transaction's records need
         self._producer, self._complaints = make_producer(settings, transactional_id)
 
-    def _error(self, error: KafkaError, doing: str) -> FencepostError:
+    def _error(self, error: KafkaError, doing: str, *needs: Need) -> FencepostError:
         """The FencepostError for a KafkaError.
 
         librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long
         and fenced its producer *(measured)*. The clock tells them apart. Ours starts before the broker's.
         """
-        found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints)
+        needs = (*needs, Need("Write", "transactional id", self.id))
+        found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints, needs)
         took = time.monotonic() - self._first if self._first is not None else 0.0
         if not isinstance(found, WriterFenced) or took < self._timeout:
             return found
@@ -101,7 +112,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         assert not self._ended, f"{self.id}: a producer whose transaction failed is never used again"
-        self._ended, self._offsets, self._first = True, [], None
+        self._ended, self._offsets, self._topics, self._first = True, [], {}, None
         with self._translated("begin_transaction"):
             self._producer.begin_transaction()
         self._at("begun")
@@ -125,6 +136,7 @@ class Transaction:
     ) -> None:
         """Enqueue rows in order, with the columns of `arguments_of`; wait for room if librdkafka's queue is full."""
         self._first = self._first or time.monotonic()
+        self._topics[topic] = Need("Write", "topic", topic)
         with self._translated("producing records"):
             place = self._producer.topic(topic)
             for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -179,16 +191,17 @@ class Transaction:
         try:
             yield
         except KafkaException as raised:
-            raise self._error(raised.args[0], doing) from raised
+            raise self._error(raised.args[0], doing, *self._topics.values()) from raised
 
     def _raise_failed(self) -> None:
         if self._complaints.denied is not None:
-            raise self._error(self._complaints.denied, "delivering records")
+            raise self._error(self._complaints.denied, "delivering records", *self._topics.values())
         if self._producer.failed is not None:
-            raise self._error(self._producer.failed, "delivering records")
+            raise self._error(self._producer.failed, "delivering records", *self._topics.values())
 
     def _send_offsets(self, offsets: Sequence[TopicPartition], group: str) -> None:
         deadline = time.monotonic() + INIT_TIMEOUT
+        needs = [Need("Read", "group", group), *(Need("Read", "topic", tp.topic) for tp in offsets)]
         while True:
             try:
                 self._producer.send_offsets_to_transaction(list(offsets), group, SLICE)
@@ -197,7 +210,7 @@ class Transaction:
                 error = raised.args[0]
                 # Do not ask again once fenced, or if an abort is due. After a time-out, repeat the same arguments.
                 if error.txn_requires_abort() or not error.retriable() or time.monotonic() > deadline:
-                    raise self._error(error, "send_offsets_to_transaction") from raised
+                    raise self._error(error, "send_offsets_to_transaction", *needs) from raised
 
     def _commit(self) -> None:
         self._at("committing")
@@ -218,8 +231,16 @@ class Transaction:
                     ) from raised
 
     def _give_up(self, failed: BaseException) -> None:
-        """Abort. A fenced client may end a call without the reason; the abort then returns it."""
+        """Abort. A fenced client may end a call without the reason; the abort then returns it.
+
+        Of a topic that the user may not write to, librdkafka drops the records, and may not say why *(measured)*: the cluster
+        is asked.
+        """
         answer = self._abort()
+        dropped = self._producer.failed
+        if isinstance(failed, WriteFailed) and dropped is not None and dropped.code() in PURGED:
+            with suppress(Retriable):
+                check_allowed(Cluster(self._settings, SLICE), self._topics.values(), f"{self.id}: delivering records")
         if isinstance(failed, WriteFailed) and answer is not None and answer.code() in FENCED:
             raise self._error(answer, "abort_transaction") from failed
 

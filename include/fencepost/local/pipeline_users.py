@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from confluent_kafka.admin._acl import AclBinding
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fencepost.errors import AccessDenied, NeedsOperator
+from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, TopicOutput
 from fencepost.outputs.topic import BatchTopic
@@ -31,8 +31,15 @@ class QuarantineTopic(BatchTopic):
 
     def prepare(self) -> str:
         """Create the topic if it is missing; return its id."""
+        try:
+            self._known = self._cluster.describe(self._name)
+        except TopicMissing:
+            self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, self._settings())
+        return self._known.id
+
+    def _settings(self) -> dict[str, str]:
+        """The settings that the topic gets: a source record may have any timestamp, and may be as large as its topic allows."""
         config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-        # A source record may have any timestamp, and may be as large as its topic allows.
         config |= {"message.timestamp.before.max.ms": str(FOREVER), "message.timestamp.after.max.ms": str(FOREVER)}
         try:
             largest = int(self._cluster.topic_config(self._pipeline.source.topic, "max.message.bytes") or 0)
@@ -40,8 +47,7 @@ class QuarantineTopic(BatchTopic):
             largest = 0
         if largest:
             config["max.message.bytes"] = str(min(largest + ROOM, 2**31 - 1))
-        self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, config)
-        return self._known.id
+        return config
 
     def check_keeps(self) -> None:
         """Check that the topic keeps its records, if we may ask.

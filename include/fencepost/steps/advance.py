@@ -28,6 +28,7 @@ from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import jvm_watched
+from fencepost.steps.preflight import denials_named
 from fencepost.steps.publish import check_may_go_on, check_staged, copied_receipts, copy_here, copy_on_spark, give_up
 from fencepost.steps.topics import same_topics
 
@@ -138,7 +139,7 @@ def _copied(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
         if batch.publication.atomic:
             return copy_here(ledger, batch)
         assert spark is not None
-        with jvm_watched(f"batch {batch.id}, advance"):
+        with denials_named(ledger.pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, advance"):
             return copy_on_spark(spark(), ledger, batch)
     except ReceiptsDisagree as error:
         give_up(ledger, batch)

@@ -48,7 +48,7 @@ from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expir
 from fencepost.protocol.replay import newest_link, replayed
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.broker_limits import check_transaction_timeout
-from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.preflight import check_pipeline, check_rights
 from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
 
@@ -67,7 +67,7 @@ def plan_batch(
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
-    1. make the ledger and the output topic if they are missing;
+    1. check the user's rights on topics, and make the ledger and the output topic if they are missing;
     2. check the cluster's limits, which could make every write fail;
     3. decide and freeze in one coordinator transaction. Before anything is planned, in this order: the ledger must be
        complete, the interval must have ended, the source must be the topic of the neighbouring plans, a lane must be free,
@@ -104,8 +104,9 @@ def plan_batch(
 
 
 def ready(ledger: Ledger) -> tuple[Topic, Destination]:
-    """The source topic and the destination. Makes destination and ledger if they are missing, and checks the cluster's limits."""
+    """The source topic and the destination. Checks rights and the cluster's limits; makes destination and ledger if missing."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
+    check_rights(pipeline, cluster)
     source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
     ledger.create()
     output.prepare()
@@ -240,9 +241,9 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     else:
         before, after = view.before(interval), view.after(interval)
         stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
-        by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start))
+        by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start), pipeline.group)
         starts = range_starts(before, after, stable, by_start)
-        by_end = cluster.first_at_or_after(source, _milliseconds(interval.end), starts)
+        by_end = cluster.first_at_or_after(source, _milliseconds(interval.end), pipeline.group, starts)
         ranges = frozen_ranges(interval, starts, after, stable, by_end)
         lost = ()
     ranges, expired = without_expired(ranges, cluster.earliest(source))

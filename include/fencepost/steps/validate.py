@@ -47,6 +47,7 @@ from fencepost.quality.suite import Suite, load_suite
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
+from fencepost.steps.preflight import denials_named
 from fencepost.steps.topics import check_topics
 
 log = logging.getLogger("fencepost.steps.validate")
@@ -110,7 +111,7 @@ def validate_batch(
     limit = pipeline.quality.open_transaction_wait_seconds
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
-    with spark_reads(f"batch {batch.id}, validate"):
+    with denials_named(pipeline, ledger.settings), spark_reads(f"batch {batch.id}, validate"):
         check, evaluation = _evaluate(raw, pipeline, batch, written, suite, _history(view, batch, written, suite))  # 3
     if check.rows_read < check.rows_expected:
         check, evaluation = _explained(output, batch, check, evaluation)
@@ -188,7 +189,7 @@ def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Wri
         return found
     doing, topic = f"batch {batch.id}, validate", QuarantineTopic(ledger, batch)
     topic.await_readable(batch, pipeline.quality.open_transaction_wait_seconds, doing)
-    with spark_reads(doing):
+    with denials_named(pipeline, ledger.settings), spark_reads(doing):
         rules, fingerprint = read_quarantine(topic.read_back(spark, batch), written, pipeline.quality.sample_rows)
     rows = sum(rule.rows for rule in rules)
     deleted = topic.deleted(batch) if rows < found.rows_expected else ()

@@ -27,7 +27,7 @@ from fencepost.spark.diagnosis import (
 )
 from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.plan import revise
-from fencepost.steps.preflight import check_pipeline
+from fencepost.steps.preflight import check_pipeline, denials_named
 from fencepost.steps.publish import copied_receipts, give_up
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
@@ -72,7 +72,7 @@ def write_batch(
     check_topics(ledger, batch)  # 2
     for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
         Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
-    with jvm_watched(f"batch {batch.id}, write"):
+    with denials_named(pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, write"):
         wrote = run_write_job(spark, ledger, batch)  # 4
     reached("write.answered")
     return _record(ledger, batch, wrote, began)  # 5

@@ -1,0 +1,177 @@
+"""What the user of a pipeline has to be granted in Kafka: the one list, for the plan step, `fencepost acls` and the documents.
+
+Read and Write include Describe, in Kafka's own authorizer. Tests take each right away, and forbid all that is not listed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.errors import SettingsError
+
+
+class Use(StrEnum):
+    """When a right is used, as a heading for commands and documents."""
+
+    NEEDED = "needed"
+    CREATE = "only if the topic is missing; create topics yourself to do without"
+    GROW = "only if the output topic gets more partitions; add them to the staging topic yourself to do without"
+    OPTIONAL = "not needed; without it Fencepost checks less"
+
+
+class Resource(StrEnum):
+    """Kinds of resources, as in messages. `kafka-acls.sh` has an option for each."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    CLUSTER = "cluster"
+
+
+class Right(NamedTuple):
+    """An operation on a resource. `name` is one of `NAMES`; a right of a pipeline (`rights_of`) has the resource's own."""
+
+    resource: Resource
+    name: str
+    operation: str
+    why: str
+    use: Use = Use.NEEDED
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the name is the beginning of names."""
+        return self.name.endswith(".") and self.resource is not Resource.TOPIC
+
+
+T = Resource.TOPIC
+NAMES = {
+    "source": "`source.topic`",
+    "output": "`output.topic`",
+    "staging": "`output.staging_topic`, or `fencepost.<pipeline>.staging`",
+    "quarantine": "`quality.quarantine_topic`, or `fencepost.<pipeline>.quarantine`",
+    "ledger": "`fencepost.<pipeline>.ledger`",
+    "pipeline": "`<pipeline>`",
+    "pipeline.": "beginning with `<pipeline>.`",
+    "kafka-cluster": "`kafka-cluster`",
+}
+RETENTION = (
+    "the check that the topic keeps records until they are judged, and takes them; validate then finds what is gone"
+)
+RIGHTS = (
+    Right(T, "source", "Read", "reads a batch, and moves the source's offsets"),
+    Right(T, "ledger", "Read", "reads what is recorded of each batch"),
+    Right(T, "ledger", "Write", "records each step of a batch"),
+    Right(T, "ledger", "DescribeConfigs", "checks that the topic is compacted"),
+    Right(
+        T,
+        "output",
+        "Read",
+        "looks for batches that a lost ledger lacks, judges what is not staged, moves validated offsets",
+    ),
+    Right(T, "output", "Write", "writes or publishes a batch"),
+    Right(T, "staging", "Read", "judges and copies a staged batch"),
+    Right(T, "staging", "Write", "writes a staged batch"),
+    Right(T, "quarantine", "Read", "judges and replays what is quarantined"),
+    Right(T, "quarantine", "Write", "quarantines records"),
+    Right(Resource.GROUP, "pipeline", "Read", "reads and moves the source's offsets"),
+    Right(Resource.GROUP, "pipeline.", "Read", "reads and commits marks, and validated offsets"),
+    Right(Resource.TRANSACTIONAL_ID, "pipeline.", "Write", "writes in transactions"),
+    *(
+        Right(T, name, "Create", "creates the topic, with the cluster's default replication factor", Use.CREATE)
+        for name in ("ledger", "output", "staging", "quarantine")
+    ),
+    Right(T, "staging", "Alter", "adds partitions, so that it has as many as the output", Use.GROW),
+    Right(T, "output", "DescribeConfigs", RETENTION, Use.OPTIONAL),
+    Right(T, "staging", "DescribeConfigs", RETENTION, Use.OPTIONAL),
+    Right(T, "quarantine", "DescribeConfigs", "the check that the topic is not compacted", Use.OPTIONAL),
+    Right(
+        T,
+        "source",
+        "DescribeConfigs",
+        "a quarantine topic that takes the largest of the source's records: it is created with the cluster's limit",
+        Use.OPTIONAL,
+    ),
+    Right(
+        Resource.CLUSTER,
+        "kafka-cluster",
+        "DescribeConfigs",
+        "the brokers' own limits: Kafka's defaults are assumed of transaction.max.timeout.ms, offsets.retention.minutes and "
+        "transactional.id.expiration.ms",
+        Use.OPTIONAL,
+    ),
+)
+
+
+def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
+    """The rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
+    names = {
+        "source": pipeline.source.topic,
+        "output": pipeline.output.topic,
+        "ledger": pipeline.ledger_topic,
+        "pipeline": pipeline.group,
+        "pipeline.": f"{pipeline.name}.",
+        "kafka-cluster": "kafka-cluster",
+    }
+    if pipeline.output.publish == "staged":
+        names["staging"] = pipeline.staging_topic
+    if quarantines(pipeline, pipeline.write_digests()):
+        names["quarantine"] = pipeline.quarantine_topic
+    unused = set() if "quarantine" in names else {("source", "DescribeConfigs")}
+    return tuple(
+        right._replace(name=names[right.name])
+        for right in RIGHTS
+        if right.name in names and (right.name, right.operation) not in unused
+    )
+
+
+def acl_commands(
+    rights: Iterable[Right], principal: str, bootstrap: str, command_config: str | None = None
+) -> Iterator[tuple[Use, list[str]]]:
+    """The commands of Kafka's own tool that grant these rights, by their use; each ready for a shell.
+
+    Raises:
+        SettingsError: the principal is not one.
+    """
+    if not re.fullmatch(r"[A-Za-z][\w-]*:[^\s:*][^\n\r\0]*", principal):
+        raise SettingsError(
+            f"--principal {principal!r}: not a principal of Kafka, which has a type in front and names one user, such as "
+            "User:fencepost, or 'User:CN=fencepost,O=Example' with a client certificate."
+        )
+    begin = ["kafka-acls.sh", "--bootstrap-server", bootstrap]
+    begin += ["--command-config", command_config] if command_config else []
+    begin += ["--add", "--allow-principal", principal]
+    uses = list(Use)
+    ordered = sorted(rights, key=lambda right: uses.index(right.use))  # stable: otherwise as listed
+    for use, of_use in groupby(ordered, key=lambda right: right.use):
+        commands = []
+        for (resource, name), rows in groupby(of_use, key=lambda right: (right.resource, right.name)):
+            found = list(rows)
+            operations = [part for right in found for part in ("--operation", right.operation)]
+            on = [] if resource is Resource.CLUSTER else [name]
+            pattern = ["--resource-pattern-type", "prefixed"] if found[0].is_prefix else []
+            commands.append(shlex.join([*begin, *operations, f"--{resource.replace(' ', '-')}", *on, *pattern]))
+        yield use, commands
+
+
+def table() -> str:
+    """The rights as the documents list them: two tables in Markdown."""
+    lines = ["| resource | name | operation | what for |", "|---|---|---|---|"]
+    for right in RIGHTS:
+        if right.use is Use.OPTIONAL:
+            continue
+        used = "" if right.use is Use.NEEDED else f"; {right.use}"
+        lines.append(f"| {right.resource} | {NAMES[right.name]} | {right.operation} | {right.why}{used} |")
+    lines += ["", "These are used if they are granted, and not needed:", ""]
+    lines += ["| resource | name | operation | what is missing without it |", "|---|---|---|---|"]
+    lines += [
+        f"| {right.resource} | {NAMES[right.name]} | {right.operation} | {right.why} |"
+        for right in RIGHTS
+        if right.use is Use.OPTIONAL
+    ]
+    return "\n".join(lines) + "\n"
