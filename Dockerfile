@@ -1,4 +1,4 @@
-# The one image of docker-compose.yaml: Airflow's components, the Spark driver, master and workers. They all hold
+# The one image of docker-compose.yaml: Airflow's components, the Spark driver, master and workers, Kafka's brokers. They all hold
 # the same Python packages and jars, which is what PySpark and the native wheels in the executors need.
 #
 # Not built where it was written (no Docker engine at hand); tests/static takes its steps one by one without one.
@@ -9,7 +9,8 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends make openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 1000 --create-home fencepost \
-    && install --directory --owner fencepost --mode 0750 /var/lib/fencepost
+    && install --directory --owner fencepost --mode 0750 /var/lib/fencepost /var/lib/fencepost-authority \
+       /var/lib/fencepost-broker /var/lib/fencepost-cluster /var/lib/fencepost-spark
 
 WORKDIR /opt/fencepost
 ENV PATH=/opt/fencepost/.venv/bin:$PATH \
@@ -20,7 +21,7 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
 
 # The same set-up as on a developer's machine, in two steps: requirements.txt and the jars, pinned there, need little of
 # the repository, and are not fetched again when something else changes; the archive of classes needs the package, and a
-# broker for the moment. The broker of compose has an image of its own.
+# broker for the moment.
 COPY Makefile pyproject.toml requirements.txt ./
 COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/paths.py include/fencepost/
 COPY include/fencepost/local include/fencepost/local

@@ -14,8 +14,9 @@ import pytest
 
 from fencepost.local import schema_registry
 from fencepost.local.airflow import COMPONENTS, AirflowPlan, Folders
-from fencepost.local.broker import PROPERTIES
+from fencepost.local.compose import PORTS
 from fencepost.local.credentials import Credentials
+from fencepost.local.pipeline_users import names_of, password_variable
 from fencepost.local.state_folder import StateFolder
 from static.compose_check import Files, problems
 
@@ -71,13 +72,23 @@ def test_every_airflow_component_is_a_service_with_the_same_settings_and_command
         assert environment(f"airflow-{component}") == environment("airflow-scheduler")
 
 
-def test_the_broker_is_set_up_as_the_local_one_wherever_both_say_something() -> None:
-    compose = {
-        name.removeprefix("KAFKA_").replace("_", ".").lower(): value for name, value in environment("kafka").items()
-    }
-    both = compose.keys() & PROPERTIES.keys() - {"node.id"}
-    assert len(both) >= 9
-    assert {name: compose[name] for name in both} == {name: PROPERTIES[name] for name in both}
+def test_brokers_and_workers_differ_in_nothing_but_name_and_port() -> None:
+    services = FILES.model["services"]
+    assert services["spark-worker-1"] == services["spark-worker-2"]
+    first = json.dumps(services["kafka-1"])
+    for number, port in ((2, 9093), (3, 9094)):
+        renamed = first.replace("kafka-1", f"kafka-{number}").replace("broker-1", f"broker-{number}")
+        renamed = renamed.replace(f"kafka-{number},kafka-2,kafka-3", "kafka-1,kafka-2,kafka-3")
+        assert (
+            json.loads(renamed.replace("KAFKA_1_PORT:-9092", f"KAFKA_{number}_PORT:-{port}"))
+            == services[f"kafka-{number}"]
+        )
+
+
+def test_every_pipeline_of_the_repository_has_a_password_in_compose() -> None:
+    wanted = {password_variable(name) for name in names_of(ROOT / "include" / "pipelines")}
+    for service in ("kafka-users", "airflow-scheduler"):
+        assert {name for name in environment(service) if name.startswith("KAFKA_PASSWORD_")} == wanted
 
 
 def test_the_schema_registry_is_set_up_as_the_local_one() -> None:
@@ -94,8 +105,9 @@ def test_tasks_reach_the_services_of_the_network_and_not_their_own_container() -
     settings = environment("airflow-scheduler")
     services = FILES.model["services"]
     master = json.loads(settings["AIRFLOW_CONN_SPARK_DEFAULT"])["host"]
-    assert master == settings["FENCEPOST_SPARK_MASTER"] == services["spark-worker"]["command"][-1]
-    assert f"INTERNAL://{settings['KAFKA_BOOTSTRAP']}" in environment("kafka")["KAFKA_ADVERTISED_LISTENERS"]
+    assert master == settings["FENCEPOST_SPARK_MASTER"] == services["spark-worker-1"]["command"][-1]
+    hosts = environment("kafka-1")["FENCEPOST_KAFKA_HOSTS"].split(",")
+    assert settings["KAFKA_BOOTSTRAP"] == ",".join(f"{host}:{PORTS['clients']}" for host in hosts)
     port = environment("schema-registry")["QUARKUS_HTTP_PORT"]
     assert settings["SCHEMA_REGISTRY_URL"] == f"http://schema-registry:{port}{schema_registry.API}"
     assert settings["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"].startswith("http://airflow-api-server:8080/")
@@ -106,30 +118,29 @@ COMPOSE_BREAKS = [
     ("    stop_grace_period: 1m", "    stop_grace_perod: 1m", "unknown field"),
     ("image: postgres:17-bookworm", "image: postgres", "image with its version"),
     ("image: postgres:17-bookworm", "image: postgres:latest", "names no version"),
-    ("image: apache/kafka:4.3.0", "image: apache/kafka:4.2.0", "wanted version"),
-    ("  image: fencepost:local", "  image: fencepost:other", "same packages"),
-    ("kafka: {condition: service_healthy}", "kafka: {}", "without a condition"),
-    ("kafka: {condition: service_healthy}", "kafak: {condition: service_healthy}", "no service"),
+    ("  image: fencepost:local", "  image: fencepost:other", "those of the local stack"),
+    ("kafka-2: {condition: service_healthy}", "kafka-2: {}", "without a condition"),
+    ("kafka-2: {condition: service_healthy}", "kafak: {condition: service_healthy}", "no service"),
     (
         "airflow-init: {condition: service_completed_successfully}",
         "airflow-init: {condition: service_healthy}",
         "health",
     ),
-    ("kafka: {condition: service_healthy}", "kafka: {condition: service_completed_successfully}", "does not fit"),
-    ("127.0.0.1:${FENCEPOST_KAFKA_PORT:-9092}:9092", "${FENCEPOST_KAFKA_PORT:-9092}:9092", "127.0.0.1"),
+    ("kafka-2: {condition: service_healthy}", "kafka-2: {condition: service_completed_successfully}", "does not fit"),
+    ("127.0.0.1:${FENCEPOST_KAFKA_2_PORT:-9093}:9092", "${FENCEPOST_KAFKA_2_PORT:-9093}:9092", "127.0.0.1"),
     ("127.0.0.1:${FENCEPOST_AIRFLOW_PORT:-8080}:8080", "0.0.0.0:8080:8080", "127.0.0.1"),
     ("    healthcheck: *spark-health\n", "", "no health check"),
     ("      interval: 5s", "      interval: often", "no duration"),
     ("test: [CMD, pg_isready", "test: [pg_isready", "begins with CMD"),
-    ("      - kafka:/var/lib/kafka/data", "      - kafak:/var/lib/kafka/data", "not declared"),
-    ("      - kafka:/var/lib/kafka/data", "      - ./nowhere:/var/lib/kafka/data", "not in the repository"),
+    ("      - kafka-2:/var/lib", "      - kafak:/var/lib", "not declared"),
+    ("      - kafka-2:/var/lib", "      - ./nowhere:/var/lib", "not in the repository"),
     ("/opt/fencepost/dags", "/opt/fencepost/dag", "dag is not in the repository"),
     ("${FENCEPOST_POSTGRES_PASSWORD:?see .env.example}\n", "hunter2\n", "must be a variable"),
     ("airflow:${FENCEPOST_POSTGRES_PASSWORD:?see .env.example}@", "airflow:hunter2@", "holds a password"),
     ("${FENCEPOST_AIRFLOW_JWT_SECRET:?see .env.example}", "${FENCEPOST_AIRFLOW_JWT_SECRET}", "required"),
     ("${FENCEPOST_AIRFLOW_JWT_SECRET:?see .env.example}", "${FENCEPOST_AIRFLOW_JWT_SECRET:-x}", "required"),
-    ('KAFKA_NODE_ID: "1"', "KAFKA_NODE_ID: s3cr3tS3cr3tS3cr3tS3cr3t", "looks like a key"),
-    ('KAFKA_NODE_ID: "1"', "KAFKA_NODE_ID: 1", "quote it"),
+    ('FENCEPOST_KAFKA_PORT: "9092"', "FENCEPOST_KAFKA_PORT: s3cr3tS3cr3tS3cr3tS3cr3t", "looks like a key"),
+    ('FENCEPOST_KAFKA_PORT: "9092"', "FENCEPOST_KAFKA_PORT: 9092", "quote it"),
     ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "${FENCEPOST_CORES:-2}", "FENCEPOST_CORES is not documented"),
     ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "2", "which nothing uses"),
     ("${FENCEPOST_SPARK_WORKER_CORES:-2}", "${FENCEPOST_SPARK_WORKER_CORES:-3}", "documented as '2'"),

@@ -7,14 +7,18 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from fencepost.local.compose import PORTS
 from fencepost.local.ports import answers, any_free_port
 from fencepost.local.processes import await_ready, spawn, stop
 from fencepost.local.schema_registry import API
+from kafka_tools import QUIET_LOG
 from static.compose_check import OWN_IMAGE, VARIABLE, Files
 from static.image import BuildFailed, Dockerignore, Image, build, copied, instructions
 
@@ -112,7 +116,7 @@ def test_the_passwords_of_compose_are_written_for_their_owner_alone(image: Image
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("service", ["spark-master", "spark-worker"])
+@pytest.mark.parametrize("service", ["spark-master", "spark-worker-1"])
 def test_spark_takes_the_arguments_that_compose_gives_it(image: Image, service: str) -> None:
     command = SERVICES[service]["command"]
     assert command[0] == "spark-class"
@@ -154,8 +158,63 @@ def test_the_schema_registry_starts_by_the_command_that_compose_gives_it(image: 
         shutil.rmtree(image.inside("/var/lib/fencepost/schema-registry"), ignore_errors=True)
 
 
+HOSTS = {"kafka-1": "127.0.0.1", "kafka-2": "127.0.0.2", "kafka-3": "127.0.0.3"}
+MOUNTS = ("authority", "broker", "cluster", "spark")
+
+
+def test_kafka_starts_by_the_commands_that_compose_gives_it_and_lets_the_pipelines_in(
+    image: Image, tmp_path: Path
+) -> None:
+    """Each broker has a loopback address of its own here, where it has a container there."""
+    volumes = [Path(image.inside(f"/var/lib/fencepost-{name}")) for name in MOUNTS]
+    for folder in volumes:
+        folder.mkdir(exist_ok=True)
+
+    def given(service: str) -> dict[str, str]:
+        return environment(service) | {"FENCEPOST_KAFKA_HOSTS": ",".join(HOSTS.values())}
+
+    def run(service: str) -> None:
+        done = image.run(SERVICES[service]["command"], given(service))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    assert all(answers(host, port) is False for host in HOSTS.values() for port in PORTS.values())
+    run("cluster-init")
+    run("cluster-init")  # what is there stays
+    brokers = {
+        service: spawn(
+            SERVICES[service]["command"],
+            env=image.variables(given(service)),
+            log=tmp_path / f"{service}.log",
+            cwd=tmp_path,
+        )
+        for service in HOSTS
+    }
+    try:
+        for service, process in brokers.items():
+            check = partial(answers, HOSTS[service], PORTS["clients"])
+            await_ready(service, process, tmp_path / f"{service}.log", check, 120)
+        run("kafka-users")
+        login = {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "nyc_weather",
+            "sasl.password": given("kafka-users")["KAFKA_PASSWORD_NYC_WEATHER"],
+            "ssl.ca.location": image.inside("/var/lib/fencepost-authority/ca.pem"),
+        }
+        inside = AdminClient({**login, "bootstrap.servers": f"{HOSTS['kafka-2']}:{PORTS['clients']}"}, logger=QUIET_LOG)
+        assert {broker.host for broker in inside.list_topics(timeout=30).brokers.values()} == set(HOSTS.values())
+        outside = AdminClient({**login, "bootstrap.servers": f"{HOSTS['kafka-2']}:{PORTS['host']}"}, logger=QUIET_LOG)
+        published = {(broker.host, broker.port) for broker in outside.list_topics(timeout=30).brokers.values()}
+        assert published == {("127.0.0.1", 9092), ("127.0.0.1", 9093), ("127.0.0.1", 9094)}
+    finally:
+        stop(list(brokers.values()))
+        for folder in volumes:
+            shutil.rmtree(folder)
+
+
 def test_all_services_of_the_image_are_covered() -> None:
-    assert {service["command"][0] for service in SERVICES.values()} == {"airflow", "bash", "java", "spark-class"}
+    first = {service["command"][0] for service in SERVICES.values()}
+    assert first == {"airflow", "bash", "java", "python", "spark-class"}
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,9 @@ ENCRYPTED: dict[str, str] = {
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
-# A job gets one executor on each worker, so that two jobs fit beside each other.
+# A job gets one executor on each of two workers, so that two jobs fit beside each other.
+SHARED: dict[str, str] = {"spark.cores.max": "2", "spark.executor.cores": "1"}
 ON_ONE_MACHINE: dict[str, str] = {
-    "spark.cores.max": "2",
-    "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
@@ -143,7 +142,7 @@ class StandaloneSpark:
 
 def write_settings(file: Path, settings: Mapping[str, str], secret: str) -> None:
     """Spark's settings for master, workers and drivers, with the secret that they share and what it needs."""
-    lines = {**ENCRYPTED, **settings, "spark.authenticate.secret": secret}
+    lines = {**ENCRYPTED, **SHARED, **settings, "spark.authenticate.secret": secret}
     write_private(file, "".join(f"{name} {value}\n" for name, value in lines.items()))
 
 
