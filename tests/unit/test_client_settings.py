@@ -338,3 +338,15 @@ def test_a_key_that_java_cannot_read_is_refused_with_the_cure(kind: str, cure: s
     with pytest.raises(SettingsError, match=cure) as raised:
         java_settings({"ssl.key.pem": key, "ssl.certificate.pem": "c"})
     assert "hunter2" not in str(raised.value)
+
+
+def test_an_empty_setting_counts_as_not_given(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one pipeline.yaml serves a cluster with a login and one without."""
+    given = {"security.protocol": "${PROTOCOL:-plaintext}", "sasl.mechanism": "PLAIN", "sasl.username": "etl"}
+    given |= {"sasl.password": "${SOME_PASSWORD:-}", "ssl.ca.location": "${CA:-}"}
+    for name in ("PROTOCOL", "SOME_PASSWORD", "CA"):
+        monkeypatch.delenv(name, raising=False)
+    assert load(given).kafka.keys() == {"bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username"}
+    monkeypatch.setenv("PROTOCOL", "SASL_SSL")
+    with pytest.raises(SettingsError, match=r"needs sasl\.password, which is missing or empty"):
+        load(given)
