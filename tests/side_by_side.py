@@ -1,4 +1,4 @@
-"""All tests in two pytest processes: those that start an Airflow wait half of their time, and the others do not.
+"""All tests in three pytest processes: those that start an Airflow wait half of their time, and the others some of theirs.
 
 python tests/side_by_side.py [arguments of one ordinary pytest]
 """
@@ -15,8 +15,9 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-STACK = ["tests/stack", "tests/local"]
-PARTS = {"stack": STACK, "rest": ["tests", *(f"--ignore={folder}" for folder in STACK)]}
+STACK, STEPS = ["tests/stack", "tests/local"], ["tests/integration"]
+PARTS = {"stack": STACK, "steps": STEPS, "rest": ["tests", *(f"--ignore={folder}" for folder in (*STACK, *STEPS))]}
+SLOWEST = "--durations=25"
 
 
 def begin(name: str, arguments: Sequence[str]) -> tuple[subprocess.Popen[bytes], Thread]:
@@ -44,12 +45,12 @@ def begin(name: str, arguments: Sequence[str]) -> tuple[subprocess.Popen[bytes],
 
 
 def main(arguments: list[str]) -> int:
-    """The worse of the two exit codes. Interrupted, it ends both and waits until they have cleaned up."""
+    """The worst of the exit codes. Interrupted, it ends all and waits until they have cleaned up."""
     if arguments:
         os.chdir(ROOT)
         os.execv(PYTEST[0], [*PYTEST, *arguments])  # noqa: S606  # its place is taken, so nothing is between it and Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    begun = [begin(name, part) for name, part in PARTS.items()]
+    begun = [begin(name, [*part, SLOWEST]) for name, part in PARTS.items()]
     try:
         codes = [process.wait() for process, _ in begun]
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ def demo() -> None:
 
 def cluster(
     start_only: Annotated[bool, typer.Option("--start-only", help="Start the cluster, and run nothing on it.")] = False,
+    days: Annotated[int, typer.Option(min=1, max=3, help="How many days to run.")] = 3,
 ) -> None:
     """Run the demo on a secured cluster of this machine, while a broker and a Spark worker are killed.
 
@@ -30,7 +31,7 @@ def cluster(
     _check_checkout("cluster")
     from fencepost.local.cluster_demo import cluster as run_cluster
 
-    run_cluster(start_only=start_only)
+    run_cluster(start_only=start_only, days=days)
 
 
 def _check_checkout(target: str) -> None:

@@ -24,6 +24,7 @@ from fencepost.local.processes import Process, await_ready, spawn, stop
 from fencepost.local.state_folder import StateFolder, write_private
 
 HEAP = "512m"
+READY = 120.0  # seconds: it starts in three, but not on a busy machine
 STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs and makes the next start quick
 
 _LOG4J = """<Configuration status="WARN">
@@ -102,7 +103,7 @@ class Broker:
         """The broker's pid while it runs."""
         return self.process.pid if self.process is not None and self.process.alive() else None
 
-    def start(self, timeout: float = 60.0) -> None:
+    def start(self, timeout: float = READY) -> None:
         """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
         self.launch()
         try:
@@ -127,7 +128,7 @@ class Broker:
             self._format(config)
         return [*self._java(HEAP), "kafka.Kafka", str(config)]
 
-    def await_ready(self, timeout: float = 60.0) -> None:
+    def await_ready(self, timeout: float = READY) -> None:
         """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
         if self.process is None:
             raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.local.cluster_stack import ClusterStack
 from fencepost.local.commands import Progress, errors_shown
-from fencepost.local.demo import out, play
+from fencepost.local.demo import DAYS, out, play
 
 VICTIMS = (("kafka", "broker-2"), ("spark", "worker-2"))
 
@@ -33,7 +33,7 @@ class Strike:
             out.print(f"  [red]✗[/] {'Kafka' if service == 'kafka' else 'Spark'}'s {name} killed")
 
 
-def cluster(*, start_only: bool) -> None:
+def cluster(*, start_only: bool, days: int) -> None:
     """Start the cluster, run the demo on it and kill the victims, start these again."""
     with errors_shown():
         out.print("[bold]1[/] Services: three brokers, two Spark workers, Airflow")
@@ -41,7 +41,7 @@ def cluster(*, start_only: bool) -> None:
         services = _start(stack)
         if not start_only:
             strike = Strike(stack)
-            play(services, stack.kafka.admin_settings(), strike)
+            play(services, stack.kafka.admin_settings(), strike, DAYS[:days])
             if strike.done:
                 out.print("What was killed is started again:")
                 _start(ClusterStack())

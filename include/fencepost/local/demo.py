@@ -49,21 +49,24 @@ def demo() -> None:
     out.print("Services stay up; `make down` stops them.")
 
 
-def play(services: Json, kafka: Mapping[str, str], watch: Watch = lambda running: None) -> None:
-    """Load the records, run three days of both pipelines, show the results. `kafka` are the loader's settings; `watch` is
+def play(
+    services: Json, kafka: Mapping[str, str], watch: Watch = lambda running: None, days: Sequence[date] = DAYS
+) -> None:
+    """Load the records, run these days of both pipelines, show the results. `kafka` are the loader's settings; `watch` is
     called with the labels of the tasks that run, again and again until all have ended.
 
     Raises:
         DemoFailed: a run did not succeed.
     """
     bootstrap = kafka["bootstrap.servers"]
-    out.print("[bold]2[/] Flights of 1 to 3 January 2013, and some broken records, into topic flights")
-    load_flights(bootstrap, days=DAYS, kafka=kafka, broken=True, progress=_loaded)
+    told = f"1 to {len(days)} January" if len(days) > 1 else "1 January"
+    out.print(f"[bold]2[/] Flights of {told} 2013, and some broken records, into topic flights")
+    load_flights(bootstrap, days=days, kafka=kafka, broken=True, progress=_loaded)
     out.print("  Hourly weather of these days into topic weather, as Avro; on the second day its schema changes")
-    load_weather(bootstrap, services["schema-registry"]["url"], days=DAYS, kafka=kafka, progress=_loaded_weather)
+    load_weather(bootstrap, services["schema-registry"]["url"], days=days, kafka=kafka, progress=_loaded_weather)
     out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
     with AirflowApi.of_services(services) as api:
-        _show(api, _run_days(api, watch), services)
+        _show(api, _run_days(api, watch, days), services)
 
 
 def _show_reader(api: AirflowApi, published: set[str]) -> None:
@@ -79,7 +82,7 @@ def _show_reader(api: AirflowApi, published: set[str]) -> None:
         await_value(read, f"{READER} to read what was published", TIMEOUT)
     batches = sum(len(one["batches"]) for one in found)
     flights = sum(one["flights"] for one in found)
-    out.print(f"{READER}: {flights:,} flights of {batches} published batches, by asset events")
+    out.print(f"{READER}: {flights:,} flights of {batches} published batch{'es' * (batches != 1)}, by asset events")
 
 
 def _loaded(day: date, flights: int, broken: int, added: bool) -> None:
@@ -91,16 +94,16 @@ def _loaded_weather(day: date, observations: int, added: bool) -> None:
     out.print(f"  [green]✓[/] {day}  {observations} observations{'' if added else ', there already'}")
 
 
-def _run_days(api: AirflowApi, watch: Watch) -> dict[str, list[Json]]:
-    """Backfill the three days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
+def _run_days(api: AirflowApi, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
+    """Backfill the days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
     published."""
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
-    starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in DAYS]
+    starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in days]
     _finish_earlier(api)
     backfills = [
-        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(DAYS))["id"]
+        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))["id"]
         for dag in PIPELINES
     ]
     _follow(api, backfills, starts, watch)
