@@ -161,6 +161,7 @@ MEANINGS: dict[int, Meaning] = {
         K.FETCH_SESSION_ID_NOT_FOUND,
         K.INVALID_FETCH_SESSION_EPOCH,
         K.OPERATION_NOT_ATTEMPTED,
+        K._NOENT,  # no partition asked for has a leader
     ),
     **_all(
         KafkaUnavailable,
@@ -323,7 +324,6 @@ MEANINGS: dict[int, Meaning] = {
         K.INVALID_COMMIT_OFFSET_SIZE,
         K.OFFSET_METADATA_TOO_LARGE,
         K._INVALID_TYPE,
-        K._NOENT,
         K._READ_ONLY,
     ),
 }  # fmt: skip
