@@ -270,7 +270,7 @@ def test_wrong_credentials_are_refused_without_showing_them(tmp_path: Path, make
             "sasl.username": "etl",
         }
         pipeline = make_pipeline(kafka={**login, "sasl.password": "hunter2-wrong"})
-        with pytest.raises(AccessDenied, match=r"sasl\.\*") as raised:
+        with pytest.raises(AccessDenied, match=r"sasl\.password") as raised:
             plan_batch(pipeline, day(1))
         assert "hunter2" not in str(raised.value) + repr(pipeline)
 

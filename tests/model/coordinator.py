@@ -147,7 +147,7 @@ class Source:
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
 
-    def first_at_or_after(self, topic: Topic, ms: int, starts: list[int] | None = None) -> list[int | None]:
+    def first_at_or_after(self, topic: Topic, ms: int, group: str, starts: list[int] | None = None) -> list[int | None]:
         day = max(0, (datetime.fromtimestamp(ms / 1000, makers.NOW.tzinfo) - makers.NOW) // makers.DAY)
         found = [self._first(p, day) for p in range(self.partitions)]
         if starts is None:
@@ -209,6 +209,7 @@ class Coordinator:
         digest = point.digest
         pipeline = SimpleNamespace(
             name="p",
+            group="p",
             lanes=self.lanes,
             write_digests=lambda: {"transform": str(digest)},
             quarantine_topic="quarantine",

@@ -73,7 +73,7 @@ class _Cluster:
     def last_stable(self, topic: Topic) -> list[int]:
         return list(self.stable)
 
-    def first_at_or_after(self, topic: Topic, ms: int, starts: list[int] | None = None) -> list[int | None]:
+    def first_at_or_after(self, topic: Topic, ms: int, group: str, starts: list[int] | None = None) -> list[int | None]:
         if starts is None:
             return list(self.by_start)
         return [row[min(start, len(row) - 1)] for row, start in zip(self.by_end, starts, strict=True)]
@@ -222,6 +222,7 @@ class Ranges:
     def _fake(self, answers: Answers) -> tuple[Any, Topic, Destination]:
         pipeline = SimpleNamespace(
             name="p",
+            group="p",
             lanes=64,
             write_digests=lambda: {"transform": "0"},
             source=SimpleNamespace(

@@ -26,6 +26,7 @@ from fencepost.cli.app import app
 from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
@@ -415,6 +416,12 @@ def test_the_layers_are_those_of_the_contract() -> None:
 )
 def test_a_number_that_is_named_is_the_codes(page: str, told: str) -> None:
     assert told in page
+
+
+def test_the_table_of_rights_is_the_lists() -> None:
+    """To renew it, put what `fencepost.config.rights.table` gives between the two comments."""
+    (shown,) = re.findall(r"<!-- generated: rights -->\n(.*?)<!-- end -->", SECURITY, re.DOTALL)
+    assert shown == table()
 
 
 def test_every_variable_is_one_that_the_product_reads() -> None:

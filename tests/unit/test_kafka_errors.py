@@ -24,7 +24,7 @@ from fencepost.errors import (
 )
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, Topic
-from fencepost.kafka.errors import FENCED, MEANINGS, SILENCE, Complaints, translate
+from fencepost.kafka.errors import FENCED, MEANINGS, NOT_AUTHORIZED, SILENCE, Complaints, Need, translate
 from fencepost.local.jars import class_path, java
 from fencepost.local.state_folder import StateFolder
 
@@ -87,7 +87,7 @@ def test_a_partition_without_an_answer_is_asked_again_and_never_taken_for_an_off
 
     cluster = Cluster(HERE, timeout=1.0)
     monkeypatch.setattr(cluster, "_admin", SimpleNamespace(list_offsets=list_offsets))
-    monkeypatch.setattr(cluster, "_ask", lambda doing, offset: SimpleNamespace(offset=offset))
+    monkeypatch.setattr(cluster, "_ask", lambda doing, offset, *_: SimpleNamespace(offset=offset))
     assert cluster.high_watermarks(Topic("orders", "id", 2)) == [5, 7]
     answers = [[5, OFFSET_INVALID]] * 1000
     with pytest.raises(KafkaUnavailable, match="listing offsets of topic orders"):
@@ -254,7 +254,7 @@ def test_a_brokers_setting_is_asked_for_like_anything_else() -> None:
 
 def test_a_cluster_that_knows_no_broker_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(HERE)
-    monkeypatch.setattr(cluster, "_ask", lambda doing, future: SimpleNamespace(nodes=[]))
+    monkeypatch.setattr(cluster, "_ask", lambda doing, future, *_: SimpleNamespace(nodes=[]))
     with pytest.raises(KafkaUnavailable, match=r"reading broker setting node\.id.*Run again"):
         cluster.broker_config("node.id", "")
 
@@ -267,8 +267,8 @@ class WithoutTheRight(Cluster):
         self.there = there
         self.asked = 0
 
-    def _ask(self, doing: str, future: Any) -> Any:
-        raise translate(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing, self.settings)
+    def _ask(self, doing: str, future: Any, *needs: Need) -> Any:
+        raise translate(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing, self.settings, None, needs)
 
     def describe(self, topic: str) -> Topic:
         self.asked += 1
@@ -280,7 +280,8 @@ class WithoutTheRight(Cluster):
 def test_who_may_not_create_a_topic_that_is_missing_is_refused_at_once() -> None:
     cluster = WithoutTheRight("made")
     with pytest.raises(
-        AccessDenied, match=r"creating topic missing: .*refused access.*Topic missing does not exist.*Create"
+        AccessDenied,
+        match=r"creating topic missing, which is missing: .*refused access.*lacks Create on topic missing\. ",
     ):
         cluster.ensure_topic("missing", 1)
     assert cluster.asked == 1, "nobody is about to create it"
@@ -292,3 +293,20 @@ def test_a_full_queue_is_no_shortage_of_the_machines() -> None:
     assert type(said) is KafkaUnavailable
     assert "queue.buffering.max.messages" in str(said)
     assert "memory" not in str(said)
+
+
+@pytest.mark.parametrize("code", NOT_AUTHORIZED)
+def test_a_denial_names_the_operation_and_the_resource_that_it_is_about(code: int) -> None:
+    """Of the rights that a request takes, those on the kind of resource that Kafka's code names."""
+    needs = [Need("Read", kind, f"a-{kind}") for kind in NOT_AUTHORIZED.values()]
+    said = str(translate(KafkaError(code), "asking", HERE, Complaints(*needs[:2]), needs[2:]))
+    kind = NOT_AUTHORIZED[code]
+    assert f"the user lacks Read on {kind} a-{kind}. `fencepost acls " in said
+
+
+def test_a_refused_certificate_is_no_broken_connection() -> None:
+    """librdkafka reports it as one *(measured)*; the broker speaks behind the handshake."""
+    complaints = Complaints()
+    alert = "Receive failed: error:0A000416:SSL routines::ssl/tls alert certificate unknown: SSL alert number 46"
+    complaints(KafkaError(KafkaError._TRANSPORT, alert))
+    assert type(translate(TIMED_OUT, "asking", HERE, complaints)) is AccessDenied

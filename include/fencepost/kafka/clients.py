@@ -21,7 +21,7 @@ from fencepost.errors import (
     SettingsError,
 )
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings
-from fencepost.kafka.errors import Complaints
+from fencepost.kafka.errors import Complaints, Need
 from fencepost.kafka.librdkafka import Producer
 
 client_log = logging.getLogger("fencepost.kafka.librdkafka")
@@ -67,7 +67,7 @@ def make_client(make: Callable[..., T], config: dict[str, Any], complaints: Comp
 
 def make_producer(settings: ClientSettings, transactional_id: str | None) -> tuple[Producer, Complaints]:
     """A producer. Drop it after an error; never use it again."""
-    complaints = Complaints()
+    complaints = Complaints(*([Need("Write", "transactional id", transactional_id)] if transactional_id else []))
     config: dict[str, Any] = {"log_level": 3, **PRODUCER_DEFAULTS, **settings.for_producer(), **PRODUCER_FIXED}
     if transactional_id is None:
         config.pop("transaction.timeout.ms", None)
@@ -80,7 +80,7 @@ def make_producer(settings: ClientSettings, transactional_id: str | None) -> tup
 
 def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
     """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
-    complaints = Complaints()
+    complaints = Complaints(Need("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
         **settings.for_consumer(),

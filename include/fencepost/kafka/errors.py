@@ -347,9 +347,10 @@ WENT_AWAY = re.compile(r"failed: Local: (Broker transport failure|Timed out)")
 
 
 class Complaints:
-    """What a client's error callback heard last. Often the cause shows nowhere else."""
+    """What a client's error callback heard last. Often the cause shows nowhere else. `needs` are the client's rights."""
 
-    def __init__(self) -> None:
+    def __init__(self, *needs: Need) -> None:
+        self.needs = needs
         self.last: KafkaError | None = None
         self.denied: KafkaError | None = None
         self.unreachable = False  # no connection to any broker succeeded, as far as heard
@@ -375,7 +376,7 @@ def translate(
     code = error.code()
     denied = complaints.denied if complaints else None
     if code in DENIED or denied is not None:
-        return _denied(denied or error, doing, at, needs)
+        return _denied(denied or error, doing, at, (*needs, *(complaints.needs if complaints else ())))
     if code in FENCED:
         return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
     meaning = MEANINGS.get(code)

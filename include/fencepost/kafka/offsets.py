@@ -92,7 +92,7 @@ def committed_offsets(
     Raises:
         AccessDenied: the login is refused, or the group or a topic to its user. Only a poll hears of the login and the group.
     """
-    needs = [Need("Read", "group", group), *(Need("Read", "topic", tp.topic) for tp in partitions)]
+    needs = [Need("Read", "topic", tp.topic) for tp in partitions]
     consumer, complaints = make_consumer(settings, group, committed_only=settled)
     try:
         deadline = time.monotonic() + REQUEST_TIMEOUT

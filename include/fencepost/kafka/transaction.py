@@ -80,7 +80,6 @@ class Transaction:
         librdkafka reports a newer producer in two cases: there is one, or the broker ended a transaction that took too long
         and fenced its producer *(measured)*. The clock tells them apart. Ours starts before the broker's.
         """
-        needs = (*needs, Need("Write", "transactional id", self.id))
         found = translate(error, f"{self.id}: {doing}", self._settings, self._complaints, needs)
         took = time.monotonic() - self._first if self._first is not None else 0.0
         if not isinstance(found, WriterFenced) or took < self._timeout:

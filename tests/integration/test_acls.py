@@ -1,0 +1,267 @@
+"""A user with exactly the rights of the list, on a broker that forbids all else; then with each of them taken away."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from conftest import at, day
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of
+from fencepost.errors import AccessDenied
+from fencepost.ledger.ledger import Ledger
+from fencepost.local.jars import class_path, java
+from fencepost.local.state_folder import StateFolder
+from fencepost.model import State
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
+from fencepost.steps.write import write_batch
+from kafka_tools import create_topic, end_offset, group_offsets, produce, read_all
+from secured_broker import SecuredBroker, secured_broker
+from steps import latest, replay, run
+
+Make = Callable[..., Pipeline]
+USER = "etl"
+KINDS = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+    Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
+    Resource.CLUSTER: ResourceType.BROKER,
+}
+NEEDED = [right for right in RIGHTS if right.use is Use.NEEDED]
+TOLERANT = {"quality": {"quarantine_limit": "none"}}
+RULE = """
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: name}
+    severity: quarantine
+"""
+STAGED = {"output": {"publish": "staged", "partitions": 1}, "source": {"on_malformed": "quarantine"}} | TOLERANT
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("acls")) as broker:
+        broker.set_password(USER)
+        yield broker
+
+
+def named(right: Right) -> str:
+    """A test's id."""
+    return f"{right.operation} on {right.resource} {right.name}"
+
+
+def patterned(right: Right) -> tuple[Any, ...]:
+    pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
+    return KINDS[right.resource], right.name, pattern
+
+
+def operation(right: Right) -> AclOperation:
+    return next(o for o in AclOperation if o.name.replace("_", "") == right.operation.upper())
+
+
+def grant(broker: SecuredBroker, rights: Iterable[Right], user: str = USER) -> None:
+    allowed = [
+        AclBinding(*patterned(r), f"User:{user}", "*", operation(r), AclPermissionType.ALLOW) for r in set(rights)
+    ]
+    for done in broker.admin.create_acls(allowed).values():
+        done.result(20)
+
+
+def revoke(broker: SecuredBroker, right: Right, user: str = USER) -> None:
+    asked = AclBindingFilter(*patterned(right), f"User:{user}", "*", operation(right), AclPermissionType.ALLOW)
+    assert broker.admin.delete_acls([asked])[asked].result(20), "it was granted"
+
+
+def prepare(broker: SecuredBroker, pipeline: Pipeline, *, missing: Iterable[str] = ()) -> None:
+    """Topics, and a record to publish, one that is malformed, and one that a rule sets aside."""
+    topics = {pipeline.output.topic, pipeline.staging_topic, pipeline.quarantine_topic}
+    for topic in topics - set(missing):
+        create_topic(broker.bootstrap, topic, 1)
+    if pipeline.ledger_topic not in missing:
+        create_topic(broker.bootstrap, pipeline.ledger_topic, 1, **{"cleanup.policy": "compact"})
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    records = [{"n": 1, "name": "x"}, b"not JSON", {"n": 2, "name": None}]
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", value, 0, at(1)) for value in records])
+
+
+def of(pipeline: Pipeline, wanted: Right) -> Right:
+    """A right of the list with the pipeline's own name."""
+    return rights_of(pipeline)[RIGHTS.index(wanted)]
+
+
+@pytest.fixture
+def staged(secured: SecuredBroker, make_pipeline: Make) -> Pipeline:
+    """A staged pipeline that quarantines, with all its rights; its topics are there."""
+    pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
+    prepare(secured, pipeline)
+    grant(secured, rights_of(pipeline))
+    return pipeline
+
+
+@pytest.mark.parametrize("login", ["SCRAM", "client certificate", "plain TLS"])
+def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
+    login: str, spark: Any, secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    """Of SCRAM with all rights and topics that are missing; of a client certificate with those that are needed, and topics
+    that are there. With plain TLS everybody is User:ANONYMOUS, of whom rights say little."""
+    kafka = {"SCRAM": secured.scram(USER), "client certificate": secured.mutual(), "plain TLS": secured.tls()}[login]
+    pipeline = make_pipeline(expectations=RULE, kafka=kafka, **STAGED)
+    rights, before = rights_of(pipeline), len(secured.denials())
+    if login == "SCRAM":
+        prepare(secured, pipeline, missing={r.name for r in rights})
+        grant(secured, rights)
+    else:
+        prepare(secured, pipeline)
+        grant(secured, [r for r in rights if r.use is Use.NEEDED], "client")
+    assert run(spark, pipeline, day(1)).state is State.PUBLISHED
+    assert [r.json["n"] for r in read_all(secured.bootstrap, pipeline.output.topic)] == [1]
+    assert replay(spark, pipeline, day(1)).state is State.PUBLISHED
+    denied = secured.denials()[before:]
+    if login == "client certificate":
+        denied = [line for line in denied if "operation = DESCRIBE_CONFIGS" not in line]
+    assert denied == []
+
+
+@pytest.mark.parametrize("right", [r for r in NEEDED if r.name != "pipeline." or r.resource != "group"], ids=named)
+def test_a_plan_names_the_right_that_is_lacking_and_plans_nothing(
+    right: Right, secured: SecuredBroker, staged: Pipeline
+) -> None:
+    lacking = of(staged, right)
+    revoke(secured, lacking)
+    with pytest.raises(
+        AccessDenied, match=rf"{lacking.operation} on {lacking.resource} {lacking.name}.*fencepost acls"
+    ):
+        plan_batch(staged, day(1))
+    assert end_offset(secured.bootstrap, staged.ledger_topic, 0) == 0
+    assert group_offsets(secured.bootstrap, staged.group, staged.source.topic, [0]) == {}
+
+
+def test_a_plan_names_all_that_is_lacking_on_topics_at_once(secured: SecuredBroker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
+    prepare(secured, pipeline)
+    with pytest.raises(AccessDenied) as raised:
+        plan_batch(pipeline, day(1))
+    for right in rights_of(pipeline):
+        if right.resource is Resource.TOPIC and right.use is Use.NEEDED:
+            assert f"{right.operation} on topic {right.name}" in str(raised.value)
+
+
+def test_who_may_not_read_a_topics_settings_gets_no_ledger(secured: SecuredBroker, staged: Pipeline) -> None:
+    """The check of all rights on topics comes first in a plan; this is what the right is for."""
+    (right,) = (r for r in rights_of(staged) if (r.name, r.operation) == (staged.ledger_topic, "DescribeConfigs"))
+    revoke(secured, right)
+    with pytest.raises(AccessDenied, match=rf"DescribeConfigs on topic {staged.ledger_topic}\."):
+        Ledger(staged).create()
+
+
+# Which step needs a right, of those that a batch is planned with. The last one comes when all is written.
+WRITE = ["source Read", "staging Write", "quarantine Write", "pipeline. Read", "pipeline. Write", "ledger Read"]
+WRITE += ["ledger Write"]
+VALIDATE = ["staging Read", "quarantine Read"]
+ADVANCE = ["output Write", "output Read", "pipeline Read"]
+
+
+def test_a_right_that_is_taken_away_behind_the_plan_is_named_by_the_step_that_needs_it(
+    spark: Any, secured: SecuredBroker, staged: Pipeline
+) -> None:
+    """So each is needed by itself, whatever a plan checks. The source's offsets stay, and nothing is half done: with the right
+    given back the same step does its work."""
+    plan_batch(staged, day(1))
+    steps = {
+        "write": (WRITE, lambda: write_batch(spark, staged, day(1))),
+        "validate": (VALIDATE, lambda: validate_batch(spark, staged, day(1))),
+        "advance": (ADVANCE, lambda: advance_batch(staged, day(1), spark=lambda: spark)),
+    }
+    rights = {f"{right.name} {right.operation}": right for right in NEEDED if right.operation != "DescribeConfigs"}
+    assert set(WRITE + VALIDATE + ADVANCE) == set(rights)
+    for needs, step in steps.values():
+        for right in needs:
+            lacking, began = of(staged, rights[right]), len(secured.denials())
+            revoke(secured, lacking)
+            # Without Read on the source the user does not see it.
+            operations = "Read|Describe" if right == "source Read" else lacking.operation
+            with pytest.raises(AccessDenied) as raised:
+                step()
+            told = (
+                rf"the user lacks (.*; )?({operations}) on {lacking.resource} {re.escape(lacking.name)}.*fencepost acls"
+            )
+            assert re.search(told, str(raised.value)), f"{right}: {raised.value}"
+            assert secured.denials()[began:], f"{right}: the broker did not refuse it"
+            moved = group_offsets(secured.bootstrap, staged.group, staged.source.topic, [0])
+            assert moved.get(0, 0) == 0, right  # the beginning of a publication writes down where it stands
+            grant(secured, [lacking])
+        step()
+    assert latest(staged, day(1)).state is State.PUBLISHED
+    assert [r.json["n"] for r in read_all(secured.bootstrap, staged.output.topic)] == [1]
+
+
+@pytest.mark.parametrize("right", [r for r in RIGHTS if r.use is Use.CREATE], ids=named)
+def test_who_may_not_create_a_topic_that_is_missing_is_told_so(
+    right: Right, secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
+    lacking = of(pipeline, right)
+    prepare(secured, pipeline, missing={lacking.name})
+    grant(secured, set(rights_of(pipeline)) - {lacking})
+    with pytest.raises(
+        AccessDenied, match=rf"creating topic {lacking.name}, which is missing.*Create on topic {lacking.name}"
+    ):
+        plan_batch(pipeline, day(1))
+    assert group_offsets(secured.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
+
+
+def test_create_is_asked_for_only_of_topics_that_are_missing(secured: SecuredBroker, staged: Pipeline) -> None:
+    for right in rights_of(staged):
+        if right.use is Use.CREATE:
+            revoke(secured, right)
+    before = len(secured.denials())
+    assert plan_batch(staged, day(1)).state is State.PLANNED
+    assert secured.denials()[before:] == []
+
+
+def test_who_may_not_add_partitions_to_the_staging_topic_is_told_so(
+    secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
+    (right,) = (r for r in rights_of(pipeline) if r.use is Use.GROW)
+    prepare(secured, pipeline, missing={pipeline.output.topic})
+    create_topic(secured.bootstrap, pipeline.output.topic, 2)
+    grant(secured, set(rights_of(pipeline)) - {right})
+    with pytest.raises(AccessDenied, match=rf"Alter on topic {pipeline.staging_topic}\."):
+        plan_batch(pipeline, day(1))
+    grant(secured, [right])
+    assert plan_batch(pipeline, day(1)).state is State.PLANNED
+
+
+def test_kafkas_own_tool_takes_the_commands(secured: SecuredBroker, make_pipeline: Make) -> None:
+    """Of each kind of resource one, in one virtual machine each."""
+    pipeline = make_pipeline(kafka=secured.scram(USER), **STAGED)
+    principal = "User:CN=o'neill, O=x"
+    ((_, commands), *_) = acl_commands(
+        [r for r in rights_of(pipeline) if r.name.startswith(f"{pipeline.name}.")], principal, secured.bootstrap
+    )
+    tool = f"{java()} -cp '{class_path(StateFolder.default().jars_kafka)}' org.apache.kafka.tools.AclCommand"
+    for command in commands:
+        subprocess.run(["sh", "-c", command.replace("kafka-acls.sh", tool, 1)], check=True, capture_output=True)
+    asked = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, principal, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    found = {
+        (a.restype, a.name, a.resource_pattern_type, a.operation) for a in secured.admin.describe_acls(asked).result(20)
+    }
+    wanted = [r for r in rights_of(pipeline) if r.name == f"{pipeline.name}."]
+    assert found == {(*patterned(r), operation(r)) for r in wanted}

@@ -1,0 +1,116 @@
+"""A login that Kafka refuses is named by what is wrong with it: the password, or a certificate and its date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from cryptography import x509
+
+from certificates import PASSWORD
+from conftest import at, day
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import AccessDenied
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.offsets import committed_offsets
+from fencepost.kafka.transaction import Transaction
+from fencepost.model import State
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.write import write_batch
+from kafka_tools import create_topic, end_offset, produce
+from secured_broker import SCRAM_PASSWORD, SecuredBroker, secured_broker
+
+Make = Callable[..., Pipeline]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("logins")) as broker:
+        yield broker
+
+
+def keystore(broker: SecuredBroker) -> dict[str, str]:
+    return {
+        **{k: v for k, v in broker.mutual().items() if not k.startswith(("ssl.certificate", "ssl.key"))},
+        "ssl.keystore.location": str(broker.files / "expired-client.p12"),
+        "ssl.keystore.password": PASSWORD,
+    }
+
+
+def texts(broker: SecuredBroker) -> dict[str, str]:
+    return {
+        **{k: v for k, v in broker.mutual().items() if not k.startswith(("ssl.certificate", "ssl.key"))},
+        "ssl.certificate.pem": (broker.files / "expired-client.pem").read_text(),
+        "ssl.key.pem": (broker.files / "expired-client.key").read_text(),
+    }
+
+
+def expiry(file: Path) -> str:
+    return f"{x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+
+
+LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str]] = {
+    "a wrong password": (lambda b: b.scram("etl", "hunter2-wrong"), "Authentication failed: check sasl.username, sasl.pass"),
+    "an expired client": (
+        lambda b: b.mutual("expired-client"), "client's certificate in ssl.certificate.location .CN=client. expired on DATE"
+    ),
+    "an expired client, as text": (texts, "client's certificate in ssl.certificate.pem .CN=client. expired on DATE"),
+    "an expired client, PKCS#12": (keystore, "client's certificate in ssl.keystore.location .CN=client. expired on DATE"),
+    "an expired broker": (lambda b: b.tls("EXPIRED"), "broker's certificate .CN=server. expired on DATE"),
+    "an unknown authority": (
+        lambda b: b.tls() | {"ssl.ca.location": str(b.files / "other-ca.pem")}, "ssl.ca.location .* was issued by CN=authority"
+    ),
+    "no client certificate": (lambda b: b.tls("MUTUAL"), "asks for a client's certificate .*which the pipeline does not have"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("login", LOGINS)
+def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
+    login: str, secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    """The admin client in the plan step; a consumer and a producer, which executors have."""
+    secured.set_password("etl")
+    make, told = LOGINS[login]
+    settings = ClientSettings({k: str(v) for k, v in make(secured).items()})
+    told = told.replace("DATE", expiry(secured.files / "expired-client.pem"))
+    place = [TopicPartition("orders", 0)]
+    for attempt in (
+        lambda: plan_batch(make_pipeline(kafka=settings.values), day(1)),
+        lambda: committed_offsets(settings, "orders", place, "reading offsets"),
+        lambda: Transaction(settings, "orders", "coordinator").init(),
+    ):
+        with pytest.raises(AccessDenied, match=told) as raised:
+            attempt()
+        assert "hunter2" not in str(raised.value)
+        assert "PRIVATE KEY" not in str(raised.value)
+
+
+def test_a_password_that_is_rotated_stops_the_next_step_and_the_new_one_goes_on(
+    spark: Any, secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    """Executors and Spark's reader log in anew, so they hear of it. Nothing is half done."""
+    secured.set_password("etl")
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        (done,) = secured.admin.create_acls(
+            [
+                AclBinding(
+                    kind, "*", ResourcePatternType.LITERAL, "User:etl", "*", AclOperation.ALL, AclPermissionType.ALLOW
+                )
+            ]
+        ).values()
+        done.result(20)
+    pipeline = make_pipeline(kafka=secured.scram("etl"))
+    create_topic(secured.bootstrap, pipeline.source.topic, 1)
+    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    plan_batch(pipeline, day(1))
+    secured.set_password("etl", "hunter2-rotated")
+    with pytest.raises(AccessDenied, match=r"Authentication failed: check sasl\.username, sasl\.password") as raised:
+        write_batch(spark, pipeline, day(1))
+    assert SCRAM_PASSWORD not in str(raised.value)
+    assert end_offset(secured.bootstrap, pipeline.output.topic, 0) == 0
+    renewed = make_pipeline(name=pipeline.name, kafka=secured.scram("etl", "hunter2-rotated"))
+    assert write_batch(spark, renewed, day(1)).state is State.WRITTEN
