@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from fencepost.cli.console import err
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import demo
+from fencepost.cli.doctor import doctor
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
@@ -52,7 +53,7 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, schema, demo):
+for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, doctor, schema, demo):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars
