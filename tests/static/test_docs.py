@@ -28,6 +28,7 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
+from fencepost.doctor.finding import name_of
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
 from fencepost.outputs import topic as output_topic
@@ -54,6 +55,7 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     (ROOT / "docs" / f"{name}.md").read_text()
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
 )
+DOCTORS = ("settings", "kafka", "rights", "topics", "ledger", "airflow", "spark")
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
 }
@@ -365,6 +367,19 @@ def test_every_error_that_ends_a_task_has_a_row_and_every_row_an_error() -> None
     assert named <= ERRORS.keys()
     kinds = {name for name, kind in ERRORS.items() if not kind.__subclasses__()}
     assert kinds <= named, f"no row: {sorted(kinds - named)}"
+
+
+def test_every_check_of_the_doctor_has_a_row_and_every_row_a_check() -> None:
+    """Checks are the functions of that name in its modules; the command itself asks whether there is an Airflow."""
+    named = {name for cells in rows_under(OPERATING, "Doctor") for name in cells[0].split(", ")}
+    modules = [importlib.import_module(f"fencepost.doctor.{m}") for m in DOCTORS]
+    checks = {
+        name_of(value)
+        for module in modules
+        for name, value in vars(module).items()
+        if name.startswith("check_") and value.__module__ == module.__name__
+    }
+    assert named == checks - {"pipeline"} | {"airflow"}
 
 
 def test_every_error_that_a_document_names_exists(document: Path) -> None:

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
+from fencepost.doctor.settings import check_pipeline
 from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
 from fencepost.protocol.view import View
 from fencepost.spark.transform import load_transform
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.preflight import check_pipeline
 from unit.pages.ledgers import batch, hour
 
 SETTINGS = """
@@ -148,7 +148,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
-        ledger: Any = SimpleNamespace(transact=lambda decide: decide(view))
+        ledger: Any = SimpleNamespace(transact=lambda decide: decide(view), pipeline=broken)
         plan_batch(broken, interval, ledger=ledger)
 
     with pytest.raises(NoFreeLane, match="all 1 lanes are held"):

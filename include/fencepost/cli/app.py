@@ -17,6 +17,7 @@ from fencepost.cli.acls import acls
 from fencepost.cli.console import err
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import cluster, demo
+from fencepost.cli.doctor import doctor
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
@@ -53,7 +54,21 @@ app = typer.Typer(
 )
 
 
-for command in (run, status, quarantine, replay, skip, withdraw, publish, pipelines, schema, acls, demo, cluster):
+for command in (
+    run,
+    status,
+    quarantine,
+    replay,
+    skip,
+    withdraw,
+    publish,
+    pipelines,
+    doctor,
+    schema,
+    acls,
+    demo,
+    cluster,
+):
     app.command()(command)
 app.command("ledger")(show_ledger)
 register(app)  # up, down, services, jars

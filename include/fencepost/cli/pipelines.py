@@ -16,7 +16,7 @@ def pipelines(as_json: AsJson = False) -> None:
 
     It does not check a transform.sql, nor whether the columns in a suite exist: only a run can.
     """
-    from fencepost.steps.preflight import check_pipeline
+    from fencepost.doctor.settings import check_pipeline
 
     use_local_stack()
     good, bad = load_pipelines()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -32,7 +33,16 @@ from fencepost.errors import (
 )
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_client, make_consumer
-from fencepost.kafka.errors import LEADER_MOVED, NOT_AUTHORIZED, Complaints, Need, not_authorized, translate, translated
+from fencepost.kafka.errors import (
+    COORDINATOR_MOVED,
+    LEADER_MOVED,
+    NOT_AUTHORIZED,
+    Complaints,
+    Need,
+    not_authorized,
+    translate,
+    translated,
+)
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 
 log = logging.getLogger("fencepost.kafka.clients")
@@ -49,6 +59,14 @@ class Topic:
     name: str
     id: str
     partitions: int
+
+
+@dataclass(frozen=True)
+class Copies:
+    """How many replicas the partition of a topic has that has fewest, and how many of a partition are in sync."""
+
+    replicas: int
+    in_sync: int
 
 
 class Cluster:
@@ -123,6 +141,48 @@ class Cluster:
                     found[topic] = frozenset(_plain(operation.name) for operation in told)
         return found
 
+    def copies(self, topic: str) -> Copies:
+        """The replicas of a topic; TopicMissing if it does not exist."""
+        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
+        return Copies(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
+
+    def brokers(self) -> int:
+        """How many brokers the cluster has now; it has to answer for that."""
+        answer = self._admin.describe_cluster(request_timeout=self._timeout)
+        return len(self._ask("describing the cluster", answer).nodes)
+
+    def rights(self, resource: str, name: str) -> frozenset[str] | None:
+        """The operations, by Kafka's names, that our user may do on a `topic`, a `group` or the `cluster`; None: Kafka does
+        not tell.
+
+        Raises:
+            AccessDenied: none at all.
+            TopicMissing: there is no such topic, as far as we may know.
+        """
+        options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": self._timeout}
+        ask: dict[str, Callable[[], Any]] = {
+            "topic": lambda: self._admin.describe_topics(TopicCollection([name]), **options)[name],
+            "group": lambda: self._admin.describe_consumer_groups([name], **options)[name],
+            "cluster": lambda: self._admin.describe_cluster(**options),
+        }
+        doing = f"asking for our rights on {resource} {name}".rstrip()
+        told = self._settled(lambda: self._ask(doing, ask[resource]()), COORDINATOR_MOVED).authorized_operations
+        return None if told is None else frozenset(operation.name.title().replace("_", "") for operation in told)
+
+    def _settled(self, ask: Callable[[], T], moving: Container[int]) -> T:
+        """The answer, asked for again while a leader or a coordinator is being elected or has moved: these codes."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return ask()
+            except KafkaUnavailable as error:
+                cause = error.__cause__
+                moved = isinstance(cause, KafkaException) and cause.args[0].code() in moving
+                if not moved or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """The topic, created if it is missing (replication factor: the cluster's default).
 
@@ -186,6 +246,12 @@ class Cluster:
         except AccessDenied:
             return default
 
+    def marks_kept_for(self) -> timedelta:
+        """How long a mark certainly lives: the shorter of the two broker retentions that it depends on."""
+        offsets = timedelta(minutes=int(self.broker_config("offsets.retention.minutes", "10080")))
+        ids = timedelta(milliseconds=int(self.broker_config("transactional.id.expiration.ms", "604800000")))
+        return min(offsets, ids)
+
     def _config(self, resource: ConfigResource, name: str) -> str:
         return self._configs(resource, name).get(name, "")
 
@@ -240,6 +306,30 @@ class Cluster:
             consumer.close()
         return result
 
+    def record_times(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, datetime]:
+        """The timestamp of the first record at or after an offset of each partition, committed or not; none where none is."""
+        ends = self.high_watermarks(topic)
+        waiting = {p: ends[p] for p, offset in offsets.items() if offset < ends[p]}
+        found: dict[int, datetime] = {}
+        if not waiting:
+            return found
+        small = {**self.settings.values, "fetch.message.max.bytes": "1"}  # a broker sends one batch of records even so
+        small.pop("max.partition.fetch.bytes", None)
+        consumer, complaints = make_consumer(ClientSettings(small), "fencepost.search", committed_only=False)
+        try:
+            consumer.assign([TopicPartition(topic.name, p, offsets[p]) for p in waiting])
+            doing = f"reading the timestamps of records of topic {topic.name}"
+            for message in read_until(consumer, complaints, self.settings, waiting, doing, self._timeout):
+                partition = message.partition() or 0
+                if partition not in found:
+                    found[partition] = datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, UTC)
+                    consumer.incremental_unassign([TopicPartition(topic.name, partition)])
+                    if len(found) == len(waiting):
+                        break
+        finally:
+            consumer.close()
+        return found
+
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         """One offset per partition.
 
@@ -248,22 +338,16 @@ class Cluster:
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing, need = f"listing offsets of topic {topic.name}", Need("Describe", "topic", topic.name)
-        deadline = time.monotonic() + self._timeout
-        while True:
+
+        def ask() -> list[int]:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
-            try:
-                answers = {tp.partition: self._ask(doing, future, need).offset for tp, future in futures.items()}
-                if OFFSET_INVALID not in answers.values():
-                    return [answers[p] for p in range(topic.partitions)]
-                if time.monotonic() > deadline:
-                    unanswered = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-                    raise translate(unanswered, doing, self.settings, self._complaints)
-            except KafkaUnavailable as error:
-                cause = error.__cause__
-                moved = isinstance(cause, KafkaException) and cause.args[0].code() in LEADER_MOVED
-                if not moved or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.05)
+            answers = {tp.partition: self._ask(doing, future, need).offset for tp, future in futures.items()}
+            if OFFSET_INVALID in answers.values():
+                with translated(doing, self.settings, self._complaints):
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return [answers[p] for p in range(topic.partitions)]
+
+        return self._settled(ask, LEADER_MOVED)
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
         """Wait until a read_committed reader sees everything below `ends`.

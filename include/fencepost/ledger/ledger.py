@@ -21,7 +21,8 @@ from confluent_kafka import TopicPartition
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import CoordinatorFenced, NeedsOperator, TopicMissing, WriteFailed, WriterFenced
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings, client_settings
-from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.codec import record_key, write_record
 from fencepost.ledger.reader import LedgerReader
@@ -53,11 +54,14 @@ class Ledger:
     Keep one for all of a process's work on a pipeline: it reads each record once. Use it from one thread only.
     """
 
-    def __init__(self, pipeline: Pipeline, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, settings: ClientSettings | None = None, timeout: float = REQUEST_TIMEOUT
+    ) -> None:
+        """`timeout` is for one answer from Kafka, in seconds."""
         self.pipeline = pipeline
         self.settings = settings or client_settings(pipeline)
-        self.cluster = Cluster(self.settings)
-        self._reader = LedgerReader(pipeline, self.settings)
+        self.cluster = Cluster(self.settings, timeout)
+        self._reader = LedgerReader(pipeline, self.settings, timeout)
         self._coordinator: Transaction | None = None
 
     def create(self) -> None:
@@ -68,13 +72,8 @@ class Ledger:
         """
         name = self.pipeline.ledger_topic
         topic = self.cluster.ensure_topic(name, 1, {"cleanup.policy": "compact"})
-        policy = self.cluster.topic_config(name, "cleanup.policy")
-        if topic.partitions != 1 or policy != "compact":
-            raise NeedsOperator(
-                f"ledger topic {name} has {topic.partitions} partitions and cleanup.policy={policy}; it needs 1 and compact, "
-                "or it would forget batches. Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete "
-                "and recreate the topic: leases are its offsets, so old marks would seem to belong to new batches."
-            )
+        if refusal := unfit_for_ledger(topic, self.cluster.topic_config(name, "cleanup.policy")):
+            raise NeedsOperator(f"{refusal} {KEEP_THE_TOPIC}")
 
     def exists(self) -> bool:
         """Whether the topic exists; if not, nothing was ever planned."""
@@ -83,6 +82,14 @@ class Ledger:
         except TopicMissing:
             return False
         return True
+
+    def look(self) -> View:
+        """Everything that a read_committed reader sees now, and nothing if there is no ledger; for callers that only show it.
+
+        Raises:
+            KafkaUnavailable, AccessDenied, LedgerUnreadable: as the reader's `look`.
+        """
+        return View.of(self._reader.look(self.cluster)[1])
 
     def read(self) -> View:
         """Everything that is committed now. Waits for an open transaction, and never returns part of the ledger.
@@ -158,6 +165,22 @@ class Ledger:
                 coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0)
             for group, offsets in change.offsets.items():
                 coordinator.add_offsets(offsets, group)
+
+
+KEEP_THE_TOPIC = (
+    "Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete and recreate the topic: leases are its "
+    "offsets, so old marks would seem to belong to new batches."
+)
+
+
+def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
+    """Why a topic would lose or split the ledger, or None. Pure."""
+    if topic.partitions == 1 and policy == "compact":
+        return None
+    return (
+        f"ledger topic {topic.name} has {topic.partitions} partitions and cleanup.policy={policy}; it needs 1 and compact, "
+        "or it would forget batches."
+    )
 
 
 def is_lease_unknown(batch: Batch) -> bool:

@@ -43,15 +43,25 @@ def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[
         WriterFenced: another run changed the ledger since it was read.
     """
     pipeline = ledger.pipeline
-    asked = [TopicPartition(source.name, p) for p in range(source.partitions)]
-    have = committed_offsets(ledger.settings, pipeline.group, asked, f"reading offsets of group {pipeline.group}")
+    have = offsets_of(ledger, pipeline.group, source, settled=True)
     check_accounted_for(ledger, view, view, source.name, have)
-    if any(batch.plan.ledger_topic_id == ledger.topic_id for batch in view.all()):
-        return
-    known = {str(batch.id) for batch in view.all()}
-    newest = max((batch for batch in written() if batch not in known), default=None)
+    newest = unknown_batch(view, ledger.topic_id, written)
     if newest is not None:
         _lost(ledger, view, f"topic {pipeline.output.topic} has records of its batch {newest}")
+
+
+def offsets_of(ledger: Ledger, group: str, topic: Topic, *, settled: bool = False) -> Committed:
+    """A group's offsets of a topic; `settled` waits for a transaction that is about to change one."""
+    asked = [TopicPartition(topic.name, p) for p in range(topic.partitions)]
+    return committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}", settled=settled)
+
+
+def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[str]]) -> str | None:
+    """The newest batch that the output names and the ledger lacks. Not looked for once something was planned in this topic."""
+    if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
+        return None
+    known = {str(batch.id) for batch in view.all()}
+    return max((batch for batch in written() if batch not in known), default=None)
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
@@ -63,8 +73,7 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     Raises:
         LedgerLost, WriterFenced: as above.
     """
-    known = accounted_for(after)
-    ahead = {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
+    known, ahead = accounted_for(after), unexplained(after, topic, have)
     if not ahead:
         return
     group = ledger.pipeline.group
@@ -80,6 +89,12 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
         f" Only if a person set these offsets by hand, set them back: {back} (kafka-consumer-groups.sh --group {group} "
         "--reset-offsets).",
     )
+
+
+def unexplained(view: View, topic: str, have: Committed) -> dict[int, int]:
+    """The group's offsets of a topic, by partition, that lie ahead of what the ledger can explain. Pure."""
+    known = accounted_for(view)
+    return {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
 
 
 def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:

@@ -1,9 +1,10 @@
-"""A thin client of Airflow's REST API, for the demo and the tests.
+"""A thin client of Airflow's REST API, for the demo, the doctor and the tests.
 
 with AirflowApi.of_stack() as api:
     api.await_dag("nyc_flights")
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -13,7 +14,6 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from fencepost.local.errors import LocalStackError
-from fencepost.local.stack import Stack
 from fencepost.local.state_folder import StateFolder
 
 POLL = 0.5  # seconds
@@ -26,17 +26,32 @@ T = TypeVar("T")
 class AirflowApi:
     """One logged-in session. A refused call raises LocalStackError with Airflow's own words."""
 
-    def __init__(self, url: str, username: str, password: str) -> None:
-        """Logs in at once."""
+    def __init__(self, url: str, username: str, password: str, timeout: float = 60.0) -> None:
+        """Logs in at once. `timeout` is for one answer, in seconds."""
         self.url = url
         # A proxy for the outside world must not see requests to 127.0.0.1.
-        self._client = httpx.Client(base_url=url, timeout=60.0, trust_env=False)
+        self._client = httpx.Client(base_url=url, timeout=timeout, trust_env=False)
         self._login = {"username": username, "password": password}
         self._log_in()
 
     @classmethod
+    def of_environment(cls, url: str, timeout: float) -> "AirflowApi":
+        """A session with an Airflow of the user's own; the login is in the environment.
+
+        Raises:
+            LocalStackError: it does not answer, or refuses the login.
+        """
+        name, password = os.environ.get("FENCEPOST_AIRFLOW_USER", ""), os.environ.get("FENCEPOST_AIRFLOW_PASSWORD", "")
+        try:
+            return cls(url, name, password, timeout)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
+            raise LocalStackError(f"no answer of Airflow's API at {url}: {type(error).__name__}") from error
+
+    @classmethod
     def of_stack(cls, state: StateFolder | None = None, *, viewer: bool = False) -> "AirflowApi":
         """A session with the local stack's Airflow, as its admin or as its viewer."""
+        from fencepost.local.stack import Stack  # needs packages of the extra `local`
+
         return cls.of_services(Stack(state).services(), viewer=viewer)
 
     @classmethod
@@ -68,12 +83,15 @@ class AirflowApi:
 
     def dag(self, dag_id: str) -> Json | None:
         """The DAG as the API shows it; None until it is parsed."""
-        try:
-            return self.call("GET", f"/dags/{dag_id}")
-        except AirflowRefused as error:
-            if error.status == httpx.codes.NOT_FOUND:
-                return None
-            raise
+        return self._found(f"/dags/{dag_id}")
+
+    def pool(self, name: str) -> Json | None:
+        """The pool as the API shows it; None if there is none."""
+        return self._found(f"/pools/{name}")
+
+    def connection(self, connection_id: str) -> Json | None:
+        """The connection as the API shows it; None if Airflow's database has none of that id."""
+        return self._found(f"/connections/{connection_id}")
 
     def await_dag(self, dag_id: str, timeout: float = 120.0) -> Json:
         """Wait until the DAG is parsed. The error after the time-out lists the import errors."""
@@ -199,20 +217,25 @@ class AirflowApi:
 
     def ensure_pool(self, name: str, slots: int, description: str = "") -> None:
         """The pool with this many slots; made or changed if necessary."""
-        try:
-            found = self.call("GET", f"/pools/{name}")
-        except AirflowRefused as error:
-            if error.status != httpx.codes.NOT_FOUND:
-                raise
+        found = self.pool(name)
+        if found is None:
             self.call("POST", "/pools", {"name": name, "slots": slots, "description": description})
-            return
-        if found["slots"] != slots:
+        elif found["slots"] != slots:
             body = {"pool": name, "slots": slots, "include_deferred": found["include_deferred"]}
             self.call("PATCH", f"/pools/{name}", body, update_mask="slots")
 
     def pools(self) -> list[Json]:
         """All pools: name, slots, running_slots, ..."""
         return list(self.call("GET", "/pools", limit=100)["pools"])
+
+    def _found(self, path: str) -> Json | None:
+        """The answer to a GET; None where Airflow has nothing there."""
+        try:
+            return self.call("GET", path)
+        except AirflowRefused as error:
+            if error.status == httpx.codes.NOT_FOUND:
+                return None
+            raise
 
     def _log_in(self) -> None:
         answer = self._client.post("/auth/token", json=self._login)

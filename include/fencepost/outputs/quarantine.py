@@ -6,6 +6,8 @@ batch: the source record's own headers stay, and may name another one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing
@@ -59,13 +61,21 @@ class QuarantineTopic(BatchTopic):
             settings = self._cluster.topic_configs(self._name)
         except AccessDenied:
             return
-        policy = settings.get("cleanup.policy", "delete")
-        if "compact" in policy:
+        if refusal := self.refusal(settings):
             raise NeedsOperator(
-                f"pipeline {self._pipeline.name}: quarantine topic {self._name} is compacted (cleanup.policy={policy}): "
-                "it refuses records without a key, and drops all but the newest record of a key. Set cleanup.policy=delete "
-                "with kafka-configs.sh, or name another topic in quality.quarantine_topic. Nothing was planned."
+                f"pipeline {self._pipeline.name}: quarantine topic {self._name} {refusal} Nothing was planned."
             )
+
+    @staticmethod
+    def refusal(settings: Mapping[str, str]) -> str | None:
+        """Why a topic with these settings would lose quarantined records, and what to do, or None."""
+        policy = settings.get("cleanup.policy", "delete")
+        if "compact" not in policy:
+            return None
+        return (
+            f"is compacted (cleanup.policy={policy}): it refuses records without a key, and drops all but the newest record of a "
+            "key. Set cleanup.policy=delete with kafka-configs.sh, or name another topic in quality.quarantine_topic."
+        )
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The quarantined records of a written batch that still exist: the connector's columns, with headers."""

@@ -97,6 +97,11 @@ class KafkaTopicOutput(BatchTopic):
         return self._known.id
 
     @property
+    def name(self) -> str:
+        """The topic's."""
+        return self._name
+
+    @property
     def partitions(self) -> int:
         """How many it has."""
         return self._topic.partitions
@@ -115,14 +120,15 @@ class KafkaTopicOutput(BatchTopic):
             settings = self._cluster.topic_configs(self._name)
         except AccessDenied:
             return
-        refusal = self._refusal(settings, interval)
+        refusal = self.refusal(settings, interval)
         if refusal:
             raise NeedsOperator(
                 f"pipeline {self._pipeline.name}, interval {interval}: {self.role} topic {self._name} {refusal} Nothing was "
                 "planned."
             )
 
-    def _refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+    def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        """Why a topic with these settings would refuse the interval's records, or lose them before they are judged, or None."""
         stamped = self._pipeline.output.timestamp is not None
         if self._pipeline.output.publish == "staged":
             return what_is_refused(settings, interval, utc_now()) if stamped else None
@@ -191,7 +197,8 @@ class StagingTopic(KafkaTopicOutput):
         ]
         return without_expired(ranges, self._cluster.earliest(self._topic))[1]
 
-    def _refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+    def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
+        """As the output's. Its records have the time of their writing."""
         return what_is_lost(settings, interval, utc_now(), stamped=False)
 
     def _planned(self, batch: Batch) -> TopicOutput:

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.rights import denials_named
 from fencepost.errors import NeedsOperator, ReceiptsDisagree, TransitionRefused
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
@@ -28,7 +29,6 @@ from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import jvm_watched
-from fencepost.steps.preflight import denials_named
 from fencepost.steps.publish import check_may_go_on, check_staged, copied_receipts, copy_here, copy_on_spark, give_up
 from fencepost.steps.topics import same_topics
 

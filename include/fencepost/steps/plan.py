@@ -14,6 +14,8 @@ from pydantic import JsonValue
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
+from fencepost.doctor.examination import check_before_plan, check_limits
+from fencepost.doctor.rights import require_rights
 from fencepost.errors import SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
@@ -47,8 +49,6 @@ from fencepost.protocol.publication import GivenUp
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import newest_link, replayed
 from fencepost.protocol.view import PASSED, View
-from fencepost.steps.broker_limits import check_transaction_timeout
-from fencepost.steps.preflight import check_pipeline, check_rights
 from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
 
@@ -71,7 +71,7 @@ def plan_batch(
     2. check the cluster's limits, which could make every write fail;
     3. decide and freeze in one coordinator transaction. Before anything is planned, in this order: the ledger must be
        complete, the interval must have ended, the source must be the topic of the neighbouring plans, a lane must be free,
-       and transform and suite must load. The output must keep the records until they are judged.
+       transform and suite must load. The output must keep the records until they are judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
     asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
@@ -92,7 +92,7 @@ def plan_batch(
                 check_has_ended(pipeline, interval)
             check_same_source(view, interval, source)
             free_lane(view, pipeline.lanes, view.latest(interval))  # a plan that waits for a lane comes by every second
-            check_pipeline(pipeline)
+            check_before_plan(ledger, view)
             checked = True
         change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
         changed = change is not None
@@ -106,11 +106,11 @@ def plan_batch(
 def ready(ledger: Ledger) -> tuple[Topic, Destination]:
     """The source topic and the destination. Checks rights and the cluster's limits; makes destination and ledger if missing."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    check_rights(pipeline, cluster)
+    require_rights(pipeline, cluster)
     source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
     ledger.create()
     output.prepare()
-    check_transaction_timeout(cluster, ledger.settings)
+    check_limits(ledger)
     java_settings(ledger.settings.common())
     return source, output
 

@@ -33,7 +33,6 @@ from fencepost.spark.writer import (
     write_partition,
     writer_of,
 )
-from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.publish")
@@ -77,7 +76,7 @@ def check_may_go_on(ledger: Ledger, batch: Batch) -> None:
     Raises:
         TopicRecreated, NeedsOperator: it may not.
     """
-    kept_for = marks_kept_for(ledger.cluster)
+    kept_for = ledger.cluster.marks_kept_for()
     if marks_may_be_gone(_publication(batch), utc_now(), kept_for):
         raise NeedsOperator(
             f"batch {batch.id}: its publication began more than {kept_for * 0.9} ago and did not end, so Kafka may have "
@@ -178,7 +177,7 @@ def give_up(ledger: Ledger, batch: Batch) -> GivenUp | None:
         return None
     rows = sum(r.tally(job.topic).rows for r in receipts)  # 2
     # Where marks are gone with their topic, mean nothing in this ledger or may have expired, they do not tell.
-    known = not remade and not marks_may_be_gone(publication, utc_now(), marks_kept_for(ledger.cluster))
+    known = not remade and not marks_may_be_gone(publication, utc_now(), ledger.cluster.marks_kept_for())
     seen = rows if known else written.rows
     log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
     return GivenUp(lease=publication.known_lease, seen=seen)

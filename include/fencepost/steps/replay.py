@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
@@ -17,7 +18,6 @@ from fencepost.protocol.decisions import free_lane, is_carried_out, record_plann
 from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
 from fencepost.protocol.view import View
 from fencepost.steps.plan import freeze_addition, kept_until_judged, ready
-from fencepost.steps.preflight import check_pipeline
 
 
 def plan_replay(

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.doctor.rights import denials_named
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
@@ -47,7 +48,6 @@ from fencepost.quality.suite import Suite, load_suite
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
-from fencepost.steps.preflight import denials_named
 from fencepost.steps.topics import check_topics
 
 log = logging.getLogger("fencepost.steps.validate")

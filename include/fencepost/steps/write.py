@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from fencepost import errors
 from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.doctor.rights import denials_named
+from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
@@ -25,9 +27,7 @@ from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import (
     jvm_watched,
 )
-from fencepost.steps.broker_limits import marks_kept_for
 from fencepost.steps.plan import revise
-from fencepost.steps.preflight import check_pipeline, denials_named
 from fencepost.steps.publish import copied_receipts, give_up
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
@@ -115,7 +115,7 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
         digests=digests,
         software=software(),
         now=utc_now(),
-        marks_kept_for=marks_kept_for(cluster),
+        marks_kept_for=cluster.marks_kept_for(),
         output_topic_id=destination_of(ledger).prepare(),
         quarantine_topic_id=QuarantineTopic(ledger).prepare() if keeps else None,
         ledger_topic_id=ledger.topic_id,

@@ -1,0 +1,190 @@
+"""`fencepost doctor`: what would make a run fail or lose its guarantee, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fencepost.cli.arguments import AsJson, use_local_stack
+from fencepost.cli.console import err, out, print_json
+from fencepost.config.loading import load_pipeline, load_pipelines
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.local.state_folder import StateFolder
+from fencepost.paths import pipelines_folder
+
+if TYPE_CHECKING:
+    from fencepost.doctor.finding import Finding
+    from fencepost.local.airflow_api import AirflowApi
+
+AIRFLOW_URL = "FENCEPOST_AIRFLOW_URL"
+NO_AIRFLOW = (
+    f"No Airflow is known here. {AIRFLOW_URL}, FENCEPOST_AIRFLOW_USER and FENCEPOST_AIRFLOW_PASSWORD in the environment name "
+    "one."
+)
+SHARED = "this machine"
+STYLE = {"error": "bold red", "warning": "yellow"}
+
+
+def doctor(
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(help="The pipeline's name: its folder in include/pipelines. Without it, all of them."),
+    ] = None,
+    spark_job: Annotated[
+        bool | None,
+        typer.Option(
+            help="Run a small Spark job, three minutes at most, that compares the executors' Python and packages with the "
+            "driver's. Without this option: only if Spark's master is not local."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check what would make a run fail or lose its guarantee, and say what to do. Changes nothing.
+
+    Looks at settings, transform, suite, Kafka, rights, topics, the ledger and its groups, Spark, Airflow and the folder of
+    reports. Executes each transform.py. A check ends within a minute, and the small Spark job within three.
+
+    Exit code 0: all is well, or there are warnings only. 1: a run would fail or lose its guarantee. 2: usage.
+    """
+    use_local_stack()
+    found = examine_all(*_pipelines(pipeline), spark_job=spark_job)
+    failed = any(one.level == "error" for findings in found.values() for one in findings)
+    if as_json:
+        from fencepost.doctor.finding import plain
+
+        print_json({"findings": {about: [*map(plain, f)] for about, f in found.items()}, "exit_code": int(failed)})
+    else:
+        for about, findings in found.items():
+            show(about, findings)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
+    """The pipeline of that name, or all; and the errors of those that cannot be loaded.
+
+    Raises:
+        SettingsError: there is none of that name, or none at all.
+    """
+    folder = pipelines_folder()
+    if name is None:
+        return load_pipelines()
+    if not (folder / name / "pipeline.yaml").is_file():
+        there = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        raise SettingsError(f"no pipeline {name!r} in {folder}; there are: {', '.join(there) or 'none'}.")
+    try:
+        return {name: load_pipeline(folder / name)}, {}
+    except SettingsError as error:
+        return {}, {name: error}
+
+
+def examine_all(
+    good: Mapping[str, Pipeline], bad: Mapping[str, SettingsError], *, spark_job: bool | None
+) -> dict[str, list[Finding]]:
+    """What is found about each pipeline, and about what they share, by name."""
+    from fencepost.doctor.airflow import check_airflow_dag
+    from fencepost.doctor.examination import examine
+    from fencepost.doctor.finding import ask, error
+
+    found: dict[str, list[Finding]] = {}
+    shared, airflow = _shared(next(iter(good.values()), None), spark_job)
+    for name in sorted({*good, *bad}):
+        with err.status(f"examining {name}"):
+            if name in good:
+                found[name] = examine(good[name])
+            else:
+                found[name] = [replace(error(str(bad[name]), "", kind=SettingsError), check="settings")]
+            if airflow is not None:
+                found[name] += ask(check_airflow_dag, airflow, name)
+    return found | {SHARED: shared}
+
+
+def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
+    """What is found about reports, Airflow and Spark; and the connection to Airflow, if there is one."""
+    from fencepost.doctor import airflow as of_airflow
+    from fencepost.doctor import spark as of_spark
+    from fencepost.doctor.finding import ask, ok, skipped
+    from fencepost.doctor.settings import check_reports
+    from fencepost.spark.submit import spark_master
+
+    connected: list[AirflowApi] = []
+
+    def check_airflow() -> Finding:
+        airflow = _airflow()
+        if airflow is None:
+            return skipped(NO_AIRFLOW)
+        connected.append(airflow)
+        return ok(f"{airflow.url} answers")
+
+    found = [*ask(check_reports), *ask(check_airflow)]
+    masters = [spark_master()]
+    for airflow in connected:
+        found += ask(of_airflow.check_airflow_pool, airflow)
+        found += ask(of_airflow.check_airflow_connection, airflow, AIRFLOW_URL not in os.environ)
+        masters += of_airflow.masters(airflow)
+    found += ask(of_spark.check_spark_driver)
+    for master in dict.fromkeys(masters):
+        reachable = ask(of_spark.check_spark_master, master)
+        found += reachable
+        if pipeline is not None and reachable[0].level == "ok":
+            with err.status(f"asking Spark's executors of {master}"):
+                found += ask(of_spark.check_spark_executors, pipeline, master, spark_job, limit=of_spark.JOB + 30)
+    return found, connected[0] if connected else None
+
+
+def _airflow() -> AirflowApi | None:
+    """The Airflow that FENCEPOST_AIRFLOW_URL names, or the local stack's if it runs; None: none is known here."""
+    from fencepost.local.airflow_api import AirflowApi
+
+    if url := os.environ.get(AIRFLOW_URL):
+        return AirflowApi.of_environment(url, timeout=10.0)
+    if StateFolder.default().services_file.exists():
+        from fencepost.local.stack import Stack
+
+        if Stack().services()["airflow"]["running"]:
+            return AirflowApi.of_stack()
+    return None
+
+
+def show(about: str, findings: Sequence[Finding]) -> None:
+    """Print the problems in a table, the worst first, their commands whole below it, and the rest in a line each."""
+    by_level: dict[str, list[Finding]] = defaultdict(list)
+    for one in findings:
+        by_level[one.level].append(one)
+    problems = by_level["error"] + by_level["warning"]
+    counts = ", ".join(f"{len(by_level[level])} {level}{'s' * (len(by_level[level]) != 1)}" for level in STYLE)
+    title = f"{about}: {counts}" if problems else f"[green]✓[/] {about}: nothing to do"
+    if problems:
+        table = Table(title=title, title_justify="left", show_lines=True)
+        table.add_column("level", no_wrap=True)
+        table.add_column("check", overflow="fold", max_width=20)
+        table.add_column("what was found, and what to do", overflow="fold")
+        for one in problems:
+            said = f"{escape(one.found)}\n[bold]{escape(one.do)}[/]" if one.do else escape(one.found)
+            table.add_row(f"[{STYLE[one.level]}]{one.level}[/]", one.check, said)
+        out.print(table)
+    else:
+        out.print(title)
+    for one in problems:
+        if one.command:  # for copying, so it is not broken
+            out.print(f"  {one.check}: {one.command}", markup=False, soft_wrap=True)
+    for reason, names in _by_reason(by_level["skipped"]).items():
+        out.print(f"  [magenta]not checked:[/] {', '.join(names)}: {escape(reason)}")
+    if by_level["ok"]:
+        out.print(f"  [green]ok:[/] {', '.join(dict.fromkeys(one.check for one in by_level['ok']))}")
+    out.print()
+
+
+def _by_reason(skipped: Sequence[Finding]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for one in skipped:
+        names[f"{one.found} {one.do}".rstrip()].append(one.check)
+    return names

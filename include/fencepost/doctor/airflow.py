@@ -1,0 +1,101 @@
+"""Airflow: what the DAGs of the pipelines need there, as its REST API tells. Whoever asks brings the connection to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fencepost.doctor.finding import Finding, error, ok, warning
+
+CONNECTION = "spark_default"  # SparkSubmitOperator's own default
+POOL = "fencepost_spark"  # `fencepost.airflow.pools` makes it
+
+
+class Airflow(Protocol):
+    """Airflow, as these checks ask it. Each answer is its API's JSON; None where it has nothing of that name."""
+
+    def pool(self, name: str) -> dict[str, Any] | None: ...
+    def connection(self, name: str) -> dict[str, Any] | None: ...
+    def dag(self, dag_id: str) -> dict[str, Any] | None: ...
+    def import_errors(self) -> list[dict[str, Any]]: ...
+
+
+def check_airflow_pool(airflow: Airflow) -> Finding:
+    """The pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not exist."""
+    pool = airflow.pool(POOL)
+    if pool is None:
+        return error(
+            f"Airflow has no pool {POOL}, so it never schedules write, validate and advance.",
+            "Make it, where Airflow's database can be reached.",
+            "python -m fencepost.airflow",
+        )
+    if not pool["slots"]:
+        return error(
+            f"Airflow's pool {POOL} has no slots, so write, validate and advance stay queued.",
+            "Give it a slot for each Spark job that may run at once.",
+            f"airflow pools set {POOL} 2 'Spark jobs of all pipelines that may run at once'",
+        )
+    return ok(f"pool {POOL} has {pool['slots']} slots")
+
+
+def check_airflow_connection(airflow: Airflow, of_stack: bool = False) -> Finding:
+    """Tasks know Spark's master. Of connections in the environment the API tells nothing; the local stack always has one."""
+    found = airflow.connection(CONNECTION)
+    cure = 'Add it in the UI, or set AIRFLOW_CONN_SPARK_DEFAULT, such as to {"conn_type": "spark", "host": "local[2]"}.'
+    if found is None:
+        if of_stack or f"AIRFLOW_CONN_{CONNECTION.upper()}" in os.environ:
+            return ok(f"connection {CONNECTION} is in the environment")
+        return warning(
+            f"Airflow's database has no connection {CONNECTION}. Write would fail, unless the workers have it in their "
+            "environment or in a secrets backend, of which Airflow's API tells nothing.",
+            cure,
+        )
+    if not found.get("host"):
+        return error(f"Airflow's connection {CONNECTION} has no host, so Spark's master is unknown.", cure)
+    if extra_of(found).get("deploy-mode") == "cluster":
+        return error(
+            f"Airflow's connection {CONNECTION} has deploy-mode cluster, but the driver has to end with the task.",
+            "Remove deploy-mode from the connection's extra.",
+        )
+    return ok(f"connection {CONNECTION} names {urlsplit(found['host']).hostname or found['host']}")
+
+
+def masters(airflow: Airflow) -> list[str]:
+    """Spark's master as Airflow's connection names it; none if the API does not tell."""
+    try:
+        found = airflow.connection(CONNECTION)
+    except Exception:  # a check says so
+        return []
+    if not found or not found.get("host"):
+        return []
+    return [f"{found['host']}:{found['port']}" if found.get("port") else str(found["host"])]
+
+
+def extra_of(connection: dict[str, Any]) -> dict[str, Any]:
+    """The extra of a connection; nothing if it is no JSON object."""
+    try:
+        extra = json.loads(connection.get("extra") or "{}")
+    except ValueError:
+        return {}
+    return extra if isinstance(extra, dict) else {}
+
+
+def check_airflow_dag(airflow: Airflow, pipeline: str) -> Iterator[Finding]:
+    """The pipeline's DAG is there, and is switched on."""
+    dag = airflow.dag(pipeline)
+    if dag is None or dag.get("is_stale"):
+        files = sorted({str(one["filename"]) for one in airflow.import_errors()})
+        broken = f" Files with import errors: {', '.join(files)}." if files else ""
+        yield error(
+            f"Airflow has no DAG {pipeline}.{broken}",
+            "See the import errors in Airflow's UI, and check that its DAG processor has FENCEPOST_PIPELINES and dags/.",
+        )
+    elif dag.get("is_paused"):
+        yield warning(
+            f"DAG {pipeline} is paused: nothing is scheduled.", "Switch it on.", f"airflow dags unpause {pipeline}"
+        )
+    else:
+        yield ok(f"DAG {pipeline} is switched on")

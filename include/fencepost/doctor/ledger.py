@@ -1,0 +1,92 @@
+"""The ledger: readable, complete, and one with the offsets of the pipeline's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fencepost.doctor.finding import Finding, error, ok, warning
+from fencepost.doctor.look import Look
+from fencepost.errors import LedgerLost
+from fencepost.ledger.lost import ADVICE, offsets_of, unexplained, unknown_batch
+from fencepost.protocol.frontier import frontier, of_topic, validated_ends
+
+
+def check_ledger(look: Look) -> Finding:
+    """Every record of the ledger can be read, and continues the one before it."""
+    count = len(look.view.all())
+    return ok(f"{count} revisions of {len(look.view.intervals)} intervals")
+
+
+def check_ledger_is_complete(look: Look) -> Finding:
+    """The output names no batch that the ledger lacks."""
+    if look.role("output") is None:
+        return ok("there is no output yet")
+    topic_id = look.ledger.topic_id if look.role("ledger") else ""
+    unknown = unknown_batch(look.view, topic_id, lambda: _newest(look))
+    if unknown is None:
+        return ok("the output names no batch that the ledger lacks")
+    return error(
+        f"Topic {look.pipeline.output.topic} has records of batch {unknown}, and the ledger does not.",
+        ADVICE,
+        kind=LedgerLost,
+    )
+
+
+def _newest(look: Look) -> Iterator[str]:
+    """The batches that the newest records of output and staging name."""
+    for topic in (look.destination.output, look.destination.staging):
+        if topic is not None and look.role(topic.role) is not None:
+            yield from topic.newest_batches()
+
+
+def check_group_offsets(look: Look) -> Iterator[Finding]:
+    """The groups `<pipeline>` and `<pipeline>.validated` have the offsets that the ledger says."""
+    if not look.has_groups:
+        yield ok("no group has offsets yet")
+        return
+    source, output = look.source, look.role("output")
+    assert source.topic is not None
+    pipeline = look.pipeline
+    have = offsets_of(look.ledger, pipeline.group, source.topic)
+    ahead = unexplained(look.view, source.name, have)
+    if ahead and look.look_again():  # a run may have published between the two questions
+        have = offsets_of(look.ledger, pipeline.group, source.topic)
+        ahead = unexplained(look.view, source.name, have)
+    wanted = of_topic(frontier(look.view), source.name)
+    found = list(
+        _compared(look, pipeline.group, source.name, {p: tp.offset for (_, p), tp in have.items()}, wanted, ahead)
+    )
+    if output is not None and output.topic is not None:
+        have = offsets_of(look.ledger, pipeline.validated_group, output.topic)
+        wanted = of_topic(validated_ends(look.view), output.name)
+        offsets = {p: tp.offset for (_, p), tp in have.items()}
+        found += _compared(look, pipeline.validated_group, output.name, offsets, wanted, {})
+    yield from found or [ok("both groups have the offsets that the ledger says")]
+
+
+def _compared(
+    look: Look, group: str, topic: str, have: Mapping[int, int], wanted: Mapping[int, int], ahead: Mapping[int, int]
+) -> Iterator[Finding]:
+    """How a group's offsets differ from the ledger's. Lower and missing ones harm nobody but who reads them."""
+    if ahead:
+        told = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
+        options = ("--group", group, "--reset-offsets", "--execute")
+        back = [(*options, "--topic", f"{topic}:{p}", "--to-offset", str(wanted.get(p, 0))) for p in ahead]
+        yield error(
+            f"Group {group} has offsets of topic {topic} ({told}) that the ledger cannot explain.",
+            f"{ADVICE} Only if a person set these offsets by hand, set them back.",
+            " && ".join(look.command("kafka-consumer-groups", *one) for one in back),
+            kind=LedgerLost,
+        )
+        return
+    differs = {p: (have.get(p), end) for p, end in wanted.items() if have.get(p) != end}
+    if not differs:
+        return
+    if all(offset is None for offset, _ in differs.values()):
+        found = f"Group {group} has no offsets of topic {topic}, and the ledger has some: they expired, or somebody deleted them."
+    else:
+        listed = ", ".join(f"partition {p}: {offset}, ledger {end}" for p, (offset, end) in sorted(differs.items()))
+        found = f"Group {group} has other offsets of topic {topic} than the ledger ({listed}): somebody set them."
+    yield warning(
+        found, "Nothing depends on them but lag tools and readers of this group. The next publication restores them."
+    )

@@ -1,0 +1,209 @@
+"""What the checks of one pipeline look at: its settings, its cluster, its topics and its ledger, each asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, cached_property
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Interval, utc_now
+from fencepost.outputs.output import Destination, destination_of
+from fencepost.protocol.revision import may_be_revised
+from fencepost.protocol.view import View
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+PATIENCE = 10.0  # seconds for one answer from Kafka: a check is no step, and may give up early
+
+
+@dataclass(frozen=True)
+class Role:
+    """A topic of a pipeline's, and what it is to it. `topic` is None if it is missing, and `settings` if Kafka denies them."""
+
+    role: str
+    name: str
+    topic: Topic | None
+    settings: Mapping[str, str] | None
+
+
+class Look:
+    """One pipeline as the checks see it. It asks, and changes nothing: no topic, no offset, no transactional id, no group."""
+
+    def __init__(self, pipeline: Pipeline, ledger: Ledger | None = None, view: View | None = None) -> None:
+        """A step gives its own ledger, and what it has read of it."""
+        self.pipeline = pipeline
+        self.now: datetime = utc_now()
+        self._view = view
+        self._ledger = ledger
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger, with a cluster that waits `PATIENCE` seconds."""
+        return self._ledger or Ledger(self.pipeline, timeout=PATIENCE)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster."""
+        return self.ledger.cluster
+
+    @property
+    def bootstrap(self) -> str:
+        """Its address, for messages and commands."""
+        return self.ledger.settings.bootstrap
+
+    @property
+    def view(self) -> View:
+        """All that is in the ledger; nothing if there is none."""
+        if self._view is None:
+            self._view = self.ledger.look()
+        return self._view
+
+    def look_again(self) -> bool:
+        """Read the ledger again; return whether it changed."""
+        before, self._view = self.view, self.ledger.look()
+        return self._view != before
+
+    @cached_property
+    def source(self) -> Role:
+        """The source topic; TopicMissing if it does not exist."""
+        topic = self.cluster.describe(self.pipeline.source.topic)
+        return Role("source", topic.name, topic, self._settings(topic.name))
+
+    @cached_property
+    def own_topics(self) -> list[Role]:
+        """The topics that the pipeline writes to: output, staging, quarantine and ledger, as far as it has them."""
+        return [self._role(role, name) for role, name in self._own_names()]
+
+    @cached_property
+    def destination(self) -> Destination:
+        """Where the next batch goes."""
+        return destination_of(self.ledger)
+
+    def role(self, role: str) -> Role | None:
+        """The topic with that role; None if the pipeline has none, or if it does not exist."""
+        return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
+
+    @cached_property
+    def quarantines(self) -> bool:
+        """Whether it may send records to quarantine."""
+        return quarantines(self.pipeline, self.pipeline.write_digests())
+
+    @cached_property
+    def brokers(self) -> int:
+        """How many there are."""
+        return self.cluster.brokers()
+
+    @cached_property
+    def marks_kept_for(self) -> timedelta:
+        """How long a mark certainly lives."""
+        return self.cluster.marks_kept_for()
+
+    @property
+    def transaction_timeout(self) -> timedelta:
+        """How long the broker lets one of the pipeline's transactions be open."""
+        named = self.ledger.settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        return timedelta(milliseconds=int(named))
+
+    @cached_property
+    def transaction_limit(self) -> timedelta:
+        """The most that the broker lets anybody ask for."""
+        return timedelta(milliseconds=int(self.cluster.broker_config("transaction.max.timeout.ms", "900000")))
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Whether any group ever committed an offset, as far as we may know. A question about a group would make the topic."""
+        try:
+            self.cluster.describe(OFFSETS)
+        except TopicMissing:
+            return False
+        except AccessDenied:
+            return True
+        return True
+
+    @property
+    def unfinished(self) -> list[Batch]:
+        """The batches that are planned, written, rejected or being published."""
+        return [batch for batch in self.view.all() if may_be_revised(batch)]
+
+    @property
+    def newest_batches(self) -> list[Batch]:
+        """The latest hundred revisions."""
+        return self.view.all()[-100:]
+
+    @cached_property
+    def newest_due(self) -> Interval:
+        """The newest interval of the schedule that has ended, wherever the schedule starts."""
+        schedule = self.pipeline.schedule
+        times = croniter(schedule.cron, self.now.astimezone(ZoneInfo(schedule.timezone)))
+        end = times.get_prev(datetime)
+        return Interval.of(times.get_prev(datetime), end)
+
+    @cached_property
+    def longest_pause(self) -> timedelta:
+        """The longest of the schedule's next intervals."""
+        times = croniter(self.pipeline.schedule.cron, self.now.astimezone(ZoneInfo(self.pipeline.schedule.timezone)))
+        moments: list[datetime] = [times.get_next(datetime) for _ in range(32)]
+        return max(after - before for before, after in pairwise(moments))
+
+    def command(self, tool: str, *options: str) -> str:
+        """A command line of one of Kafka's own tools."""
+        values = self.ledger.settings.values
+        login = (
+            ("--command-config", "client.properties")
+            if values.get("security.protocol", "PLAINTEXT") != "PLAINTEXT"
+            else ()
+        )
+        return " ".join([f"{tool}.sh", "--bootstrap-server", self.bootstrap, *login, *options])
+
+    def set_topic(self, topic: str, **values: object) -> str:
+        """The command that changes settings of a topic; `_` in their names stands for `.`."""
+        config = ",".join(f"{name.replace('_', '.')}={value}" for name, value in values.items())
+        return self.command(
+            "kafka-configs", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", config
+        )
+
+    def _own_names(self) -> Iterator[tuple[str, str]]:
+        yield "output", self.pipeline.output.topic
+        if self.pipeline.output.publish == "staged":
+            yield "staging", self.pipeline.staging_topic
+        if self.quarantines:
+            yield "quarantine", self.pipeline.quarantine_topic
+        yield "ledger", self.pipeline.ledger_topic
+
+    def _role(self, role: str, name: str) -> Role:
+        try:
+            topic = self.cluster.describe(name)
+        except TopicMissing:
+            return Role(role, name, None, None)
+        return Role(role, name, topic, self._settings(name))
+
+    @cache  # noqa: B019 - a look is short
+    def _settings(self, topic: str) -> Mapping[str, str] | None:
+        try:
+            return self.cluster.topic_configs(topic)
+        except AccessDenied:
+            return None
+
+
+def told(duration: timedelta) -> str:
+    """A duration for a person, in seconds, minutes, hours or days."""
+    seconds = duration.total_seconds()
+    unit, size = next(
+        (
+            one
+            for one in (("day", 86_400), ("hour", 3_600), ("minute", 60))
+            if seconds >= one[1] * (3 if one[0] == "day" else 1)
+        ),
+        ("second", 1),
+    )
+    number = f"{seconds / size:.1f}".removesuffix(".0") if unit == "hour" else f"{seconds / size:.0f}"
+    return f"{number} {unit}{'' if number == '1' else 's'}"

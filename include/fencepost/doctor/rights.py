@@ -1,0 +1,114 @@
+"""The rights in Kafka that a pipeline needs, compared with those that Kafka says its user has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.rights import Resource, Right, Use, acl_commands, rights_of
+from fencepost.doctor.finding import Finding, error, ok, warning
+from fencepost.doctor.look import Look
+from fencepost.errors import AccessDenied, JobFailed, Retriable, TopicMissing, WriteFailed
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster, check_allowed
+from fencepost.kafka.errors import Need
+
+
+def require_rights(pipeline: Pipeline, cluster: Cluster) -> None:
+    """Check that the pipeline's user has the rights on topics that every batch needs; those on missing topics come later.
+
+    One request. Other rights show when they are used, before anything is written.
+
+    Raises:
+        AccessDenied: names all that are lacking.
+    """
+    needs = [
+        Need(right.operation, right.resource, right.name)
+        for right in rights_of(pipeline)
+        if right.resource is Resource.TOPIC and right.use is Use.NEEDED
+    ]
+    check_allowed(cluster, needs, f"pipeline {pipeline.name}")
+
+
+@contextmanager
+def denials_named(pipeline: Pipeline, settings: ClientSettings) -> Iterator[None]:
+    """Raise AccessDenied instead of a failed job's error, if the user lacks a right by now, or may no longer log in.
+
+    Spark's reader tells its errors as text, which may quote records. So a new client asks.
+    """
+    try:
+        yield
+    except (JobFailed, WriteFailed):
+        with suppress(Retriable):
+            require_rights(pipeline, Cluster(settings))
+        raise
+
+
+def check_rights(look: Look) -> Iterator[Finding]:
+    """The pipeline's user may do all that a run does, as far as Kafka tells. It tells nothing of transactional ids."""
+    listed = sorted(rights_of(look.pipeline), key=_place)
+    found = [one for _, rows in groupby(listed, key=_place) if (one := _lacking(look, list(rows))) is not None]
+    yield from found or [ok("the user has the rights that Kafka tells of; it tells none on transactional ids")]
+
+
+def _place(right: Right) -> tuple[int, str]:
+    return list(Resource).index(right.resource), right.name
+
+
+def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
+    """What is lacking on one resource, and the command that grants it."""
+    first = rows[0]
+    try:
+        told = _told(look, first)
+    except AccessDenied:
+        told = frozenset()
+    except TopicMissing:
+        create = [right for right in rows if right.use is Use.CREATE]
+        if not create or "Create" in (look.cluster.rights("cluster", "") or ()):
+            return None
+        return warning(
+            f"Topic {first.name} does not exist, and as far as Kafka tells, this user may not create it.",
+            "Create the topic, or grant the right.",
+            _grant(look, create),
+        )
+    if told is None:
+        return None
+    lacking = [right for right in rows if right.use is not Use.CREATE and right.operation not in told]
+    needed = [right for right in lacking if right.use is Use.NEEDED]
+    if not lacking:
+        return None
+    listed, on = ", ".join(right.operation for right in needed or lacking), _name(first)
+    if needed:
+        return error(f"The pipeline's user lacks {listed} on {on}.", "Grant it.", _grant(look, needed))
+    return warning(f"The pipeline's user lacks {listed} on {on}: {lacking[0].use}.", "Grant it.", _grant(look, lacking))
+
+
+def _told(look: Look, right: Right) -> frozenset[str] | None:
+    """What Kafka says that the user may do; None: it does not tell."""
+    if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not look.has_groups):
+        return None
+    if right.is_prefix:  # Kafka is asked about names, so about some that begin like this
+        groups = [look.pipeline.validated_group, *map(look.pipeline.lane_group, range(look.pipeline.lanes))]
+        told = [look.cluster.rights("group", group) for group in groups]
+        return frozenset.intersection(*(one for one in told if one is not None)) if any(told) else None
+    if right.resource is not Resource.CLUSTER:
+        return look.cluster.rights(right.resource, right.name)
+    # Who may not describe the cluster is told nothing; its settings tell then.
+    found = look.cluster.rights("cluster", "")
+    return found if found is not None or look.cluster.broker_config("node.id", "") else frozenset()
+
+
+def _name(right: Right) -> str:
+    if right.resource is Resource.CLUSTER:
+        return "the cluster"
+    return f"groups beginning with {right.name}" if right.is_prefix else f"{right.resource} {right.name}"
+
+
+def _grant(look: Look, rights: Sequence[Right]) -> str:
+    """The command, with a place for the user: who that is, only the broker knows."""
+    asks = look.ledger.settings.values.get("security.protocol", "plaintext").lower() != "plaintext"
+    alike = [right._replace(use=Use.NEEDED) for right in rights]
+    [(_, [command])] = acl_commands(alike, "User:NAME", look.bootstrap, "client.properties" if asks else None)
+    return command

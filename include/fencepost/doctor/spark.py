@@ -1,0 +1,135 @@
+"""Spark: a driver that starts here, a master that answers, and executors with the driver's Python and packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.finding import Finding, error, ok, skipped
+from fencepost.errors import SettingsError
+from fencepost.spark.probe import NOT_FOUND
+from fencepost.spark.submit import check_java, connector_folder, private_folder
+
+CONNECT = 5.0  # seconds
+JOB = 180.0  # seconds for the small job, executors' start included
+Versions = dict[str, str]
+WITHOUT_JOB = "the executors' Python and packages are compared by a small job: --spark-job runs it."
+
+
+def check_spark_driver() -> Finding:
+    """Java, the connector's jars and a private folder are there, where this command runs."""
+    check_java()
+    folder = connector_folder()
+    private_folder()
+    return ok(f"Java is there, and jars in {folder}")
+
+
+def check_spark_master(master: str) -> Finding:
+    """Something accepts connections at the master's address. `local` and YARN have none in their name."""
+    addresses = _addresses(master)
+    if not addresses:
+        return ok(f"{master} has no address to try")
+    refused = []
+    for host, port in addresses:
+        try:
+            with socket.create_connection((host, port), CONNECT):
+                return ok(f"{master} accepts connections")
+        except OSError as raised:
+            refused.append(f"{host}:{port}: {raised.strerror or type(raised).__name__}")
+    return error(
+        f"Spark's master {master} accepts no connection ({'; '.join(refused)}).",
+        "Start it, or correct FENCEPOST_SPARK_MASTER, or the host of Airflow's connection spark_default.",
+        kind=SettingsError,
+    )
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """The hosts and ports in `spark://a:7077,b:7077` or `k8s://https://host:port`."""
+    if master.startswith("k8s://"):
+        url = urlsplit(master.removeprefix("k8s://") if "://" in master[6:] else f"https://{master[6:]}")
+        return [(url.hostname, url.port or {"http": 80}.get(url.scheme, 443))] if url.hostname else []
+    if master.startswith("spark://"):
+        parts = [urlsplit(f"//{part}") for part in master.removeprefix("spark://").split(",")]
+        return [(part.hostname, part.port or 7077) for part in parts if part.hostname]
+    return []
+
+
+def check_spark_executors(
+    pipeline: Pipeline, master: str, run_job: bool | None = None, limit: float = JOB
+) -> list[Finding]:
+    """Executors start, and have the driver's Python and packages. By default it asks only a master that is not this machine."""
+    if not (run_job if run_job is not None else not master.startswith("local")):
+        return [ok("the driver's own Python and packages")] if master.startswith("local") else [skipped(WITHOUT_JOB)]
+    answer = _probe(pipeline, master, limit)
+    if isinstance(answer, str):
+        return [error(answer, "Look into the master's and the workers' logs; FENCEPOST_LOG=DEBUG shows the driver's.")]
+    driver, executors = answer
+    return list(compare(driver, executors)) or [
+        ok(f"{', '.join(sorted(executors))}: Python and packages as the driver's")
+    ]
+
+
+def compare(driver: Mapping[str, str], executors: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """What executors, by host, have otherwise than the driver. Pure."""
+    for host, has in sorted(executors.items()):
+        differs = [
+            f"{name} {has.get(name, NOT_FOUND)}, driver {version}"
+            for name, version in driver.items()
+            if has.get(name) != version
+        ]
+        if differs:
+            yield error(
+                f"The executors on {host} have other software than the driver: {'; '.join(differs)}.",
+                f"Install the driver's versions (requirements.txt) there, where they are here: executors start {python_there()}.",
+                kind=SettingsError,
+            )
+
+
+def python_there() -> str:
+    """The Python that executors start: the driver's, unless the environment says otherwise."""
+    return os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+PYTHON_MISMATCH = re.compile(r"PYTHON_VERSION_MISMATCH|Python in worker has different version")
+
+
+def _probe(pipeline: Pipeline, master: str, limit: float) -> tuple[Versions, dict[str, Versions]] | str:
+    """The versions of the driver, and of the executors by host; or why the small job told nothing.
+
+    The job runs in a process group of its own, which ends here.
+    """
+    command = [sys.executable, "-m", "fencepost.spark.probe", pipeline.name]
+    environment = {**os.environ, "FENCEPOST_SPARK_MASTER": master, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        try:
+            told, words = job.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return (
+                f"A small job on {master} did not end within {limit:.0f} s: no worker is alive, none has a core or the "
+                "memory free, or executors cannot reach the driver."
+            )
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+    if job.returncode == 0:
+        answer = json.loads(told.splitlines()[-1])
+        return answer["driver"], answer["executors"]
+    if PYTHON_MISMATCH.search(words):
+        mine = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return (
+            f"The executors of {master} run another version of Python than the driver's {mine}, and PySpark refuses that. They "
+            f"start {python_there()}."
+        )
+    last = told.splitlines()[-1] if told.strip() else f"exit code {job.returncode}"
+    return f"A small job on {master} failed: {last}"

@@ -1,0 +1,353 @@
+"""A pipeline's topics: they keep what a run needs for as long as it needs it, take what it writes, and are not held back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from fencepost.doctor.finding import Finding, Level, error, ok, skipped, warning
+from fencepost.doctor.look import OFFSETS, TRANSACTIONS, Look, Role, told
+from fencepost.errors import AccessDenied, SourceDataExpired, TopicMissing
+from fencepost.kafka.clients import PRODUCER_DEFAULTS
+from fencepost.kafka.cluster import Copies
+from fencepost.ledger.codec import write_record
+from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
+from fencepost.model import Interval, SourceTopic, State, TopicOutput
+from fencepost.outputs.quarantine import ROOM, QuarantineTopic
+from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.view import View
+
+SOON = timedelta(hours=24)  # data that go within a day are worth a word, however often the pipeline runs
+AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end every ten seconds
+
+
+def check_source(look: Look) -> Finding:
+    """The source exists, and keeps a record until it is read, and until a retry reads it again."""
+    source = look.source
+    assert source.topic is not None
+    policy = (source.settings or {}).get("cleanup.policy", "delete")
+    if "compact" in policy:
+        return warning(
+            f"Source topic {source.name} is compacted (cleanup.policy={policy}): a record whose key gets a newer one before it "
+            "is read is lost to the pipeline, and a retry may read fewer records than the attempt before it.",
+            "Read a topic with cleanup.policy=delete, or raise min.compaction.lag.ms above the time until a batch is published.",
+            look.set_topic(
+                source.name, min_compaction_lag_ms=round(look.pipeline.schedule.patience.total_seconds() * 1000)
+            ),
+        )
+    return ok(f"topic {source.name} has {source.topic.partitions} partitions")
+
+
+def check_source_retention(look: Look) -> Iterator[Finding]:
+    """The source still has everything from the frontier on, and keeps it until it can be published."""
+    source = look.source
+    assert source.topic is not None
+    reached, earliest = of_topic(frontier(look.view), source.name), look.cluster.earliest(source.topic)
+    if not reached:
+        yield ok("nothing is published yet, so no record waits to be read")
+        return
+    yield from lost(look, earliest)
+    reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
+    if source.settings is None:
+        yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
+        return
+    yield retention_left(look, source.settings, look.cluster.record_times(source.topic, reached), reached)
+
+
+def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
+    """What of the source is gone that is still to be written, or that could not be written again."""
+    name, skips = look.pipeline.source.topic, look.pipeline.source.on_expired == "skip"
+    reached, next_read = of_topic(frontier(look.view), name), to_be_written(look.view, name)
+    if gone := _gone(next_read, earliest):
+        found = f"Source topic {name} no longer has records that are to be written ({gone})."
+        if skips:
+            yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
+        else:
+            cure = "Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again."
+            yield error(found, cure, kind=SourceDataExpired)
+    elif gone := _gone(reached, earliest):
+        yield warning(
+            f"Source topic {name} no longer has records behind the frontier ({gone}): they are written but not published, and "
+            "cannot be written again.",
+            f"`fencepost status {look.pipeline.name}` says what holds the frontier back.",
+        )
+
+
+def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
+    """The offsets that are wanted and no longer there; empty if there are none."""
+    gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
+    return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
+
+
+def to_be_written(view: View, topic: str) -> dict[int, int]:
+    """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
+    newest = view.newest(view.standing[-1]) if view.standing else None
+    first: dict[int, int] = {r.partition: r.end for r in newest.plan.source.ranges} if newest else {}
+    for batch in view.all():
+        if batch.state is State.PLANNED and batch.plan.source.topic == topic:
+            for part in batch.plan.source.ranges:
+                first[part.partition] = min(part.start, first.get(part.partition, part.start))
+    return first
+
+
+def retention_left(
+    look: Look, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
+) -> Finding:
+    """How long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it earlier."""
+    name = look.pipeline.source.topic
+    retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
+    by_size = int(settings.get("retention.bytes", -1)) >= 0
+    sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
+    if retention < 0 or not times:
+        why = "has no limit of time" if retention < 0 else "has no record behind the frontier"
+        return ok(f"topic {name} {why}{sizes}")
+    partition = min(times, key=lambda p: times[p])
+    left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - look.now
+    where = f"partition {partition}, offset {reached[partition]}"
+    cure = f"Run the pipeline's intervals up to now, or raise retention.ms (now {retention})."
+    longer = look.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))
+    if left <= timedelta(0):
+        return warning(
+            f"The oldest unread record of topic {name} ({where}) is older than its retention of "
+            f"{told(timedelta(milliseconds=retention))}: Kafka may delete it at any moment{sizes}.",
+            cure,
+            longer,
+        )
+    if left < SOON:
+        return warning(
+            f"In {told(left)} Kafka may delete the oldest unread record of topic {name} ({where}){sizes}.", cure, longer
+        )
+    return ok(f"the oldest unread record stays for {told(left)}{sizes}")
+
+
+def check_output_retention(look: Look) -> Iterator[Finding]:
+    """The topics that batches are written to keep them until they are judged, and take records of their age."""
+    interval, found = look.newest_due, False
+    for role in look.own_topics:
+        refusal = _refusal(look, role, interval)
+        if refusal:
+            found = True
+            yield error(f"The {role.role} topic {role.name} {refusal}", "")
+    if not found:
+        yield ok(f"a batch of {interval} would be kept until it is judged")
+
+
+def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
+    """Why a topic would lose the interval's records, or refuse them; None if it does not exist, or Kafka does not tell."""
+    if role.topic is None or role.settings is None:
+        return None
+    match role.role:
+        case "output":
+            return look.destination.output.refusal(role.settings, interval)
+        case "staging" if look.destination.staging is not None:
+            return look.destination.staging.refusal(role.settings, interval)
+        case "quarantine":
+            return QuarantineTopic.refusal(role.settings)
+        case _:
+            return None
+
+
+def check_topics_of_batches(look: Look) -> Iterator[Finding]:
+    """A batch under way finds the topics that it was planned on."""
+    now = {one.name: one.topic.id for one in (look.source, *look.own_topics) if one.topic is not None}
+    found = False
+    for batch in look.unfinished:
+        planned_on: dict[str, SourceTopic | TopicOutput | None] = {
+            "source": batch.plan.source if batch.plan.replays is None else None,
+            "output": batch.plan.output,
+            "staging": batch.plan.staging,
+        }
+        for role, planned in planned_on.items():
+            if planned is None or now.get(planned.topic, planned.topic_id) == planned.topic_id:
+                continue
+            found = True
+            cure = "Run its write step again: that makes a new revision on the new topic."
+            if role == "source":
+                cure = "Its offsets mean other records now: give the pipeline a new name."
+            yield error(
+                f"{role.capitalize()} topic {planned.topic} was deleted and created again since batch {batch.id} was planned.",
+                cure,
+            )
+    if not found:
+        yield ok("every batch under way has the topics it was planned on")
+
+
+def check_ledger_topic(look: Look) -> Finding:
+    """The ledger's topic keeps every record of one partition, as long as there is a newer one of its key."""
+    role = look.role("ledger")
+    if role is None:
+        return ok("there is none yet; the first plan makes it")
+    assert role.topic is not None
+    if role.settings is None:
+        return skipped(f"Kafka does not tell the settings of topic {role.name}", "Grant DescribeConfigs on it.")
+    refusal = unfit_for_ledger(role.topic, role.settings.get("cleanup.policy", "delete"))
+    if refusal:
+        return error(f"The {refusal}", KEEP_THE_TOPIC, look.set_topic(role.name, cleanup_policy="compact"))
+    return ok(f"topic {role.name} is compacted and has one partition")
+
+
+def check_replication(look: Look) -> Iterator[Finding]:
+    """What is acknowledged survives the loss of a broker, and a write survives its absence."""
+    found = list(_replication(look))
+    errors = [one for one in found if one.level is Level.ERROR]
+    if look.brokers > 1:
+        yield from found or [
+            ok(f"each topic has replicas on several of {look.brokers} brokers, and enough of them are in sync")
+        ]
+        return
+    yield from errors
+    yield warning(
+        "The cluster has one broker: whatever its disk loses is lost, the ledger and the marks too.",
+        "Fine for trying things out. Use three brokers or more for data that matter.",
+    )
+
+
+def _replication(look: Look) -> Iterator[Finding]:
+    """For each of the pipeline's topics, and for those in which Kafka keeps marks and transactions."""
+    own = [(f"{one.role} topic {one.name}", one.name, one.settings) for one in look.own_topics if one.topic is not None]
+    for what, name, settings in (
+        *own,
+        (f"topic {OFFSETS}", OFFSETS, None),
+        (f"topic {TRANSACTIONS}", TRANSACTIONS, None),
+    ):
+        try:
+            copies = look.cluster.copies(name)
+        except (TopicMissing, AccessDenied):
+            continue
+        least = int(settings["min.insync.replicas"]) if settings else None
+        yield from replication(look, what, name, copies, least)
+
+
+def replication(look: Look, what: str, name: str, copies: Copies, least: int | None) -> Iterator[Finding]:
+    """What a topic's replicas and `min.insync.replicas` (None: not known) mean together."""
+    replicas, in_sync = copies.replicas, copies.in_sync
+    more = "give the topic more replicas with kafka-reassign-partitions.sh."
+    if least is not None and replicas < least:
+        yield error(
+            f"The {what} has {replicas} replicas and min.insync.replicas={least}: no write is ever acknowledged.",
+            f"Lower min.insync.replicas, or {more}",
+            look.set_topic(name, min_insync_replicas=max(1, replicas - 1)),
+        )
+    elif least is not None and in_sync < least:
+        yield error(
+            f"The {what} has {in_sync} of {replicas} replicas in sync, and min.insync.replicas={least}: it takes no writes.",
+            "Bring back the brokers that are down.",
+        )
+    elif replicas == 1:
+        yield warning(f"The {what} has one replica: it is lost with its broker.", more.capitalize())
+    elif least == 1:
+        yield warning(
+            f"The {what} has min.insync.replicas=1: a record that only the leader has counts as acknowledged.",
+            "Raise min.insync.replicas to 2.",
+            look.set_topic(name, min_insync_replicas=2),
+        )
+    elif least == replicas:
+        yield warning(
+            f"The {what} has {replicas} replicas and min.insync.replicas={least}: writes stop while any broker is down.",
+            f"Lower min.insync.replicas by one, or {more}",
+            look.set_topic(name, min_insync_replicas=least - 1),
+        )
+
+
+def check_record_size(look: Look) -> Iterator[Finding]:
+    """The pipeline's topics take what its producers send them: batches of records, and the ledger's records."""
+    values = look.ledger.settings.values
+    batch = int(values.get("batch.size", PRODUCER_DEFAULTS["batch.size"]))
+    sent = min(batch, int(values.get("message.max.bytes", 1_000_000)))
+    largest = max((len(write_record(b)) for b in look.newest_batches), default=0)
+    source = int((look.source.settings or {}).get("max.message.bytes", 0))
+    found = False
+    for role in look.own_topics:
+        taken = int((role.settings or {}).get("max.message.bytes", 0))
+        if role.topic is None or not taken:
+            continue
+        for one in record_size(look, role, taken, sent, largest, source):
+            found = True
+            yield one
+    if not found:
+        yield ok(f"topics take batches of {sent:,} bytes; the largest recent ledger record has {largest:,}")
+
+
+def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, source: int) -> Iterator[Finding]:
+    """What a topic's `max.message.bytes` (`taken`) means, beside what is sent to it."""
+    if role.role == "ledger":
+        if largest * 2 > taken:
+            yield (error if largest > taken else warning)(
+                f"The ledger's records have up to {largest:,} bytes, and its topic {role.name} takes {taken:,} "
+                "(max.message.bytes).",
+                "Raise it before a batch with more partitions cannot be recorded.",
+                look.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
+            )
+        return
+    if taken < sent:
+        yield warning(
+            f"The {role.role} topic {role.name} takes batches of records up to {taken:,} bytes (max.message.bytes), and "
+            f"producers send up to {sent:,}: a write fails with RecordRefused once compression does not make up for it.",
+            f"Raise max.message.bytes, or set kafka.batch.size to at most {taken} in pipeline.yaml.",
+            look.set_topic(role.name, max_message_bytes=max(sent + 100_000, 1_048_588)),
+        )
+    elif role.role == "quarantine" and taken < source:
+        yield warning(
+            f"The quarantine topic {role.name} takes records up to {taken:,} bytes, and the source up to {source:,}: a large "
+            "malformed record would fail the write.",
+            "Raise max.message.bytes above the source's.",
+            look.set_topic(role.name, max_message_bytes=source + ROOM),
+        )
+
+
+def check_open_transactions(look: Look) -> Iterator[Finding]:
+    """No transaction holds back what readers see of the source and of the pipeline's own topics."""
+    found = False
+    for role in (look.source, *look.own_topics):
+        if role.topic is None:
+            continue
+        stable = look.cluster.last_stable(role.topic)
+        ends = look.cluster.high_watermarks(role.topic)
+        held = {p: stable[p] for p in range(role.topic.partitions) if stable[p] < ends[p]}
+        began = look.cluster.record_times(role.topic, held) if held else {}
+        for partition, offset in held.items():
+            found = True
+            yield _open_transaction(look, role, partition, offset, began.get(partition))
+    if not found:
+        yield ok("no transaction is open on the source or on the pipeline's topics")
+
+
+HELD_BACK = {
+    "source": "a plan ends there, and what follows waits for the next interval",
+    "ledger": "no step can read the ledger",
+}
+
+
+def _open_transaction(look: Look, role: Role, partition: int, offset: int, began: datetime | None) -> Finding:
+    """What an open transaction means. It ends itself after its timeout; if it is older than any may be, it hangs.
+
+    Its age is that of its first record, where the record's timestamp is the time of its writing.
+    """
+    limit = look.transaction_limit
+    age = look.now - began if began is not None and _is_dated_by_its_writing(look, role) else None
+    means = HELD_BACK.get(role.role, "readers, validate among them, see nothing that follows")
+    place = f"the {role.role} topic {role.name}, partition {partition}, offset {offset}"
+    command = look.command(
+        "kafka-transactions",
+        *("abort", "--topic", role.name, "--partition", str(partition), "--start-offset", str(offset)),
+    )
+    if age is not None and age > limit + AFTER_ITS_END:
+        return error(
+            f"A transaction hangs on {place}. It began {told(age)} ago, and none may take longer than {told(limit)} "
+            f"(transaction.max.timeout.ms): {means}.",
+            "End it. (`describe-producers` in place of `abort` and its offset shows its producer.)",
+            command,
+        )
+    since = f"; it began {told(age)} ago" if age is not None else ""
+    return warning(
+        f"A transaction is open on {place}{since}: {means}.",
+        f"Wait: it ends by itself, after {told(limit)} at most. If it does not, it hangs: end it.",
+        command,
+    )
+
+
+def _is_dated_by_its_writing(look: Look, role: Role) -> bool:
+    """Whether a record's timestamp is the time of its writing. Of the source that is assumed: its producers may choose."""
+    if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
+        return True
+    return role.role != "quarantine" and (role.role != "output" or look.pipeline.output.timestamp is None)

@@ -1,0 +1,51 @@
+"""A small job that tells which Python and packages executors have: `python -m fencepost.spark.probe PIPELINE`.
+
+It prints one line: JSON with the driver's versions and those of the executors by host; or, with exit code 1, what failed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+
+from fencepost.config.digest import COMPUTING
+
+PACKAGES = (*COMPUTING, "pydantic", "xxhash")  # what decides a batch, and what else the write's tasks import
+NOT_FOUND = "missing"
+
+
+def versions(_: Iterable[int] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+    """This machine's name, and what this Python is and has."""
+    found = {"Python": ".".join(map(str, sys.version_info[:2]))}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = NOT_FOUND
+    yield socket.gethostname(), found
+
+
+def main(name: str) -> int:
+    """Run the job with the pipeline's settings, on the master of `fencepost run`, and print what it tells."""
+    from fencepost.config.loading import find_pipeline
+    from fencepost.spark.diagnosis import unexpected
+    from fencepost.spark.session import build_session
+
+    try:
+        spark = build_session(find_pipeline(name), "doctor")
+        tasks = max(2, spark.sparkContext.defaultParallelism)
+        told = dict(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(versions).collect())
+        spark.stop()
+    except Exception as error:
+        sys.stderr.write(str(error))  # for the parent alone, which looks for PySpark's own words
+        sys.stdout.write(f"{unexpected(error, 'the small job')}\n")
+        return 1
+    sys.stdout.write(json.dumps({"driver": dict(versions())[socket.gethostname()], "executors": told}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
