@@ -46,6 +46,14 @@ def test_a_topic_that_is_not_created_says_why(
         Cluster(settings).ensure_topic(name, 1, config)
 
 
+def test_partitions_that_another_run_has_added_meanwhile_are_taken(settings: ClientSettings) -> None:
+    """Found by seed 243 of the soak."""
+    cluster = Cluster(settings)
+    before = cluster.ensure_topic("grown", 1)
+    assert cluster.grow_topic(before, 2).partitions == 2
+    assert cluster.grow_topic(before, 2).partitions == 2
+
+
 def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, settings: ClientSettings) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     with pytest.raises(KafkaException) as answered:

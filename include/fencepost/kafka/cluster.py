@@ -29,6 +29,7 @@ from fencepost.errors import (
     FencepostError,
     KafkaUnavailable,
     OpenTransaction,
+    SettingsError,
     TopicMissing,
 )
 from fencepost.kafka.client_settings import ClientSettings
@@ -208,11 +209,16 @@ class Cluster:
         doing = f"adding partitions to topic {topic.name}, which has {topic.partitions}, up to {partitions}"
         new = NewPartitions(topic.name, partitions)
         futures = self._admin.create_partitions([new], request_timeout=self._timeout)
-        self._ask(doing, futures[topic.name], Need("Alter", "topic", topic.name))
+        refused: SettingsError | None = None
+        try:
+            self._ask(doing, futures[topic.name], Need("Alter", "topic", topic.name))
+        except SettingsError as error:  # the controller has them already: `topic` is older than another run's growth
+            refused = error
         deadline = time.monotonic() + self._timeout
         while (grown := self.describe(topic.name)).partitions < partitions:
             if time.monotonic() > deadline:
-                raise translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+                unseen = translate(KafkaError(KafkaError._TIMED_OUT), doing, self.settings, self._complaints)
+                raise refused or unseen
             time.sleep(0.05)
         return grown
 
