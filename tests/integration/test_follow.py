@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterable
 
@@ -16,10 +17,10 @@ from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger import reader
-from fencepost.ledger.ledger import Change, Ledger, coordinator_settings
+from fencepost.ledger.ledger import LARGEST_RECORD, Change, Ledger, coordinator_settings
 from fencepost.ledger.reader import LedgerReader, Record, Records
 from fencepost.local.ports import any_free_port
-from fencepost.model import Batch, Interval, State
+from fencepost.model import Batch, Interval, Receipt, State, Tally
 from fencepost.pages.ledgers import Ledgers
 from fencepost.protocol.view import View
 from fencepost.steps.advance import advance_batch
@@ -185,7 +186,35 @@ def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
     asked: dict[str, str], expected: int
 ) -> None:
     found = coordinator_settings(ClientSettings({"bootstrap.servers": "b", **asked}))
-    assert found.values == {"bootstrap.servers": "b", "transaction.timeout.ms": str(expected)}
+    assert found.values == {
+        "bootstrap.servers": "b",
+        "transaction.timeout.ms": str(expected),
+        "message.max.bytes": str(LARGEST_RECORD),
+    }
+
+
+def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledger(pipeline: Pipeline) -> None:
+    ledger = Ledger(pipeline)
+    ledger.create()
+    chance = random.Random(1)
+    fingerprints = [chance.randrange(2**64) for _ in range(10_000)]
+    receipts = [
+        Receipt(
+            task=number,
+            ledger="ledger's id",
+            lease=5,
+            topics={pipeline.output.topic: Tally(rows=chance.randrange(10**6), fingerprint=each, bytes=10**9)},
+        )
+        for number, each in enumerate(fingerprints)
+    ]
+    value = json.dumps([receipt.model_dump(mode="json") for receipt in receipts]).encode()
+    assert len(value) > 1_000_000
+    coordinator = Transaction(coordinator_settings(ledger.settings), pipeline.coordinator_id, "coordinator")
+    coordinator.init()
+    with coordinator:
+        coordinator.produce(pipeline.ledger_topic, value, b"wide", partition=0)
+    [record] = read_all(ledger.settings.bootstrap, pipeline.ledger_topic)
+    assert record.value == value
 
 
 def test_a_step_whose_ledger_is_made_anew_meanwhile_stops(pipeline: Pipeline) -> None:

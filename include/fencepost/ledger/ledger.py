@@ -33,6 +33,7 @@ log = logging.getLogger("fencepost.ledger.ledger")
 
 # A coordinator's transaction takes milliseconds. If its process dies, the transaction hides the ledger for this long.
 COORDINATOR_TIMEOUT_MS = 15_000
+LARGEST_RECORD = 2**24  # bytes: some eighty thousand task-partitions
 TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 
@@ -189,6 +190,12 @@ def is_lease_unknown(batch: Batch) -> bool:
 
 
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:
-    """The settings of a coordinator: its transaction times out early, and never later than the pipeline allows."""
+    """The settings of a coordinator: its transaction times out early, and never later than the pipeline allows.
+
+    Its records may be larger than the pipeline's: a written batch has some 200 bytes for each task-partition, a seventh of
+    that once compressed, which is what the topic's max.message.bytes is about.
+    """
     allowed = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
-    return ClientSettings({**settings.values, "transaction.timeout.ms": str(min(allowed, COORDINATOR_TIMEOUT_MS))})
+    size = max(int(settings.values.get("message.max.bytes", 0)), LARGEST_RECORD)
+    own = {"transaction.timeout.ms": str(min(allowed, COORDINATOR_TIMEOUT_MS)), "message.max.bytes": str(size)}
+    return ClientSettings({**settings.values, **own})
