@@ -1,13 +1,15 @@
-"""How long the pages take over a ledger of many batches, inside a real Airflow: python benchmarks/pages.py [batches]
+"""How long the pages take over many batches of many pipelines: python benchmarks/pages.py [batches] [pipelines]
 
-Starts Kafka, PostgreSQL and Airflow in a temporary folder, fills one pipeline's ledger, asks for each page twenty times,
-prints the milliseconds, and keeps them in benchmarks/results/pages.json.
+Starts Kafka, PostgreSQL and Airflow in a temporary folder, fills the ledger of one pipeline and, with a day of hourly batches,
+those of the others; asks for each page twenty times, times the parsing of all DAGs in a process of its own, prints all that, and
+keeps it in benchmarks/results/pages.json.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,22 +34,50 @@ from fencepost.model import State as Batches  # noqa: E402
 
 TIMES = 20
 SETTINGS = """
-source: {topic: orders-in, format: bytes}
-output: {topic: orders-out, format: bytes, key: _key}
-schedule: {start: 2026-01-01, cron: "0 * * * *"}
-kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}
+source: {{topic: {name}-in, format: bytes}}
+output: {{topic: {name}-out, format: bytes, key: _key}}
+schedule: {{start: 2026-01-01, cron: "0 * * * *"}}
+kafka: {{bootstrap.servers: "${{KAFKA_BOOTSTRAP}}"}}
+"""
+PARSING = """
+import time
+began = time.monotonic()
+from fencepost.airflow import build_dags
+from airflow.serialization.serialized_objects import DagSerialization
+dags = [DagSerialization.to_dict(dag) for dag in build_dags().values()]
+print(len(dags), time.monotonic() - began)
 """
 
 
-def fill(bootstrap: str, batches: int) -> None:
+def add(pipelines: Path, name: str) -> None:
+    """A pipeline that hands records on."""
+    folder = pipelines / name
+    folder.mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text(SETTINGS.format(name=name))
+    (folder / "transform.sql").write_text("SELECT _key, value FROM {source}")
+    (folder / "expectations.yaml").write_text("expectations: [{type: expect_column_to_exist, kwargs: {column: value}}]")
+
+
+def fill(bootstrap: str, pipeline: str, batches: int) -> None:
     """A ledger in which every hundredth batch is rejected."""
-    topic = "fencepost.orders.ledger"
+    topic = f"fencepost.{pipeline}.ledger"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})])[topic].result()
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 10**6})
     for batch in ledger(batches, dict.fromkeys(range(50, batches, 100), Batches.REJECTED)):
-        producer.produce(topic, batch.model_dump_json(), f"{batch.interval}/{batch.revision}")
+        of_it = batch.model_copy(update={"pipeline": pipeline})
+        producer.produce(topic, of_it.model_dump_json(), f"{batch.interval}/{batch.revision}")
     assert producer.flush(60) == 0
+
+
+def parsing(pipelines: Path) -> float:
+    """Seconds to build the DAGs of all pipelines and make of them what Airflow stores."""
+    environment = {**os.environ, "FENCEPOST_PIPELINES": str(pipelines), "KAFKA_BOOTSTRAP": "127.0.0.1:9092"}
+    command = [sys.executable, "-c", PARSING]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    count, seconds = done.stdout.split()
+    assert int(count) == len(list(pipelines.iterdir()))
+    return float(seconds)
 
 
 def measure(url: str, token: str, batches: int) -> dict[str, dict[str, float]]:
@@ -75,26 +105,28 @@ def measure(url: str, token: str, batches: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Print a line for each page."""
     batches = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    others = [f"other_{number:03d}" for number in range(1, int(sys.argv[2]) if len(sys.argv) > 2 else 500)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        orders = folder / "pipelines" / "orders"
-        orders.mkdir(parents=True)
-        (orders / "pipeline.yaml").write_text(SETTINGS)
-        (orders / "transform.sql").write_text("SELECT _key, value FROM {source}")
-        (orders / "expectations.yaml").write_text(
-            "expectations: [{type: expect_column_to_exist, kwargs: {column: value}}]"
-        )
+        pipelines = folder / "pipelines"
+        for pipeline in ("orders", *others):
+            add(pipelines, pipeline)
+        seconds = parsing(pipelines)
+        print(f"{len(others) + 1} DAGs are parsed in {seconds:.1f} s")
         for name in ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"):
             os.environ.pop(name, None)
-        folders = Folders(ROOT / "dags", ROOT / "plugins", orders.parent)
+        folders = Folders(ROOT / "dags", ROOT / "plugins", pipelines)
         stack = Stack(
             StateFolder(folder / "state", StateFolder.default().jars), folders, {s: any_free_port() for s in SERVICES}
         )
         services = stack.up()
         try:
-            fill(services["kafka"]["bootstrap"], batches)
+            fill(services["kafka"]["bootstrap"], "orders", batches)
+            for pipeline in others:
+                fill(services["kafka"]["bootstrap"], pipeline, 24)
             with AirflowApi.of_stack(stack.state) as api:
-                api.await_dag("orders")
+                for pipeline in ("orders", *others):
+                    api.await_dag(pipeline)
                 found = measure(api.url, api.token, batches)
         finally:
             stack.down()
@@ -102,7 +134,13 @@ def main() -> None:
         print(f"{page:18} first {took['first']:8.1f} ms, median {took['median']:7.1f}, longest {took['longest']:7.1f}")
     results = ROOT / "benchmarks" / "results"
     results.mkdir(exist_ok=True)
-    (results / "pages.json").write_text(json.dumps({"batches": batches, "milliseconds": found}, indent=2) + "\n")
+    (results / "pages.json").write_text(
+        json.dumps(
+            {"batches": batches, "pipelines": len(others) + 1, "parsing": round(seconds, 1), "milliseconds": found},
+            indent=2,
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from signal import SIGKILL
 from typing import Any
 
 from fencepost.local import standalone_spark
-from fencepost.local.airflow import Airflow, AirflowPlan, Folders
+from fencepost.local.airflow import ADMIN, Airflow, AirflowPlan, Folders
 from fencepost.local.credentials import Credentials
 from fencepost.local.pipeline_users import let_in, names_of, password_variable
+from fencepost.local.ports import LOOPBACK
 from fencepost.local.processes import family
 from fencepost.local.secured_kafka import SecuredKafka
 from fencepost.local.stack import SERVICES, STOP_GRACE, USUAL_PORTS, Members, Report, Stack
@@ -142,16 +143,19 @@ class ClusterStack(Stack):
             let_in(self.kafka, self.folders.pipelines, passwords)
 
     def _airflow(self) -> Airflow:
-        environment = self.environment()
-        write_private(
-            self.environment_file,
-            "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items()),
-        )
+        environment, credentials = self.environment(), Credentials.ensure(self.state)
+        for_doctor = {
+            "FENCEPOST_AIRFLOW_URL": f"http://{LOOPBACK}:{self._port('airflow')}",
+            "FENCEPOST_AIRFLOW_USER": ADMIN,
+            "FENCEPOST_AIRFLOW_PASSWORD": credentials.airflow_admin,
+        }
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in (environment | for_doctor).items())
+        write_private(self.environment_file, "".join(lines))
         connection = f'{{"conn_type": "spark", "host": "{self.spark.master}"}}'
         plan = AirflowPlan(
             self.state,
             self._port("airflow"),
-            Credentials.ensure(self.state),
+            credentials,
             self._postgres().dsn,
             self.kafka.bootstrap,
             self._schema_registry_url(),
