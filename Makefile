@@ -56,8 +56,8 @@ avro-values: setup ## values of SCHEMAS schemas made up by chance (10,000; RECOR
 	  tests/integration/test_avro_values.py -k fastavro $(ARGS)
 
 .PHONY: soak
-soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; a minute or two each
-	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) $(BIN)/pytest tests/soak $(ARGS)
+soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; CLUSTER=1: secured, on Spark workers
+	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) CLUSTER=$(CLUSTER) $(BIN)/pytest tests/soak $(ARGS)
 
 .PHONY: model
 model: setup ## search the protocol's model to its larger bounds (some ten minutes; `make test` has the smaller)

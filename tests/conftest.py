@@ -88,10 +88,10 @@ def spark() -> Iterator[Any]:
     logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
     yield session
     session.stop()
-    _end_jvm()
+    end_jvm()
 
 
-def _end_jvm() -> None:
+def end_jvm() -> None:
     """Spark's JVM would outlive its session, and this process by a moment."""
     from pyspark import SparkContext
 

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from kafka_tools import QUIET_LOG
+from spark_cluster import HOSTS
 from waiting import await_true
 
 from .scene import FOREIGN, Scene
@@ -239,6 +240,24 @@ def marks_are_gone(scene: Scene, chance: random.Random) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def spark_worker_is_killed(scene: Scene, chance: random.Random) -> Iterator[None]:
+    """A machine with one of two executors dies, and comes back."""
+    host, wait, down = chance.choice(HOSTS), chance.uniform(0, 6), chance.uniform(0, 4)
+    scene.tell(f"Spark worker {host} killed after {wait:.1f} s for {down:.1f} s")
+    workers = scene.workers
+    assert workers is not None
+
+    def strike(over: Event) -> None:
+        over.wait(wait)
+        workers.kill(host)
+        over.wait(down)
+        workers.start(host)
+
+    with meanwhile(strike):
+        yield
+
+
 FAULTS: tuple[Fault, ...] = (
     worker_is_struck,
     worker_is_struck,
@@ -255,3 +274,4 @@ FAULTS: tuple[Fault, ...] = (
     group_offsets_are_gone,
     marks_are_gone,
 )
+ON_A_CLUSTER: tuple[Fault, ...] = (*FAULTS, spark_worker_is_killed, spark_worker_is_killed)

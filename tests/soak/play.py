@@ -18,7 +18,7 @@ from fencepost.errors import FencepostError, Retriable
 from fencepost.model import Interval, StepResult
 from steps import replay, run
 
-from .faults import FAULTS
+from .faults import FAULTS, ON_A_CLUSTER
 from .scene import Scene
 
 Steps = Callable[[Any, Pipeline, Interval], StepResult]
@@ -62,7 +62,7 @@ def play(scene: Scene, seed: int) -> Outcome:
 @contextmanager
 def under_faults(scene: Scene, chance: random.Random, outcome: Outcome, story: str) -> Iterator[bool]:
     """One to three faults around the block; it is told whether to do its work twice at once."""
-    chosen = chance.sample(FAULTS, chance.choice([1, 1, 2, 3]))
+    chosen = chance.sample(ON_A_CLUSTER if scene.workers else FAULTS, chance.choice([1, 1, 2, 3]))
     twins = chance.random() < 0.2
     scene.tell(f"{story}{', two runs at once' if twins else ''}:")
     with ExitStack() as stack:

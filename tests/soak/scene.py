@@ -21,6 +21,7 @@ from fencepost.config.pipeline import Pipeline
 from kafka_cluster import KafkaCluster
 from kafka_tools import QUIET_LOG, Record, end_offset, group_offsets, read_all
 from oracle.murmur2 import murmur2
+from spark_cluster import SparkCluster
 from waiting import await_true
 
 KEYS = 9
@@ -37,6 +38,7 @@ class Scene:
     make_mended: Callable[[], Pipeline]  # the same, with a suite that lets the records pass that failed its rule
     spark: Any
     strikes: Path
+    workers: SparkCluster | None = None  # None: Spark runs in the driver alone
     source_partitions: int = 2
     output_partitions: list[int] = field(default_factory=lambda: [3])  # the counts it had, in order
     produced: Counter[tuple[bytes, int]] = field(default_factory=Counter)  # records for the output

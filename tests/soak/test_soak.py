@@ -1,6 +1,7 @@
 """Faults composed at random over several days. `make soak RUNS=n SEED=s` plays seeds s to s + n - 1; a failure names its own.
 
-`make test` plays two fixed seeds. With SOAK_LOG set, a line of JSON for every seed is appended to that file.
+`make test` plays two fixed seeds. With SOAK_LOG set, a line of JSON for every seed is appended to that file. With CLUSTER set
+(`make soak CLUSTER=1`) the brokers ask for a login and enforce ACLs, and Spark is a cluster of two workers, which die too.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from certificates import make_certificates
+from conftest import end_jvm
 from fencepost.config.pipeline import Pipeline
+from fencepost.spark.session import build_session
 from kafka_cluster import KafkaCluster, kafka_cluster
 from kafka_tools import create_topic
+from spark_cluster import SparkCluster, running_spark_cluster
 
 from .play import play
 from .scene import Scene
@@ -31,18 +37,51 @@ KEEPS_RECORDS = (
     "def transform(frame):\n    return frame.selectExpr('_key', '_record', 'n', 'n * 2 AS doubled', 'name')\n"
 )
 
+CLUSTER = bool(os.environ.get("CLUSTER"))
 FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "2"))
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with kafka_cluster(tmp_path_factory.mktemp("cluster"), {"log.segment.bytes": str(8 * 1024 * 1024)}) as running:
+    folder = tmp_path_factory.mktemp("cluster")
+    if CLUSTER:
+        make_certificates(folder)
+    with kafka_cluster(folder, {"log.segment.bytes": str(8 * 1024 * 1024)}, folder if CLUSTER else None) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster | None]:
+    if not CLUSTER:
+        yield None
+        return
+    with running_spark_cluster(tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(request: pytest.FixtureRequest, workers: SparkCluster | None) -> Iterator[Callable[[Pipeline], Any]]:
+    """Gives the Spark session: that of all tests, or one on the cluster."""
+    if workers is None:
+        yield lambda pipeline: request.getfixturevalue("spark")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FENCEPOST_SPARK_MASTER", workers.master)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        yield lambda pipeline: build_session(pipeline, "soak")
+        if active := SparkSession.getActiveSession():
+            active.stop()
+            end_jvm()
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_faults_composed_at_random_lose_nothing_and_double_nothing(
-    spark: Any, cluster: KafkaCluster, make_pipeline: Callable[..., Pipeline], tmp_path: Path, seed: int
+    session: Callable[[Pipeline], Any],
+    cluster: KafkaCluster,
+    workers: SparkCluster | None,
+    make_pipeline: Callable[..., Pipeline],
+    tmp_path: Path,
+    seed: int,
 ) -> None:
     chance = random.Random(f"pipeline of {seed}")
     output: dict[str, Any] = chance.choice(
@@ -59,15 +98,23 @@ def test_faults_composed_at_random_lose_nothing_and_double_nothing(
         name=f"seed{seed}",
         source={"on_malformed": "quarantine" if quarantines else "fail"},
         output=output,
-        kafka={"bootstrap.servers": cluster.bootstrap},
+        kafka=cluster.settings(f"seed{seed}"),
+        spark={"spark.executor.memory": "512m", "spark.executor.cores": 1, "spark.cores.max": 2} if CLUSTER else {},
         quality={"open_transaction_wait_seconds": 60, "quarantine_limit": "none"},
     )
     pipeline = make_pipeline(**settings)
+    if CLUSTER:
+        cluster.let_in(pipeline)
     create_topic(cluster.direct, pipeline.source.topic, 2, replicas=[[2, 3, 1], [3, 2, 1]])
     create_topic(cluster.direct, pipeline.output.topic, 3, replicas=[[2, 1, 3], [3, 1, 2], [1, 2, 3]])
     (tmp_path / "strikes").mkdir()
     scene = Scene(
-        cluster, pipeline, lambda: make_pipeline(**settings | {"expectations": MENDED}), spark, tmp_path / "strikes"
+        cluster,
+        pipeline,
+        lambda: make_pipeline(**settings | {"expectations": MENDED}),
+        session(pipeline),
+        tmp_path / "strikes",
+        workers,
     )
     scene.tell(f"{output}{', quarantines' if quarantines else ''}")
     outcome = None

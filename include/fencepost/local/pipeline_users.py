@@ -45,13 +45,14 @@ def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -
     bindings: list[AclBinding] = []
     for name in passwords:
         try:
-            bindings += _bindings(load_pipeline(pipelines / name))
+            bindings += bindings_of(load_pipeline(pipelines / name))
         except SettingsError as error:
             log.warning("pipeline %s gets no rights in Kafka: %s", name, error)
     kafka.ensure_rights(bindings)
 
 
-def _bindings(pipeline: Pipeline) -> Iterator[AclBinding]:
+def bindings_of(pipeline: Pipeline) -> Iterator[AclBinding]:
+    """The ACLs of a pipeline's user, whose name is the pipeline's."""
     for right in rights_of(pipeline):
         pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
         operation = AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()]
