@@ -130,6 +130,8 @@ def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert [r.json["n"] for r in read_all(secured.bootstrap, pipeline.output.topic)] == [1]
     assert replay(spark, pipeline, day(1)).state is State.PUBLISHED
+    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": 3, "name": "x"}, 0, at(2))])
+    assert plan_batch(pipeline, day(2)).state is State.PLANNED  # it also looks how long unread records stay
     denied = secured.denials()[before:]
     if login == "client certificate":
         denied = [line for line in denied if "operation = DESCRIBE_CONFIGS" not in line]

@@ -51,7 +51,8 @@ def check_source_retention(look: Look) -> Iterator[Finding]:
     if source.settings is None:
         yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
         return
-    yield retention_left(look, source.settings, look.cluster.record_times(source.topic, reached), reached)
+    times = look.cluster.record_times(source.topic, reached, look.pipeline.group)
+    yield retention_left(look, source.settings, times, reached)
 
 
 def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
@@ -304,7 +305,7 @@ def check_open_transactions(look: Look) -> Iterator[Finding]:
         stable = look.cluster.last_stable(role.topic)
         ends = look.cluster.high_watermarks(role.topic)
         held = {p: stable[p] for p in range(role.topic.partitions) if stable[p] < ends[p]}
-        began = look.cluster.record_times(role.topic, held) if held else {}
+        began = look.cluster.record_times(role.topic, held, look.pipeline.group) if held else {}
         for partition, offset in held.items():
             found = True
             yield _open_transaction(look, role, partition, offset, began.get(partition))

@@ -312,8 +312,11 @@ class Cluster:
             consumer.close()
         return result
 
-    def record_times(self, topic: Topic, offsets: Mapping[int, int]) -> dict[int, datetime]:
-        """The timestamp of the first record at or after an offset of each partition, committed or not; none where none is."""
+    def record_times(self, topic: Topic, offsets: Mapping[int, int], group: str) -> dict[int, datetime]:
+        """The timestamp of the first record at or after an offset of each partition, committed or not; none where none is.
+
+        A consumer names a group, which its user has to be allowed to read; it does not join it.
+        """
         ends = self.high_watermarks(topic)
         waiting = {p: ends[p] for p, offset in offsets.items() if offset < ends[p]}
         found: dict[int, datetime] = {}
@@ -321,7 +324,7 @@ class Cluster:
             return found
         small = {**self.settings.values, "fetch.message.max.bytes": "1"}  # a broker sends one batch of records even so
         small.pop("max.partition.fetch.bytes", None)
-        consumer, complaints = make_consumer(ClientSettings(small), "fencepost.search", committed_only=False)
+        consumer, complaints = make_consumer(ClientSettings(small), group, committed_only=False)
         try:
             consumer.assign([TopicPartition(topic.name, p, offsets[p]) for p in waiting])
             doing = f"reading the timestamps of records of topic {topic.name}"
