@@ -5,7 +5,6 @@ Secured ones have clients log in by SASL_SSL and forbid what no ACL allows; past
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -81,10 +80,9 @@ class Node(Broker):
         memory = self.folder / "controller.port"
         return int(memory.read_text()) if memory.exists() else super()._controller_port()
 
-    def _format(self, config: Path) -> None:
+    def _identity(self) -> list[str]:
         role = "--standalone" if self.controller is None else "--no-initial-controllers"
-        tool = [*self._java("128m"), "kafka.tools.StorageTool", "format", role, "--cluster-id", CLUSTER_ID]
-        subprocess.run([*tool, "--config", str(config)], check=True, capture_output=True)
+        return [role, "--cluster-id", CLUSTER_ID]
 
 
 def secured(certificates: Path) -> dict[str, str]:

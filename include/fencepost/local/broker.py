@@ -6,7 +6,9 @@ It listens on 127.0.0.1 only, and its data survive a stop. You can use it alone,
         Producer({"bootstrap.servers": broker.bootstrap})
 """
 
+import base64
 import os
+import secrets
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -217,13 +219,16 @@ class Broker:
         memory.write_text(f"{port}\n")
         return port
 
+    def _identity(self) -> list[str]:
+        """What a new folder is formatted with: the cluster that the broker belongs to, and how it came to its controllers."""
+        return ["--standalone", "--cluster-id", new_cluster_id()]
+
     def _format(self, config: Path) -> None:
         log = self.folder / "format.log"
-        main = [*self._java("128m"), "kafka.tools.StorageTool"]
+        tool = [*self._java("128m"), "kafka.tools.StorageTool", "format", *self._identity()]
         with log.open("w") as out:
-            cluster = subprocess.run([*main, "random-uuid"], stdout=subprocess.PIPE, stderr=out, text=True, check=False)
             done = subprocess.run(
-                [*main, "format", "--standalone", "--cluster-id", cluster.stdout.strip(), "--config", str(config)],
+                [*tool, "--config", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -231,3 +236,8 @@ class Broker:
             )
         if done.returncode != 0:
             raise ServiceFailed(f"formatting Kafka's folder {self.folder} failed. {log} says:\n{log_tail(log)}")
+
+
+def new_cluster_id() -> str:
+    """A random one: sixteen bytes as Kafka writes them. Its tools would take a leading `-` for an option."""
+    return "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]

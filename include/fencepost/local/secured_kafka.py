@@ -6,10 +6,7 @@ administrator show a certificate, at BROKERS and CONTROLLER. Any one broker may 
 
 from __future__ import annotations
 
-import base64
 import json
-import secrets
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -29,9 +26,8 @@ from fencepost.config.kafka_options import LOGIN_MODULES
 from fencepost.errors import Retriable
 from fencepost.kafka.clients import make_client
 from fencepost.kafka.errors import Complaints
-from fencepost.local.broker import PROPERTIES, STOP_GRACE, Broker
+from fencepost.local.broker import PROPERTIES, STOP_GRACE, Broker, new_cluster_id
 from fencepost.local.certificates import authority_file, ensure_certificates, pair_file, read_pair
-from fencepost.local.errors import ServiceFailed, log_tail
 from fencepost.local.ports import LOOPBACK, any_free_port, is_free
 from fencepost.local.processes import Process, await_ready, stop
 from fencepost.local.state_folder import StateFolder, write_private
@@ -102,19 +98,8 @@ class SecuredBroker(Broker):
             **of.properties,
         }
 
-    def _format(self, config: Path) -> None:
-        log = self.folder / "format.log"
-        tool = [*self._java("128m"), "kafka.tools.StorageTool", "format", "--cluster-id", self._brokers.cluster_id]
-        with log.open("w") as out:
-            done = subprocess.run(
-                [*tool, "--config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        if done.returncode != 0:
-            raise ServiceFailed(f"formatting Kafka's folder {self.folder} failed. {log} says:\n{log_tail(log)}")
+    def _identity(self) -> list[str]:
+        return ["--cluster-id", self._brokers.cluster_id]
 
 
 class SecuredKafka:
@@ -176,8 +161,7 @@ class SecuredKafka:
         """The cluster's id: made once, and kept."""
         file = self.folder / "cluster.id"
         if not file.exists():
-            # Kafka's tools would take a leading `-` for an option.
-            file.write_text("A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22] + "\n")
+            file.write_text(f"{new_cluster_id()}\n")
 
     def launch(self, name: str) -> Process:
         """Start one broker without waiting. A new one's folder is formatted first."""
