@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -142,17 +144,18 @@ def test_a_retry_goes_on_behind_what_the_chain_has_committed(
 
 def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
     """Rows for two topics: a number below 0 fails the rule of its own number less one."""
-    kind = pa.struct(
-        [
-            ("timestamp", pa.int64()),
-            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ]
-    )
     for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
         some = values[first : first + size]
-        own = [{"timestamp": 7, "headers": [{"key": "why", "value": b"%d" % n}]} if n < 0 else None for n in some]
+        headers = [
+            json.dumps([{"key": "why", "value": b64encode(b"%d" % n).decode()}]) if n < 0 else None for n in some
+        ]
+        times = [7 if n < 0 else None for n in some]
         rules = pa.array([-n - 1 if n < 0 else None for n in some], pa.int32())
-        yield batch.append_column("rule", rules).append_column("quarantined", pa.array(own, kind))
+        yield (
+            batch.append_column("rule", rules)
+            .append_column("quarantine_timestamp", pa.array(times, pa.int64()))
+            .append_column("quarantine_headers", pa.array(headers, pa.string()))
+        )
 
 
 @settings(deadline=None)

@@ -20,6 +20,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.records import PLACES, RECORD, as_list, if_fit, no_headers, output_columns, said_columns
+from fencepost.spark.writer import OWN_HEADERS, OWN_TIMESTAMP
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
 SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
@@ -28,7 +29,6 @@ ATTEMPT_HEADER = "fencepost-attempt"
 LONGEST_REASON = 1000  # characters
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
-QUARANTINED = "quarantined"  # the column with timestamp (milliseconds) and headers of such a row; of another, with none
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def count_flagged() -> list[Column]:
 def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) -> DataFrame:
     """Flagged rows as records, each for the output or for quarantine: `rule` says which.
 
-    Columns are those of `to_records`, and `rule`, `quarantined`. Key, value and hash are those of the record that is written.
-    `attempt` is how often a record that fails has failed then.
+    Columns are those of `to_records`, and `rule`, `OWN_TIMESTAMP`, `OWN_HEADERS`. Key, value and hash are those of the record
+    that is written. `attempt` is how often a record that fails has failed then.
     """
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
@@ -90,13 +90,13 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
         F.when(known, no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
         _tail(batch, attempt),
     )
-    quarantined = F.struct(
-        F.when(failed, _known_time(timestamp)).alias("timestamp"),
-        F.when(failed, _with(headers, own)).otherwise(no_headers()).alias("headers"),  # never null: see `as_list`
+    own_columns = (
+        F.when(failed, _known_time(timestamp)).alias(OWN_TIMESTAMP),
+        F.when(failed, F.to_json(_with(headers, own))).alias(OWN_HEADERS),
     )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, RULE, quarantined.alias(QUARANTINED))
+    routed = flagged.select(*columns, *places, RULE, *own_columns)
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 

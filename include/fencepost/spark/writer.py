@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from binascii import a2b_base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +29,10 @@ from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
 from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
+
+# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as JSON with values in base64. They
+# are flat because a nested column costs Spark time on its way to Python, for every row.
+OWN_TIMESTAMP, OWN_HEADERS = "quarantine_timestamp", "quarantine_headers"
 
 
 @dataclass(frozen=True)
@@ -228,10 +233,19 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
     if job.quarantine is None or (rule := rows.column("rule")).null_count == len(rows):
         return rows, None
     failed = rows.filter(rule.is_valid())
-    own = failed.column("quarantined")
     columns = {name: failed.column(name) for name in ("key", "value", "hash", "rule")}
-    columns |= {name: pc.struct_field(own, name) for name in ("timestamp", "headers")}
+    columns |= {"timestamp": failed.column(OWN_TIMESTAMP), "headers": _headers(failed.column(OWN_HEADERS))}
     return rows.filter(rule.is_null()), pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+
+
+def _headers(texts: pa.Array) -> pa.Array:
+    """Lists of headers from their JSON."""
+    lists = [[(h["key"], _bytes(h.get("value"))) for h in json.loads(text)] for text in texts.to_pylist()]
+    return pa.array(lists, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
+def _bytes(base64: str | None) -> bytes | None:
+    return None if base64 is None else a2b_base64(base64)
 
 
 def _behind(job: WriterTask, committed: Receipt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
