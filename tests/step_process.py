@@ -18,11 +18,15 @@ from fencepost.steps.replay import plan_replay
 
 def on_spark(step: str, pipeline: Pipeline, number: int) -> None:
     from fencepost.spark.session import build_session
-    from fencepost.steps.validate import validate_batch
+    from fencepost.steps.validate import judge_what_was_written, validate_batch
     from fencepost.steps.write import write_batch
 
-    spark = build_session(pipeline, "write" if step == "write" else "validate")
-    {"write": write_batch, "validate": validate_batch}[step](spark, pipeline, day(number))
+    spark = build_session(pipeline, step)
+    if step == "write":  # as its job does
+        write_batch(spark, pipeline, day(number))
+        judge_what_was_written(spark, pipeline, day(number))
+    else:
+        validate_batch(spark, pipeline, day(number))
     spark.stop()
 
 

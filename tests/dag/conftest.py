@@ -82,6 +82,7 @@ class FakeTaskInstance:
     """The plans of earlier runs, newest first: (run_id, plan's state, run's state, run's type)."""
 
     dag_id = "counted"
+    try_number = 1
 
     def __init__(self, earlier: Sequence[tuple[str, str | None, str, str]]) -> None:
         day = datetime(2013, 3, 1, tzinfo=UTC)

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, SettingsError
+from fencepost.errors import BatchRejected, SettingsError, WriteFailed
 from fencepost.model import Interval, StepResult
 from fencepost.steps import jobs
 from fencepost.steps.jobs import JobOutcome, main
@@ -78,6 +79,7 @@ def test_the_result_is_on_disk_before_the_session_is_stopped(
 ) -> None:
     seen = []
     monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: seen.append(args) or result)
+    monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: None)
     assert main("write", arguments) == 0
     assert seen[0][0] is session
     assert seen[0][2] == interval
@@ -85,6 +87,42 @@ def test_the_result_is_on_disk_before_the_session_is_stopped(
     outcome = JobOutcome.read(outcome_file)
     assert outcome is not None
     assert outcome.result == result
+
+
+def test_what_was_written_is_judged_once_the_result_is_on_disk(
+    session: FakeSession,
+    arguments: list[str],
+    outcome_file: Path,
+    result: StepResult,
+    interval: Interval,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged: list[tuple[object, ...]] = []
+
+    def judge(*args: object) -> None:
+        judged.append((outcome_file.exists(), session.told_before_stop, args[0], args[2]))
+
+    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: result)
+    monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", judge)
+    assert main("write", arguments) == 0
+    assert judged == [(True, False, session, interval)]
+
+
+@pytest.mark.parametrize("step", ["write", "validate", "advance"])
+def test_nothing_is_judged_after_another_step_or_one_that_failed(
+    step: Any, session: FakeSession, arguments: list[str], result: StepResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[object] = []
+
+    def answer(*args: object, **kwargs: object) -> StepResult:
+        if step == "write":
+            raise WriteFailed("an executor died")
+        return result
+
+    monkeypatch.setattr(f"fencepost.steps.{step}.{step}_batch", answer)
+    monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: judged.append(args))
+    assert main(step, arguments) == (3 if step == "write" else 0)
+    assert judged == []
 
 
 def test_an_error_of_ours_ends_with_its_exit_code_and_message(

@@ -58,7 +58,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkS
     monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master: {"spark.ui.enabled": "false"})
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
     monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda pipeline, interval: None)
-    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval: None)
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval, rejected: None)
     monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda pipeline, interval: None)
     yield FakeSparkSubmit(tmp_path)
     with warnings.catch_warnings():
@@ -139,11 +139,40 @@ def test_spark_is_not_started_when_there_is_nothing_for_it(
     monkeypatch: pytest.MonkeyPatch,
     step: Any,
 ) -> None:
-    monkeypatch.setattr(f"fencepost.steps.{step}.{step}_without_spark", lambda pipeline, interval: result)
+    monkeypatch.setattr(f"fencepost.steps.{step}.{step}_without_spark", lambda *args, **kwargs: result)
     fake.does("exit 1")
     operator = FencepostSparkOperator(task_id=step, step=step, pipeline=pipeline, spark_binary=str(fake.script))
     assert operator.execute(context_of()) == result.model_dump(mode="json")
     assert fake.submitted is None
+
+
+@pytest.mark.parametrize(("attempt", "reported"), [(1, True), (2, False)])
+def test_a_rejection_by_the_write_job_is_reported_once_and_judged_again_when_the_task_is_cleared(
+    fake: FakeSparkSubmit,
+    pipeline: Pipeline,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+    attempt: int,
+    reported: bool,
+) -> None:
+    def find(pipeline: Pipeline, interval: Interval, *, rejected: bool) -> None:
+        if rejected:
+            raise BatchRejected("carriers are not known")
+
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", find)
+    fake.answers(JobOutcome.of(result))
+    operator = FencepostSparkOperator(
+        task_id="validate", step="validate", pipeline=pipeline, spark_binary=str(fake.script)
+    )
+    context = context_of()
+    context["ti"].try_number = attempt
+    if reported:
+        with pytest.raises(AirflowFailException, match=r"^BatchRejected: carriers are not known It is shown at http"):
+            operator.execute(context)
+    else:
+        assert operator.execute(context) == result.model_dump(mode="json")
+    assert (fake.submitted is None) is reported
 
 
 def test_a_terminal_error_of_the_job_forgoes_retries(

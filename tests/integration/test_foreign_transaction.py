@@ -15,7 +15,7 @@ from fencepost.errors import OpenTransaction, TransitionRefused
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
-from fencepost.steps.validate import validate_batch
+from fencepost.steps.validate import judge_what_was_written, validate_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce
 from steps import latest, plan_and_write
 
@@ -53,6 +53,27 @@ def test_validate_gives_no_verdict_on_part_of_the_data(spark: Any, broker: Broke
         advance_batch(pipeline, day(1))
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
     foreign.abort_transaction(20)
+
+
+def test_the_session_of_a_write_leaves_it_to_validate(
+    spark: Any,
+    broker: Broker,
+    make_pipeline: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has a write's slot, so it does not wait as long as validate may."""
+    monkeypatch.setattr("fencepost.steps.validate.OWN_COMMITS", 0.5)
+    pipeline = make_pipeline(quality={"open_transaction_wait_seconds": 3600})
+    foreign = written_with_foreign(spark, broker, pipeline)
+    judge_what_was_written(spark, pipeline, day(1))
+    assert f"OpenTransaction: batch {latest(pipeline, day(1)).id}" in caplog.text
+    assert latest(pipeline, day(1)).verdict is None
+    foreign.abort_transaction(20)
+    judge_what_was_written(spark, pipeline, day(1))
+    verdict = latest(pipeline, day(1)).verdict
+    assert verdict is not None
+    assert verdict.outcome == "passed"
 
 
 def test_validate_waits_for_a_transaction_that_ends_in_time(spark: Any, broker: Broker, make_pipeline: Make) -> None:

@@ -19,7 +19,7 @@ from fencepost.model import Decision, State, utc_now
 from fencepost.protocol.frontier import holding_back
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.validate import validate_batch, validate_without_spark
+from fencepost.steps.validate import judge_what_was_written, validate_batch, validate_without_spark
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -47,6 +47,33 @@ def rejected(spark: Any, broker: Broker, make_pipeline: Make) -> Pipeline:
 
 def frontier(broker: Broker, pipeline: Pipeline) -> dict[int, int]:
     return group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0])
+
+
+def test_the_session_of_a_write_judges_and_validate_reports_it(
+    spark: Any, broker: Broker, make_pipeline: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without Spark, until the suite is another one. The write itself stays a success."""
+    pipeline = make_pipeline(expectations=SMALL_ONLY)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    for number, values in ((1, [8]), (2, [9])):
+        records = [(b"k%d" % n, {"n": n}, 0, at(number)) for n in values]
+        produce(broker.bootstrap, pipeline.source.topic, records)
+        plan_and_write(spark, pipeline, day(number))
+        judge_what_was_written(spark, pipeline, day(number))
+    passed = validate_without_spark(pipeline, day(1), rejected=True)
+    assert passed is not None
+    assert passed.details["verdict"] == "passed"
+    judged = latest(pipeline, day(2))
+    assert judged.state is State.REJECTED
+    assert judged.verdict is not None
+    said = rf"1 of 1 expectations failed.* Report: {judged.verdict.report}\. No offset moved\. "
+    with pytest.raises(BatchRejected, match=said) as raised:
+        validate_without_spark(pipeline, day(2), rejected=True)
+    assert str(raised.value) in caplog.text
+    assert latest(pipeline, day(2)) == judged
+    assert validate_without_spark(pipeline, day(2)) is None
+    milder = make_pipeline(expectations=SMALL_ONLY.replace("16", "18"), name=pipeline.name)
+    assert validate_without_spark(milder, day(2), rejected=True) is None
 
 
 def test_no_offset_moves_and_the_report_names_the_record(rejected: Pipeline, broker: Broker) -> None:

@@ -156,7 +156,7 @@ backfill with *reprocess* writes a published interval again. One with *replay* a
 |---|---|---|
 | `plan` | freezes the source offsets, once earlier runs have | do what the message says, then clear it |
 | `write` | transforms, and writes in Kafka transactions | clear it: what is committed stays as it is |
-| `validate` | judges what was committed, and writes a report | rejected: fix `expectations.yaml` and clear \
+| `validate` | has what was committed judged, unless the job of `write` has done so; writes a report | rejected: fix `expectations.yaml` and clear \
 it, or fix the transform and clear `write` |
 {asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: a second run changes nothing |
 

@@ -58,7 +58,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         """The step's result. An error that has a report links to it."""
         try:
             with airflow_errors():
-                result = self._without_spark(interval)
+                result = self._without_spark(context, interval)
             return result or self._on_spark(context, interval)
         except AirflowException as error:
             if str(error).partition(":")[0] not in REPORTED:
@@ -70,7 +70,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
-    def _without_spark(self, interval: Interval) -> StepResult | None:
+    def _without_spark(self, context: Context, interval: Interval) -> StepResult | None:
         if self.step == "write":
             from fencepost.steps.write import write_without_spark
 
@@ -81,7 +81,8 @@ class FencepostSparkOperator(SparkSubmitOperator):
             return advance_without_spark(self.pipeline, interval)
         from fencepost.steps.validate import validate_without_spark
 
-        return validate_without_spark(self.pipeline, interval)
+        # The job that wrote the batch has judged it. Clear this task to have a rejected batch judged again.
+        return validate_without_spark(self.pipeline, interval, rejected=context["ti"].try_number == 1)
 
     def _on_spark(self, context: Context, interval: Interval) -> StepResult:
         master = self._check_connection()

@@ -85,7 +85,9 @@ def main(step: Step, argv: Sequence[str]) -> int:
     1. tie this process to its parent;
     2. read the arguments and the pipeline's settings, and start the session;
     3. run the step;
-    4. write the outcome, and only then stop the session: if that fails, it no longer matters.
+    4. write the outcome: whatever fails from here on no longer matters to this step;
+    5. after a write, judge the batch too: a session of its own for that would take longer than the judging;
+    6. stop the session.
     """
     tie_to_parent(signal.SIGTERM)  # 1
     args = _parser(step).parse_args(argv)  # 2
@@ -96,7 +98,7 @@ def main(step: Step, argv: Sequence[str]) -> int:
 
         pipeline = find_pipeline(args.pipeline)
         interval = Interval.of(args.start, args.end)
-        if step == "validate":
+        if step in ("write", "validate"):
             load_engines()
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
@@ -104,9 +106,13 @@ def main(step: Step, argv: Sequence[str]) -> int:
         outcome = JobOutcome.of_error(error, step)
         log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
     outcome.write(args.outcome)  # 4
+    if spark is not None and step == "write" and outcome.result is not None:
+        from fencepost.steps.validate import judge_what_was_written
+
+        judge_what_was_written(spark, pipeline, interval)  # 5
     if spark is not None:
         with suppress(Exception):
-            spark.stop()
+            spark.stop()  # 6
     return outcome.exit_code
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 
 from py4j.protocol import Py4JError
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.doctor.rights import denials_named
-from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
+from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import (
@@ -45,22 +46,43 @@ from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_text import render_plain
 from fencepost.quality.suite import Suite, load_suite
-from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.diagnosis import spark_reads, unexpected
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
 from fencepost.steps.topics import check_topics
 
 log = logging.getLogger("fencepost.steps.validate")
+OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just been committed
+
+
+def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> None:
+    """Judge the interval's batch in the session that has written it, if it is not judged yet.
+
+    The step validate finds the verdict. This raises nothing: whatever stops it is logged, and the step validate judges then, and
+    says what is wrong.
+    """
+    try:
+        ledger = Ledger(pipeline)
+        if validate_without_spark(pipeline, interval, ledger=ledger) is None:
+            validate_batch(spark, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
+    except Exception as error:
+        known = error if isinstance(error, FencepostError) else unexpected(error, "validate")
+        log.warning("%s: %s The step validate takes it from here.", type(error).__name__, known)
 
 
 def validate_without_spark(
-    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+    pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None, rejected: bool = False
 ) -> StepResult | None:
     """The step's result if Spark has nothing to do, or None.
 
     A published or skipped batch stays as it is, and so does one that is being published. So does a batch that passed the
     present suite: the same suite does not judge the same records twice. A batch without offsets is judged here, by checks that
     need no record.
+
+    With `rejected`, a batch that the present suite has rejected is not judged again either.
+
+    Raises:
+        BatchRejected: it was rejected, here or before.
     """
     began = time.monotonic()
     ledger = ledger or Ledger(pipeline)
@@ -76,11 +98,18 @@ def validate_without_spark(
         return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
     may_be_empty = batch.adds_to is not None or pipeline.quality.empty == "pass"  # that setting may have changed too
     as_before = written.rows or may_be_empty
+    if rejected and batch.state is State.REJECTED and batch.verdict and batch.verdict.suite_digest == suite.digest:
+        raise _rejected(batch)
     return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
 
 
 def validate_batch(
-    spark: SparkSession, pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None
+    spark: SparkSession,
+    pipeline: Pipeline,
+    interval: Interval,
+    *,
+    ledger: Ledger | None = None,
+    patience: float = math.inf,
 ) -> StepResult:
     """Judge the interval's written batch and record the verdict.
 
@@ -91,7 +120,8 @@ def validate_batch(
        within the limit;
     4. write the report and record the verdict.
 
-    An addition is judged by the checks that are about single records, and has no limit of its own.
+    An addition is judged by the checks that are about single records, and has no limit of its own. `patience` is the most
+    seconds of 2, which takes `quality.open_transaction_wait_seconds` at most.
 
     Raises:
         OpenTransaction: another producer's open transaction hides part of the batch for longer than the pipeline waits.
@@ -108,7 +138,7 @@ def validate_batch(
     suite = load_suite(pipeline.expectations_file)
     check_rules(pipeline, batch)
     output = check_topics(ledger, batch)
-    limit = pipeline.quality.open_transaction_wait_seconds
+    limit = min(patience, pipeline.quality.open_transaction_wait_seconds)
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)
     with denials_named(pipeline, ledger.settings), spark_reads(f"batch {batch.id}, validate"):
@@ -117,7 +147,7 @@ def validate_batch(
         check, evaluation = _explained(output, batch, check, evaluation)
     quarantined = None
     if batch.plan.quarantine is not None:
-        quarantined = _quarantined(spark, ledger, batch, written)
+        quarantined = _quarantined(spark, ledger, batch, written, limit)
         if check.agrees:
             limit_of_batch = pipeline.quality.quarantine_limit if batch.adds_to is None else None
             evaluation = judge_quarantine(evaluation, quarantined, limit_of_batch)
@@ -181,14 +211,14 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
         )
 
 
-def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written) -> Quarantined:
-    """The batch's quarantined records, as receipts promise them and as a read_committed reader sees them."""
+def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written, limit: float) -> Quarantined:
+    """The batch's quarantined records, as receipts promise them and as a read_committed reader sees them. `limit` as above."""
     pipeline = ledger.pipeline
     found = promised(batch, written, keeps_malformed=batch.plan.malformed_writers > 0)
     if not any(part.length for part in batch.quarantine_ranges(written)):
         return found
     doing, topic = f"batch {batch.id}, validate", QuarantineTopic(ledger, batch)
-    topic.await_readable(batch, pipeline.quality.open_transaction_wait_seconds, doing)
+    topic.await_readable(batch, limit, doing)
     with denials_named(pipeline, ledger.settings), spark_reads(doing):
         rules, fingerprint = read_quarantine(topic.read_back(spark, batch), written, pipeline.quality.sample_rows)
     rows = sum(rule.rows for rule in rules)
@@ -264,10 +294,19 @@ def _conclude(
             f"{batch.command('run', '--reprocess')}."
         )
     if verdict.outcome is Outcome.REJECTED:
-        raise BatchRejected(f"{words}. No offset moved. {what_next(after)}")
+        raise _rejected(after)
     if verdict.outcome is Outcome.UNDETERMINED:
         raise VerdictUndetermined(f"{words}. No offset moved. {what_next(after)}")
     return _result(after, changed=True)
+
+
+def _rejected(batch: Batch) -> BatchRejected:
+    """The error about a batch that its verdict rejects."""
+    verdict = batch.verdict
+    assert verdict is not None
+    return BatchRejected(
+        f"batch {batch.id}: {verdict.reason} Report: {verdict.report}. No offset moved. {what_next(batch)}"
+    )
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:
