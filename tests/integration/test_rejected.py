@@ -66,7 +66,7 @@ def test_the_session_of_a_write_judges_and_validate_reports_it(
     judged = latest(pipeline, day(2))
     assert judged.state is State.REJECTED
     assert judged.verdict is not None
-    said = rf"1 of 1 expectations failed.* Report: {judged.verdict.report}\. No offset moved\. "
+    said = rf"1 of 1 expectation failed: .* Report: {judged.verdict.report}\. No offset moved\. "
     with pytest.raises(BatchRejected, match=said) as raised:
         validate_without_spark(pipeline, day(2), rejected=True)
     assert str(raised.value) in caplog.text

@@ -67,7 +67,7 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
             validate_batch(spark, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
     except Exception as error:
         known = error if isinstance(error, FencepostError) else unexpected(error, "validate")
-        log.warning("%s: %s The step validate takes it from here.", type(error).__name__, known)
+        log.warning("judged with the write, for the step validate: %s: %s", type(error).__name__, known)
 
 
 def validate_without_spark(
