@@ -16,6 +16,7 @@ from benchmarks.cases import (
     retry,
     scan,
     sink,
+    small_runs,
     staged,
     transactions,
 )
@@ -34,4 +35,5 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B10": quarantine.run,
     "B11": staged.run,
     "B12": avro.run,
+    "B14": small_runs.run,
 }

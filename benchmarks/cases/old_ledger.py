@@ -64,18 +64,19 @@ def interval(number: int) -> Interval:
 
 @contextmanager
 def empty_run(bench: Bench, of: Numbered) -> Iterator[Callable[[], None]]:
-    """The command, in a process of its own as somebody types it."""
+    """The command on the next interval."""
     given = of.next()
+    yield lambda: run_command(of.pipeline, given)
+
+
+def run_command(pipeline: Pipeline, given: Interval) -> None:
+    """`fencepost run` of an interval, in a process of its own."""
     at = ["--start", given.start.isoformat(), "--end", given.end.isoformat()]
-    command = [sys.executable, "-c", "from fencepost.cli.app import main; main()", "run", of.pipeline.name, *at]
-    environment = {**os.environ, "FENCEPOST_PIPELINES": str(of.pipeline.folder.parent)}
-
-    def job() -> None:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr[-1000:]}")
-
-    yield job
+    command = [sys.executable, "-c", "from fencepost.cli.app import main; main()", "run", pipeline.name, *at]
+    environment = {**os.environ, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr[-1000:]}")
 
 
 def with_ledger(bench: Bench, batches: int) -> Pipeline:

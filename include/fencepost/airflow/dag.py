@@ -156,8 +156,8 @@ backfill with *reprocess* writes a published interval again. One with *replay* a
 |---|---|---|
 | `plan` | freezes the source offsets, once earlier runs have | do what the message says, then clear it |
 | `write` | transforms, and writes in Kafka transactions | clear it: what is committed stays as it is |
-| `validate` | has what was committed judged, unless the job of `write` has done so; writes a report | rejected: fix `expectations.yaml` and clear \
-it, or fix the transform and clear `write` |
+| `validate` | reports the verdict; judges what was committed if the job of `write` has not | rejected: fix \
+`expectations.yaml` and clear it, or fix the transform and clear `write` |
 {asks}| `advance` | publishes the batch{copies} and moves the offsets | clear it: a second run changes nothing |
 
 Offsets of group `{pipeline.group}` move only over an unbroken run of published intervals. {readers}
