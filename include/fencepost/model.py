@@ -603,6 +603,12 @@ class StepResult(Frozen):
             details=details,
         )
 
+    @property
+    def offsets(self) -> int | None:
+        """How many offsets of its source the batch has, if this is the result of a plan."""
+        found = self.details.get("offsets")
+        return found if isinstance(found, int) else None
+
 
 def utc_now() -> datetime:
     """The current time, in UTC, to the second."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -83,6 +83,7 @@ class FakeTaskInstance:
 
     dag_id = "counted"
     try_number = 1
+    returned: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, earlier: Sequence[tuple[str, str | None, str, str]]) -> None:
         day = datetime(2013, 3, 1, tzinfo=UTC)
@@ -101,6 +102,9 @@ class FakeTaskInstance:
 
     def get_previous_dagrun(self, state: str) -> Any:
         return next((ti for ti in self.earlier if ti.run_state == state), None)
+
+    def xcom_pull(self, *, task_ids: str) -> Any:
+        return self.returned.get(task_ids)
 
     def get_first_reschedule_date(self, context: Any) -> None:
         return None

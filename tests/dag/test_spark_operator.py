@@ -55,7 +55,8 @@ class FakeSparkSubmit:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSparkSubmit]:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
-    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master: {"spark.ui.enabled": "false"})
+    settings = {"spark.ui.enabled": "false"}
+    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master, records: settings)
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
     monkeypatch.setattr("fencepost.steps.write.write_without_spark", lambda pipeline, interval: None)
     monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda pipeline, interval, rejected: None)
@@ -97,6 +98,26 @@ def test_the_job_gets_pipeline_and_interval_and_no_secret(
     ]
     assert fake.submitted[:2] == ["--master", "local[1]"]
     assert "hunter2" not in " ".join(fake.submitted) + (fake.folder / "environment").read_text()
+
+
+@pytest.mark.parametrize("records", [None, 7])
+def test_the_jobs_settings_suit_as_many_records_as_were_planned(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+    records: int | None,
+) -> None:
+    asked: list[int | None] = []
+    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda _, __, records: asked.append(records) or {})
+    fake.answers(JobOutcome.of(result))
+    context = context_of()
+    if records is not None:
+        planned = result.model_copy(update={"step": "plan", "details": {"offsets": records}})
+        context["ti"].returned = {"plan": planned.model_dump(mode="json")}
+    write.execute(context)
+    assert asked == [records]
 
 
 def test_every_attempt_has_an_outcome_file_of_its_own(
@@ -265,7 +286,7 @@ def test_sparks_files_lie_where_the_settings_say_whatever_the_worker_has_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/tmp")
-    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda pipeline, master: {"spark.local.dir": "/private"})
+    monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda *_: {"spark.local.dir": "/private"})
     fake.answers(JobOutcome.of(result))
     write.execute(context_of())
     assert "SPARK_LOCAL_DIRS=/private" in (fake.folder / "environment").read_text().splitlines()

@@ -252,6 +252,27 @@ def test_spark_is_told_no_master_and_keeps_the_connector_beside_other_jars(
     assert (here["spark.jars"], here["spark.driver.extraClassPath"]) == ("mine.jar", f"{tmp_path}/*:/mine")
 
 
+def test_a_job_of_few_records_does_without_the_second_compiler(load: Load) -> None:
+    from fencepost.spark.submit import FEW, submit_conf
+
+    options = {
+        n: submit_conf(load(), "local[2]", n)["spark.driver.defaultJavaOptions"] for n in (None, 0, FEW, FEW + 1)
+    }
+    assert {n: "-XX:TieredStopAtLevel=1" in text for n, text in options.items()} == {
+        None: False,
+        0: True,
+        FEW: True,
+        FEW + 1: False,
+    }
+
+
+def test_workers_are_forked_with_their_imports_where_the_package_is_installed(load: Load) -> None:
+    from fencepost.spark.submit import submit_conf
+
+    assert submit_conf(load(), "local[2]")["spark.python.daemon.module"] == "fencepost.spark.daemon"
+    assert "spark.python.daemon.module" not in submit_conf(load(), "spark://somewhere:7077")
+
+
 def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

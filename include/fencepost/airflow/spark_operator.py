@@ -88,7 +88,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         master = self._check_connection()
         with TemporaryDirectory(prefix="fencepost-") as folder, tied_to_parent():
             file = Path(folder) / "outcome.json"
-            self._prepare(interval, file, master)
+            self._prepare(interval, file, master, _planned(context))
             failure: AirflowException | None = None
             try:
                 super().execute(context)
@@ -104,13 +104,13 @@ class FencepostSparkOperator(SparkSubmitOperator):
             raise kind(f"{outcome.error}: {outcome.message}")
         return outcome.result
 
-    def _prepare(self, interval: Interval, outcome: Path, master: str) -> None:
+    def _prepare(self, interval: Interval, outcome: Path, master: str, planned: StepResult | None) -> None:
         from fencepost.spark.submit import check_java, local_dirs, package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
         with airflow_errors():
             check_java()
-            self.conf = submit_conf(self.pipeline, master)
+            self.conf = submit_conf(self.pipeline, master, planned.offsets if planned else None)
             self.py_files = str(package_zip())
         self.env_vars = {
             "PYSPARK_PYTHON": sys.executable,
@@ -165,6 +165,12 @@ class AdvanceOperator(FencepostSparkOperator):
         if announce(context, self.pipeline, interval, result):
             self.log.info("asset event for batch %s", result.batch)
         return report(self.log, result)
+
+
+def _planned(context: Context) -> StepResult | None:
+    """What the run's plan returned, if Airflow still has it."""
+    found: Any = context["ti"].xcom_pull(task_ids="plan")
+    return StepResult.model_validate(found) if found else None
 
 
 def report_page(context: Context) -> str:

@@ -78,7 +78,7 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
-    with spark_session(pipeline) as spark:
+    with spark_session(pipeline, planned.offsets) as spark:
         yield from steps_after_plan(pipeline, interval, ledger, spark)
 
 
@@ -100,8 +100,11 @@ def steps_after_plan(
 
 
 @contextmanager
-def spark_session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
-    """A function that returns the session: its first call starts the session, and the end of the block stops it."""
+def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+    """A function that returns the session: its first call starts the session, and the end of the block stops it.
+
+    `records` is how many it is for, if that is known.
+    """
     from fencepost.spark.session import build_session
 
     sessions: list[Any] = []
@@ -109,7 +112,7 @@ def spark_session(pipeline: Pipeline) -> Iterator[Callable[[], Any]]:
     def spark() -> Any:
         if not sessions:
             with err.status("starting Spark"):
-                sessions.append(build_session(pipeline, "run"))
+                sessions.append(build_session(pipeline, "run", records))
         return sessions[0]
 
     try:

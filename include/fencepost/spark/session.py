@@ -24,14 +24,14 @@ log = logging.getLogger("fencepost.spark.session")
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
 
 
-def build_session(pipeline: Pipeline, step: str) -> SparkSession:
-    """A session for one step. Under spark-submit, master and conf stay as given there."""
+def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> SparkSession:
+    """A session for one step. Under spark-submit, master and conf stay as given there. `records` as in `submit_conf`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"fencepost {pipeline.name} {step}")
     if "SPARK_ENV_LOADED" not in os.environ:
         master = spark_master()
         check_java()
-        conf = {"spark.master": master, **submit_conf(pipeline, master)}
+        conf = {"spark.master": master, **submit_conf(pipeline, master, records)}
         os.environ.update(local_dirs(conf, master))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
