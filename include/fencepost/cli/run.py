@@ -87,12 +87,15 @@ def steps_after_plan(
 ) -> Iterator[StepResult]:
     """Write, validate and advance the interval's newest revision."""
     from fencepost.steps.advance import advance_batch
+    from fencepost.steps.jobs import load_engines
     from fencepost.steps.validate import validate_batch, validate_without_spark
     from fencepost.steps.write import write_batch, write_without_spark
 
-    yield write_without_spark(pipeline, interval, ledger=ledger) or write_batch(
-        spark(), pipeline, interval, ledger=ledger
-    )
+    written = write_without_spark(pipeline, interval, ledger=ledger)
+    if written is None:
+        load_engines()
+        written = write_batch(spark(), pipeline, interval, ledger=ledger)
+    yield written
     yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
         spark(), pipeline, interval, ledger=ledger
     )
