@@ -23,8 +23,8 @@ def on_spark(step: str, pipeline: Pipeline, number: int) -> None:
 
     spark = build_session(pipeline, step)
     if step == "write":  # as its job does
-        write_batch(spark, pipeline, day(number))
-        judge_what_was_written(spark, pipeline, day(number))
+        wrote = write_batch(spark, pipeline, day(number))
+        judge_what_was_written(spark, pipeline, day(number), wrote.batch)
     else:
         validate_batch(spark, pipeline, day(number))
     spark.stop()

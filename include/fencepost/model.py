@@ -6,7 +6,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal, Self
@@ -603,11 +603,11 @@ class StepResult(Frozen):
             details=details,
         )
 
-    @property
-    def offsets(self) -> int | None:
-        """How many offsets of its source the batch has, if this is the result of a plan."""
-        found = self.details.get("offsets")
-        return found if isinstance(found, int) else None
+
+def offsets_of(details: object) -> int | None:
+    """How many offsets of its source a batch has, if these are the details of a plan's result."""
+    found = details.get("offsets") if isinstance(details, Mapping) else None
+    return found if isinstance(found, int) else None
 
 
 def utc_now() -> datetime:

@@ -55,7 +55,7 @@ def session(outcome_file: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     session = FakeSession(outcome_file)
     monkeypatch.setattr("fencepost.spark.session.build_session", lambda pipeline, step: session)
     monkeypatch.setattr(jobs, "tie_to_parent", lambda number: None)
-    monkeypatch.setattr(jobs, "load_engines", lambda: None)
+    monkeypatch.setattr(jobs, "load_engines", lambda pipeline: None)
     return session
 
 
@@ -100,12 +100,12 @@ def test_what_was_written_is_judged_once_the_result_is_on_disk(
     judged: list[tuple[object, ...]] = []
 
     def judge(*args: object) -> None:
-        judged.append((outcome_file.exists(), session.told_before_stop, args[0], args[2]))
+        judged.append((outcome_file.exists(), session.told_before_stop, args[0], *args[2:]))
 
     monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: result)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", judge)
     assert main("write", arguments) == 0
-    assert judged == [(True, False, session, interval)]
+    assert judged == [(True, False, session, interval, result.batch)]
 
 
 @pytest.mark.parametrize("step", ["write", "validate", "advance"])

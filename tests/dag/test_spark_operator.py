@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from fencepost.airflow import AdvanceOperator, FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
@@ -167,14 +168,15 @@ def test_spark_is_not_started_when_there_is_nothing_for_it(
     assert fake.submitted is None
 
 
-@pytest.mark.parametrize(("attempt", "reported"), [(1, True), (2, False)])
-def test_a_rejection_by_the_write_job_is_reported_once_and_judged_again_when_the_task_is_cleared(
+@pytest.mark.parametrize(("attempt", "wrote", "reported"), [(1, True, True), (2, True, False), (1, False, False)])
+def test_a_rejection_by_this_runs_write_is_reported_once_and_judged_again_when_the_task_is_cleared(
     fake: FakeSparkSubmit,
     pipeline: Pipeline,
     context_of: ContextOf,
     result: StepResult,
     monkeypatch: pytest.MonkeyPatch,
     attempt: int,
+    wrote: bool,
     reported: bool,
 ) -> None:
     def find(pipeline: Pipeline, interval: Interval, *, rejected: bool) -> None:
@@ -188,6 +190,7 @@ def test_a_rejection_by_the_write_job_is_reported_once_and_judged_again_when_the
     )
     context = context_of()
     context["ti"].try_number = attempt
+    context["ti"].returned = {"write": {"changed": wrote}}
     if reported:
         with pytest.raises(AirflowFailException, match=r"^BatchRejected: carriers are not known It is shown at http"):
             operator.execute(context)
@@ -243,6 +246,31 @@ def test_a_job_that_did_its_work_and_then_died_has_succeeded(
     fake.answers(JobOutcome.of(result))
     fake.does(f'cp {fake.folder}/answer "$2"; kill -9 $$')
     assert write.execute(context_of()) == result.model_dump(mode="json")
+
+
+def test_a_job_that_is_still_judging_when_its_time_is_up_has_succeeded(
+    fake: FakeSparkSubmit,
+    write: FencepostSparkOperator,
+    context_of: ContextOf,
+    result: StepResult,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed: list[bool] = []
+    monkeypatch.setattr(FencepostSparkOperator, "on_kill", lambda self: killed.append(True))
+    for outcome in (JobOutcome.of(result), None):
+
+        def run_out_of_time(operator: FencepostSparkOperator, context: Any, outcome: Any = outcome) -> None:
+            if outcome is not None:
+                outcome.write(Path(operator.application_args[-1]))
+            raise AirflowTaskTimeout("Timeout")
+
+        monkeypatch.setattr(SparkSubmitOperator, "execute", run_out_of_time)
+        if outcome is not None:
+            assert write.execute(context_of()) == result.model_dump(mode="json")
+            assert killed == [True]
+        else:
+            with pytest.raises(AirflowTaskTimeout):
+                write.execute(context_of())
 
 
 def test_a_missing_connection_is_named_instead_of_meaning_yarn(

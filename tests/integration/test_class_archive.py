@@ -19,6 +19,17 @@ from fencepost.spark.submit import connector_folder, submit_conf
 
 SUBMIT = Path(__file__).parents[2] / "spark_jobs" / "spark-submit.sh"
 PARENTS_FILES = "import os; print(open(f'/proc/{os.getppid()}/maps').read())"
+WORKERS_MODULES = """
+from pyspark.sql import SparkSession
+
+def loaded(rows):
+    import sys
+    return ["fencepost.spark.writer" in sys.modules and "pandas" in sys.modules]
+
+session = SparkSession.builder.getOrCreate()
+print(*session.sparkContext.parallelize([0], 1).mapPartitions(loaded).collect())
+session.stop()
+"""
 PARENTS_ARGUMENTS = "import os; print(open(f'/proc/{os.getppid()}/cmdline').read().split(chr(0)))"
 
 
@@ -42,6 +53,13 @@ def test_a_job_maps_the_archive_and_says_nothing_of_it(make_pipeline: Callable[.
     ran = submitted(submit_conf(make_pipeline(), "local[1]"), script)
     assert f"{connector_folder() / ARCHIVE}\n" in ran.stdout
     assert ARCHIVE not in ran.stderr
+
+
+def test_a_jobs_python_workers_find_their_imports_done(make_pipeline: Callable[..., Pipeline], tmp_path: Path) -> None:
+    script = tmp_path / "show.py"
+    script.write_text(WORKERS_MODULES)
+    ran = submitted(submit_conf(make_pipeline(), "local[1]"), script)
+    assert ran.stdout.split() == ["True"]
 
 
 def test_an_archive_of_another_class_path_is_passed_by_with_a_warning_on_stderr(

@@ -66,11 +66,11 @@ def test_the_session_of_a_write_leaves_it_to_validate(
     monkeypatch.setattr("fencepost.steps.validate.OWN_COMMITS", 0.5)
     pipeline = make_pipeline(quality={"open_transaction_wait_seconds": 3600})
     foreign = written_with_foreign(spark, broker, pipeline)
-    judge_what_was_written(spark, pipeline, day(1))
+    judge_what_was_written(spark, pipeline, day(1), str(latest(pipeline, day(1)).id))
     assert f"OpenTransaction: batch {latest(pipeline, day(1)).id}" in caplog.text
     assert latest(pipeline, day(1)).verdict is None
     foreign.abort_transaction(20)
-    judge_what_was_written(spark, pipeline, day(1))
+    judge_what_was_written(spark, pipeline, day(1), str(latest(pipeline, day(1)).id))
     verdict = latest(pipeline, day(1)).verdict
     assert verdict is not None
     assert verdict.outcome == "passed"

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
+from fencepost.kafka.produce_arguments import arguments_of
 from fencepost.spark.quarantine import Rules, to_flagged, to_routed
 from fencepost.spark.records import RECORD, read_source, to_records
+from fencepost.spark.writer import _headers
 
 
 @pytest.fixture
@@ -53,3 +57,33 @@ def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callab
         assert nulls(routed, "headers") == 0
         nested = {f.name for f in routed.schema.fields if isinstance(f.dataType, ArrayType | MapType | StructType)}
         assert nested == {"headers"}
+
+
+def test_headers_for_quarantine_reach_the_writer_as_they_are(
+    spark: Any, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    """They go through JSON: whatever a name or a value holds is there again, and what Kafka refuses is still refused."""
+    kept = [(b"", b""), (b"twice", b"1"), (b"twice", None), ("é\n\x01\U0001f600".encode(), bytes(range(256)))]
+    refused = [[(None, b"x")], [None], [(b"\xff\xfe", b"x")]]
+    rows = [(kept,), ([],), (None,), *((headers,) for headers in refused)]
+    schema = "headers array<struct<key: binary, value: binary>>"
+    frame = spark.createDataFrame([(n, *row) for n, row in enumerate(rows)], f"_offset long, {schema}").selectExpr(
+        "_offset",
+        "CAST(NULL AS binary) AS _key",
+        "1 AS n",
+        "CAST(headers AS array<struct<key: string, value: binary>>) AS headers",
+    )
+    pipeline = make_pipeline(output={"headers": "headers"})
+    rules = Rules(lambda _: F.lit(0), ["rule"], ["reason"])
+    routed = to_routed(to_flagged(frame, pipeline, rules), "p/i/1", rules).orderBy("_offset")
+    lists = _headers(pa.array([row.quarantine_headers for row in routed.select("quarantine_headers").collect()]))
+    own = 5  # reason, rule, kept, attempt and batch come after a row's own
+    theirs = [[(h["key"], h["value"]) for h in row][:-own] for row in lists.to_pylist()]
+    assert theirs[0] == kept
+    assert theirs[1:3] == [[], []]
+    for number in range(3, len(rows)):
+        one = pa.RecordBatch.from_pydict(
+            {"key": pa.nulls(1, pa.binary()), "value": pa.nulls(1, pa.binary()), "headers": lists.slice(number, 1)}
+        )
+        with pytest.raises(RecordRefused, match=r"a header has no name|is not UTF-8"):
+            arguments_of(one, 0)

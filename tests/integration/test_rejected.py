@@ -53,13 +53,14 @@ def test_the_session_of_a_write_judges_and_validate_reports_it(
     spark: Any, broker: Broker, make_pipeline: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without Spark, until the suite is another one. The write itself stays a success."""
+    caplog.set_level("INFO", "fencepost")
     pipeline = make_pipeline(expectations=SMALL_ONLY)
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     for number, values in ((1, [8]), (2, [9])):
         records = [(b"k%d" % n, {"n": n}, 0, at(number)) for n in values]
         produce(broker.bootstrap, pipeline.source.topic, records)
-        plan_and_write(spark, pipeline, day(number))
-        judge_what_was_written(spark, pipeline, day(number))
+        wrote = plan_and_write(spark, pipeline, day(number))
+        judge_what_was_written(spark, pipeline, day(number), wrote.batch)
     passed = validate_without_spark(pipeline, day(1), rejected=True)
     assert passed is not None
     assert passed.details["verdict"] == "passed"
@@ -69,7 +70,7 @@ def test_the_session_of_a_write_judges_and_validate_reports_it(
     said = rf"1 of 1 expectation failed: .* Report: {judged.verdict.report}\. No offset moved\. "
     with pytest.raises(BatchRejected, match=said) as raised:
         validate_without_spark(pipeline, day(2), rejected=True)
-    assert str(raised.value) in caplog.text
+    assert f"the step validate will report: {raised.value}" in caplog.text
     assert latest(pipeline, day(2)) == judged
     assert validate_without_spark(pipeline, day(2)) is None
     milder = make_pipeline(expectations=SMALL_ONLY.replace("16", "18"), name=pipeline.name)

@@ -147,7 +147,7 @@ def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
     for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
         some = values[first : first + size]
         headers = [
-            json.dumps([{"key": "why", "value": b64encode(b"%d" % n).decode()}]) if n < 0 else None for n in some
+            json.dumps([{"key": "d2h5", "value": b64encode(b"%d" % n).decode()}]) if n < 0 else None for n in some
         ]
         times = [7 if n < 0 else None for n in some]
         rules = pa.array([-n - 1 if n < 0 else None for n in some], pa.int32())

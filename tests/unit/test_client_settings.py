@@ -271,6 +271,8 @@ def test_workers_are_forked_with_their_imports_where_the_package_is_installed(lo
 
     assert submit_conf(load(), "local[2]")["spark.python.daemon.module"] == "fencepost.spark.daemon"
     assert "spark.python.daemon.module" not in submit_conf(load(), "spark://somewhere:7077")
+    another = load(spark={"spark.pyspark.python": "/usr/bin/python3"})
+    assert "spark.python.daemon.module" not in submit_conf(another, "local[2]")
 
 
 def test_sparks_files_of_records_lie_in_a_folder_of_this_users_alone(

@@ -136,7 +136,7 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
 
 def headers_of(text: str) -> dict[str, bytes]:
     """A row's headers for quarantine, as they go to the writer."""
-    return {header["key"]: b64decode(header["value"]) for header in json.loads(text)}
+    return {b64decode(h["key"]).decode(): b64decode(h["value"]) for h in json.loads(text)}
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,19 @@ from urllib.parse import quote
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowTaskTimeout,
+)
 from pydantic import JsonValue
 
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
-from fencepost.model import Interval, StepResult
+from fencepost.model import Interval, StepResult, offsets_of
 from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
 
 if TYPE_CHECKING:
@@ -81,14 +87,18 @@ class FencepostSparkOperator(SparkSubmitOperator):
             return advance_without_spark(self.pipeline, interval)
         from fencepost.steps.validate import validate_without_spark
 
-        # The job that wrote the batch has judged it. Clear this task to have a rejected batch judged again.
-        return validate_without_spark(self.pipeline, interval, rejected=context["ti"].try_number == 1)
+        return validate_without_spark(self.pipeline, interval, rejected=self._has_just_been_judged(context))
+
+    def _has_just_been_judged(self, context: Context) -> bool:
+        """Whether the job that wrote the batch in this run has judged it. Clear the task validate to have it judged again."""
+        wrote = _returned(context, self.task_id.replace("validate", "write"))
+        return context["ti"].try_number == 1 and bool(wrote.get("changed"))
 
     def _on_spark(self, context: Context, interval: Interval) -> StepResult:
         master = self._check_connection()
         with TemporaryDirectory(prefix="fencepost-") as folder, tied_to_parent():
             file = Path(folder) / "outcome.json"
-            self._prepare(interval, file, master, _planned(context))
+            self._prepare(interval, file, master, _returned(context, "plan"))
             failure: AirflowException | None = None
             try:
                 super().execute(context)
@@ -96,6 +106,11 @@ class FencepostSparkOperator(SparkSubmitOperator):
                 raise
             except AirflowException as error:
                 failure = error
+            except AirflowTaskTimeout:
+                done = JobOutcome.read(file)
+                if done is None or done.result is None:
+                    raise
+                self.on_kill()  # it was still judging what it had written, which the task validate can do
             outcome = JobOutcome.read(file)
         if outcome is None:
             raise AirflowException(_no_outcome(self.step, failure))
@@ -104,13 +119,13 @@ class FencepostSparkOperator(SparkSubmitOperator):
             raise kind(f"{outcome.error}: {outcome.message}")
         return outcome.result
 
-    def _prepare(self, interval: Interval, outcome: Path, master: str, planned: StepResult | None) -> None:
+    def _prepare(self, interval: Interval, outcome: Path, master: str, planned: Mapping[str, Any]) -> None:
         from fencepost.spark.submit import check_java, local_dirs, package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
         with airflow_errors():
             check_java()
-            self.conf = submit_conf(self.pipeline, master, planned.offsets if planned else None)
+            self.conf = submit_conf(self.pipeline, master, offsets_of(planned.get("details")))
             self.py_files = str(package_zip())
         self.env_vars = {
             "PYSPARK_PYTHON": sys.executable,
@@ -167,10 +182,10 @@ class AdvanceOperator(FencepostSparkOperator):
         return report(self.log, result)
 
 
-def _planned(context: Context) -> StepResult | None:
-    """What the run's plan returned, if Airflow still has it."""
-    found: Any = context["ti"].xcom_pull(task_ids="plan")
-    return StepResult.model_validate(found) if found else None
+def _returned(context: Context, task_id: str) -> Mapping[str, Any]:
+    """What a task of this run returned; empty if Airflow has nothing of it."""
+    found: Any = context["ti"].xcom_pull(task_ids=task_id)
+    return found if isinstance(found, Mapping) else {}
 
 
 def report_page(context: Context) -> str:

@@ -13,7 +13,7 @@ from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_o
 from fencepost.cli.console import err, print_json
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.model import Interval, State, StepResult
+from fencepost.model import Interval, State, StepResult, offsets_of
 from fencepost.spark.diagnosis import unexpected
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return
-    with spark_session(pipeline, planned.offsets) as spark:
+    with spark_session(pipeline, offsets_of(planned.details)) as spark:
         yield from steps_after_plan(pipeline, interval, ledger, spark)
 
 
@@ -93,7 +93,7 @@ def steps_after_plan(
 
     written = write_without_spark(pipeline, interval, ledger=ledger)
     if written is None:
-        load_engines()
+        load_engines(pipeline)
         written = write_batch(spark(), pipeline, interval, ledger=ledger)
     yield written
     yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(

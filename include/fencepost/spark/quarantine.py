@@ -92,7 +92,7 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
     )
     own_columns = (
         F.when(failed, _known_time(timestamp)).alias(OWN_TIMESTAMP),
-        F.when(failed, F.to_json(_with(headers, own))).alias(OWN_HEADERS),
+        F.when(failed, F.to_json(_in_binary(_with(headers, own)))).alias(OWN_HEADERS),
     )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
@@ -204,6 +204,14 @@ def _with(headers: Column, own: Column) -> Column:
         ),
     )
     return F.concat(sound, own)
+
+
+def _in_binary(headers: Column) -> Column:
+    """Names as bytes too: in JSON, text that is no UTF-8 would become other text."""
+    return F.transform(
+        headers,
+        lambda header: F.struct(header["key"].cast("binary").alias("key"), header["value"].alias("value")),
+    )
 
 
 def _known_time(millis: Column) -> Column:

@@ -30,7 +30,7 @@ from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 
-# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as JSON with values in base64. They
+# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as JSON in base64. They
 # are flat because a nested column costs Spark time on its way to Python, for every row.
 OWN_TIMESTAMP, OWN_HEADERS = "quarantine_timestamp", "quarantine_headers"
 
@@ -239,9 +239,9 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
 
 
 def _headers(texts: pa.Array) -> pa.Array:
-    """Lists of headers from their JSON."""
-    lists = [[(h["key"], _bytes(h.get("value"))) for h in json.loads(text)] for text in texts.to_pylist()]
-    return pa.array(lists, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    """Lists of headers from their JSON. A null is not there in it."""
+    lists = [[(_bytes(h.get("key")), _bytes(h.get("value"))) for h in json.loads(text)] for text in texts.to_pylist()]
+    return pa.array(lists, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
 
 
 def _bytes(base64: str | None) -> bytes | None:

@@ -99,7 +99,7 @@ def main(step: Step, argv: Sequence[str]) -> int:
         pipeline = find_pipeline(args.pipeline)
         interval = Interval.of(args.start, args.end)
         if step in ("write", "validate"):
-            load_engines()
+            load_engines(pipeline)
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
@@ -109,7 +109,7 @@ def main(step: Step, argv: Sequence[str]) -> int:
     if spark is not None and step == "write" and outcome.result is not None:
         from fencepost.steps.validate import judge_what_was_written
 
-        judge_what_was_written(spark, pipeline, interval)  # 5
+        judge_what_was_written(spark, pipeline, interval, outcome.result.batch)  # 5
     if spark is not None:
         with suppress(Exception):
             spark.stop()  # 6
@@ -138,13 +138,18 @@ def start_log(level: str) -> None:
         logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
 
 
-def load_engines() -> None:
+def load_engines(pipeline: Pipeline) -> None:
     """Load Great Expectations, which takes seconds, while the JVM makes the session.
 
-    The step's own imports come first: two threads that import one package may see half a module.
+    The imports of the steps and of the transform come first: two threads that import one package may see half a module.
     """
-    import fencepost.steps.validate  # noqa: F401
+    import fencepost.steps.validate
+    import fencepost.steps.write  # noqa: F401
     from fencepost.quality.engines import load_ahead
+    from fencepost.spark.transform import load_transform
+
+    with suppress(SettingsError):  # the write says what is wrong with it
+        load_transform(pipeline)
 
     load_ahead()
 

@@ -55,19 +55,24 @@ log = logging.getLogger("fencepost.steps.validate")
 OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just been committed
 
 
-def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: Interval) -> None:
-    """Judge the interval's batch in the session that has written it, if it is not judged yet.
+def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: Interval, batch: str) -> None:
+    """Judge this batch of the interval on the JVM that has written it, if it is not judged yet. Validate then finds the verdict.
 
-    The step validate finds the verdict. This raises nothing: whatever stops it is logged, and the step validate judges then, and
-    says what is wrong.
+    It raises nothing. If something stops it, that is logged; the step validate judges then, and says what is wrong.
     """
     try:
         ledger = Ledger(pipeline)
+        written = ledger.read().latest(interval)
+        if written is None or str(written.id) != batch:
+            return  # somebody has planned a new revision
         if validate_without_spark(pipeline, interval, ledger=ledger) is None:
-            validate_batch(spark, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
+            own = spark.newSession()  # without what the transform may have set in the other
+            validate_batch(own, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
+    except BatchRejected as rejected:
+        log.info("the step validate will report: %s", rejected)
     except Exception as error:
         known = error if isinstance(error, FencepostError) else unexpected(error, "validate")
-        log.warning("judged with the write, for the step validate: %s: %s", type(error).__name__, known)
+        log.warning("not judged with the write; the step validate judges. %s: %s", type(error).__name__, known)
 
 
 def validate_without_spark(
