@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -25,7 +25,8 @@ from rich.console import Console
 
 from benchmarks import data
 from benchmarks.data import DAY, Block, Source
-from benchmarks.measure import Round, Side, fastest, rounds_of
+from benchmarks.measure import Round, Side, fastest, rounds_of, unwatched
+from benchmarks.processor import Meter, Spent, by_kind, look
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.client_settings import ClientSettings
@@ -55,6 +56,7 @@ class Bench:
         self.console = console
         self.rounds = rounds
         self.quick = quick
+        self.spent: list[Spent] = []  # what the case that runs has found besides its results
         self.settings = ClientSettings({"bootstrap.servers": broker.bootstrap})
         self.cluster = Cluster(self.settings)
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=data.log)
@@ -148,7 +150,7 @@ class Bench:
         self, topic: str, /, transform: str = BYTES, expectations: str = SUITE, **sections: Mapping[str, Any]
     ) -> Pipeline:
         """A pipeline that reads the topic, with topics of its own, not planned yet; `sections` go over the usual ones."""
-        name = f"bench{next(self._numbers)}"
+        name = self.new_name()
         folder = self.folder / "pipelines" / name
         folder.mkdir(parents=True)
         settings: dict[str, dict[str, Any]] = {
@@ -169,6 +171,10 @@ class Bench:
         (folder / "transform.sql").write_text(transform)
         (folder / "expectations.yaml").write_text(expectations)
         return load_pipeline(folder)
+
+    def new_name(self) -> str:
+        """A pipeline's name."""
+        return f"bench{next(self._numbers)}"
 
     def new_topic(self) -> str:
         """An output topic."""
@@ -196,10 +202,27 @@ class Bench:
         """Delete its output and its ledger."""
         self.drop(pipeline.output.topic, pipeline.ledger_topic)
 
-    def measure(self, case: str, sides: Mapping[str, Side], best_of: int = 1) -> list[Round]:
+    def meter(self, sides: Iterable[str]) -> Meter:
+        """For sides that run in the session."""
+        return Meter(dict.fromkeys(sides, self._seconds))
+
+    def _seconds(self) -> dict[str, float]:
+        return by_kind(look(), jvm=self.jvm_pid(), driver=os.getpid(), broker=self.broker_pid)
+
+    @property
+    def broker_pid(self) -> int:
+        """The broker's process."""
+        assert self.broker.pid is not None
+        return self.broker.pid
+
+    def measure(
+        self, case: str, sides: Mapping[str, Side], best_of: int = 1, *, meter: Meter | None = None
+    ) -> list[Round]:
         """The rounds of a case, each side's time in one being its best of so many; what is measured is told as it goes."""
         told = partial(self.told, case)
-        return fastest(list(rounds_of(sides, best_of * self.rounds, before=self.settle, told=told)), best_of)
+        watched = meter.watch if meter else unwatched
+        rounds = rounds_of(sides, best_of * self.rounds, before=self.settle, watched=watched, told=told)
+        return fastest(list(rounds), best_of)
 
     def told(self, case: str, turn: str, side: str, seconds: float) -> None:
         """A line of progress."""

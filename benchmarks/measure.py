@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -22,17 +22,24 @@ def in_turn(sides: Sequence[str], number: int) -> list[str]:
     return turned[::-1] if number % 2 else turned
 
 
+def unwatched(side: str) -> AbstractContextManager[None]:
+    """Nobody watches this side."""
+    return nullcontext()
+
+
 def rounds_of(
     sides: Mapping[str, Side],
     rounds: int,
     *,
     before: Callable[[], None] = lambda: None,
+    watched: Callable[[str], AbstractContextManager[None]] = unwatched,
     told: Callable[[str, str, float], None] = lambda turn, side, seconds: None,
     warm_up: int = 1,
 ) -> Iterator[Round]:
     """Each round's seconds, after every side has run `warm_up` times without being counted.
 
-    `before` runs ahead of every timed function, and `told` hears of every run as it ends.
+    `before` runs ahead of every timed function, and `told` hears of every run as it ends. `watched` is entered, with the
+    side's name, around each timed function that counts.
     """
     for number in range(-warm_up, rounds):
         turn = "warm-up" if number < 0 else f"round {number + 1}/{rounds}"
@@ -40,9 +47,10 @@ def rounds_of(
         for side in in_turn(list(sides), max(number, 0)):
             with sides[side]() as timed:
                 before()
-                began = time.perf_counter()
-                timed()
-                seconds[side] = time.perf_counter() - began
+                with watched(side) if number >= 0 else unwatched(side):
+                    began = time.perf_counter()
+                    timed()
+                    seconds[side] = time.perf_counter() - began
             told(turn, side, seconds[side])
         if number >= 0:
             yield seconds

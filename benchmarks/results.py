@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.measure import Goal, spread_of
+from benchmarks.processor import Spent
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Result:
     note: str = ""
     commit: str = ""
     machine: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a newer one replaces."""
+        return (self.id, self.case)
 
     @property
     def reached(self) -> bool | None:
@@ -74,17 +81,20 @@ def result(
     return Result(id_, case, middle, (low, high), len(each), rounded, compares, str(goal) if goal else None, unit, note)
 
 
-def merged(old: Iterable[Result], new: Iterable[Result]) -> list[Result]:
-    """By id, in the order the cases were first seen; the newer of two with the same id and case."""
-    kept = {(r.id, r.case): r for r in old}
-    kept.update({(r.id, r.case): r for r in new})
-    return sorted(kept.values(), key=lambda r: r.id)
+Line = TypeVar("Line", Result, Spent)  # what is kept
 
 
-def without(results: Iterable[Result], ids: Iterable[str]) -> list[Result]:
-    """The results of other cases than these: what a case measured under names it has no more must not linger."""
+def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
+    """By id, in the order the cases were first seen; the newer of two with the same key."""
+    kept = {line.key: line for line in old}
+    kept.update({line.key: line for line in new})
+    return sorted(kept.values(), key=lambda line: line.id)
+
+
+def without(lines: Iterable[Line], ids: Iterable[str]) -> list[Line]:
+    """The lines of other cases than these: what a case measured under names it has no more must not linger."""
     gone = set(ids)
-    return [r for r in results if r.id not in gone]
+    return [line for line in lines if line.id not in gone]
 
 
 def load(file: Path) -> list[Result]:
@@ -97,11 +107,11 @@ def load(file: Path) -> list[Result]:
     ]
 
 
-def save(results: Sequence[Result], file: Path) -> None:
+def save(kept: Sequence[Line], file: Path) -> None:
     """Write the file whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".draft")
-    lines = ",\n".join(f"  {json.dumps(asdict(r), ensure_ascii=False)}" for r in results)
+    lines = ",\n".join(f"  {json.dumps(asdict(line), ensure_ascii=False)}" for line in kept)
     draft.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     draft.replace(file)
 

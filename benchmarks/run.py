@@ -17,13 +17,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from benchmarks import processor
 from benchmarks.bench import MASTER, Bench, open_bench
 from benchmarks.cases import CASES
 from benchmarks.chart import chart
-from benchmarks.results import Result, load, merged, save, table, without
+from benchmarks.results import Line, Result, load, merged, save, table, without
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TITLE = "Fencepost's speed, in ratios of one run"
+PROCESSOR_TITLE = "Processor seconds for a million rows, by process"
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -45,7 +47,9 @@ def _first_line(module: str) -> str:
 
 
 def main(
-    cases: Annotated[list[str] | None, typer.Argument(help="cases to run: B1 B4; all when none is named")] = None,
+    cases: Annotated[
+        list[str] | None, typer.Argument(help="cases to run: B1 B4; all when none is named")
+    ] = None,
     rounds: Annotated[
         int, typer.Option(min=1, help="rounds that count; a warm-up that does not comes before them")
     ] = 5,
@@ -60,29 +64,35 @@ def main(
     for number in (signal.SIGTERM, signal.SIGHUP):  # leave as Ctrl-C does: broker, session and data go first
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     file = RESULTS / ("quick.json" if quick else "latest.json")
+    seconds_file = RESULTS / ("quick.processor.json" if quick else "processor.json")
     failed = []
     with open_bench(console, rounds, quick=quick) as bench:
         for name in wanted:
-            if not _run(bench, name, file):
+            if not _run(bench, name, file, seconds_file):
                 failed.append(name)
     results = load(file)
     (svg := file.with_suffix(".svg")).write_text(chart(results, TITLE), encoding="utf-8")
-    Console(width=None if console.is_terminal else 150).print(table([r for r in results if r.id in wanted], TITLE))
-    console.print(f"Kept in {_shown(file)}; the chart is {_shown(svg)}.")
+    wide = Console(width=None if console.is_terminal else 150)
+    wide.print(table([r for r in results if r.id in wanted], TITLE))
+    if spent := [line for line in processor.load(seconds_file) if line.id in wanted]:
+        wide.print(processor.table(spent, PROCESSOR_TITLE))
+    console.print(f"Kept in {_shown(file)} and {_shown(seconds_file)}; the chart is {_shown(svg)}.")
     if failed:
         console.print(f"[red]Failed: {', '.join(failed)}; see above.[/]")
         raise typer.Exit(1)
 
 
-def _run(bench: Bench, name: str, file: Path) -> bool:
+def _run(bench: Bench, name: str, file: Path, seconds_file: Path) -> bool:
     """One case with a fresh session; its figures are kept as they come. Whether it ended well."""
     began = time.monotonic()
     console.print(f"[bold]{name}[/] {escape(_first_line(CASES[name].__module__))}")
     found: list[Result] = []
+    bench.spent = []
     try:
         for one in _stamped(CASES[name](bench)):
             found.append(one)
             save(merged(load(file), found), file)
+            save(merged(processor.load(seconds_file), _stamped(bench.spent)), seconds_file)
             console.print(
                 f"  [bold cyan]{one.middle}[/] ({one.range}) {escape(one.case)}"
                 f"{f', goal {one.goal}' if one.goal else ''}"
@@ -92,12 +102,14 @@ def _run(bench: Bench, name: str, file: Path) -> bool:
         return False
     finally:
         bench.end_session()
-    save(merged(without(load(file), [name]), found), file)  # what the case measured under other names before is gone
+    # What the case measured under other names before is gone.
+    save(merged(without(load(file), [name]), found), file)
+    save(merged(without(processor.load(seconds_file), [name]), _stamped(bench.spent)), seconds_file)
     console.print(f"[dim]{name} took {time.monotonic() - began:.0f} s[/]")
     return True
 
 
-def _stamped(results: Iterable[Result]) -> Iterable[Result]:
+def _stamped(results: Iterable[Line]) -> Iterable[Line]:
     """With the code and the kind of machine they were measured on."""
     commit = _git("rev-parse", "--short", "HEAD")
     if _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude,top)benchmarks/{RESULTS.name}"):

@@ -30,8 +30,10 @@ def run(bench: Bench) -> Iterator[Result]:
             "sink": partial(sink_job, bench, source, sink_options()),
             "sink, its defaults": partial(sink_job, bench, source, {}),
         }
-        rounds = bench.measure(f"B1 {words}, layout source", sides)
+        meter = bench.meter(sides)
+        rounds = bench.measure(f"B1 {words}, layout source", sides, meter=meter)
         case = f"write, {words}, layout source, with header"
+        bench.spent += meter.spent("B1", case, source.rows)
         compares = "throughput: Fencepost ÷ Spark's sink"
         yield result("B1", case, ratios(rounds, "sink", "Fencepost"), compares, goal=at_least(1.25))
         defaults = ratios(rounds, "sink, its defaults", "Fencepost")
@@ -41,8 +43,10 @@ def run(bench: Bench) -> Iterator[Result]:
             "Fencepost": partial(write_job, bench, source, layout="output"),
             "sink": partial(sink_job, bench, source, sink_options(), by_key),
         }
-        rounds = bench.measure(f"B1 {words}, layout output", sides)
+        meter = bench.meter(sides)
+        rounds = bench.measure(f"B1 {words}, layout output", sides, meter=meter)
         case = f"write, {words}, layout output, with header"
+        bench.spent += meter.spent("B1", case, source.rows)
         compares = "throughput: Fencepost ÷ repartition, sort and Spark's sink"
         yield result("B1", case, ratios(rounds, "sink", "Fencepost"), compares, goal=at_least(1.0))
 
@@ -52,8 +56,10 @@ def run(bench: Bench) -> Iterator[Result]:
         "Fencepost": partial(write_job, bench, source, transform=AS_IT_IS, sections=json),
         "sink": partial(sink_job, bench, source, sink_options(), parsed_and_written),
     }
-    rounds = bench.measure(f"B1 {source.rows:,} orders", sides)
+    meter = bench.meter(sides)
+    rounds = bench.measure(f"B1 {source.rows:,} orders", sides, meter=meter)
     case = f"write, {source.rows:,} orders in JSON, layout source, with header"
+    bench.spent += meter.spent("B1", case, source.rows)
     yield result(
         "B1",
         case,

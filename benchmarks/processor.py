@@ -1,0 +1,167 @@
+"""Processor seconds by kind of process: what each side of a case spends on a million rows.
+
+Wall time on a machine with neighbours says little; processor time is steadier. It is taken around the timed function alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import psutil
+from rich.markup import escape
+from rich.table import Table
+
+JVM, DRIVER, WORKERS, COMMAND, BROKER = "driver's JVM", "driver's Python", "Python workers", "whole command", "broker"
+KINDS = (JVM, DRIVER, WORKERS, COMMAND, BROKER)
+ALL = "all"
+PR_SET_CHILD_SUBREAPER = 36
+ORPHANS_END = 30.0  # seconds
+
+Seconds = Mapping[str, float]  # by kind of process
+Sample = Callable[[], Seconds]  # spent since the processes began
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A process, the seconds it has spent, and those of the children that it has waited for."""
+
+    parent: int
+    own: float
+    waited: float
+
+
+def by_kind(seen: Mapping[int, Seen], jvm: int, driver: int, broker: int) -> dict[str, float]:
+    """Seconds of a driver's two processes, of the broker, and of all that descend from the JVM: those are Python workers.
+
+    A worker that has ended counts too: its time went to the parent that waited for it.
+    """
+    below = descendants(seen, jvm)
+    return {
+        JVM: seen[jvm].own,
+        DRIVER: seen[driver].own,
+        WORKERS: seen[jvm].waited + sum(seen[pid].own + seen[pid].waited for pid in below),
+        BROKER: seen[broker].own,
+    }
+
+
+def descendants(seen: Mapping[int, Seen], ancestor: int) -> set[int]:
+    """The children of a process, their children, and so on."""
+    found: set[int] = set()
+    latest = {ancestor}
+    while latest := {pid for pid, process in seen.items() if process.parent in latest} - found:
+        found |= latest
+    return found
+
+
+def look() -> dict[int, Seen]:
+    """All processes of this machine."""
+    found = {}
+    for process in psutil.process_iter(["ppid", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if times is not None:
+            waited = times.children_user + times.children_system
+            found[process.pid] = Seen(process.info["ppid"], times.user + times.system, waited)
+    return found
+
+
+def commands(broker: int) -> dict[str, float]:
+    """Seconds of the commands that this process has run and waited for, with all their descendants; and of the broker."""
+    seen = look()
+    return {COMMAND: seen[os.getpid()].waited, BROKER: seen[broker].own}
+
+
+@contextmanager
+def adopting() -> Iterator[None]:
+    """What outlives its parent meanwhile is waited for at the end, and so it counts; see prctl(2), PR_SET_CHILD_SUBREAPER.
+
+    Spark's Python workers do, and a JVM whose driver ends first.
+
+    Raises:
+        RuntimeError: one of them did not end.
+    """
+    libc, own = ctypes.CDLL(None, use_errno=True), psutil.Process()
+    before = set(own.children())
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        _, left = psutil.wait_procs(set(own.children()) - before, ORPHANS_END)
+        for process in left:
+            process.kill()
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    if left:
+        raise RuntimeError(f"processes that did not end with their command: {', '.join(str(p.pid) for p in left)}")
+
+
+@dataclass
+class Meter:
+    """What the sides of a case spent, run by run. `samples` has one of each side; `around` is entered around each run."""
+
+    samples: dict[str, Sample]
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    each: dict[str, list[Seconds]] = field(default_factory=dict)
+
+    @contextmanager
+    def watch(self, side: str) -> Iterator[None]:
+        """Count what the block spends for this side."""
+        before = self.samples[side]()
+        with self.around():
+            yield
+        after = self.samples[side]()
+        self.each.setdefault(side, []).append({kind: after[kind] - before[kind] for kind in after})
+
+    def spent(self, id_: str, case: str, rows: int) -> list[Spent]:
+        """One line for each side."""
+        return [spent(id_, case, side, each, rows) for side, each in self.each.items()]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One line of the table: `seconds` for a million rows by kind of process, each the median over so many rounds."""
+
+    id: str
+    case: str
+    side: str
+    rounds: int
+    seconds: Seconds
+    commit: str = ""
+    machine: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a newer line replaces."""
+        return (self.id, self.case, self.side)
+
+
+def spent(id_: str, case: str, side: str, each: Sequence[Seconds], rows: int) -> Spent:
+    """The line of one side. `all` is the median of the rounds' sums, which need not be the sum of the medians."""
+    whole = [{**seconds, ALL: sum(seconds.values())} for seconds in each]
+    middle = {kind: median(seconds[kind] for seconds in whole) for kind in whole[0]}
+    return Spent(id_, case, side, len(each), {kind: round(s * 1e6 / rows, 3) for kind, s in middle.items()})
+
+
+def load(file: Path) -> list[Spent]:
+    """What an earlier run kept; nothing when there was none."""
+    return [Spent(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))] if file.exists() else []
+
+
+def table(lines: Sequence[Spent], title: str) -> Table:
+    """For the terminal."""
+    shown = Table(title=title, title_justify="left")
+    for heading in ("id", "case", "side"):
+        shown.add_column(heading)
+    for heading in (*KINDS, ALL):
+        shown.add_column(heading, justify="right")
+    last = ""
+    for one in lines:
+        figures = (f"{one.seconds[kind]:.2f}" if kind in one.seconds else "" for kind in (*KINDS, ALL))
+        shown.add_row(one.id, escape(one.case) if one.case != last else "", escape(one.side), *figures)
+        last = one.case
+    return shown
