@@ -64,7 +64,7 @@ model: setup ## search the protocol's model to its larger bounds (some ten minut
 	@FENCEPOST_MODEL_DEPTH=deep $(BIN)/pytest tests/model -s $(ARGS)
 
 .PHONY: bench
-bench: setup ## speed beside Spark's own sink: ratios, JSON and a chart (ARGS="B1 --rounds 3", or --help)
+bench: setup ## speed beside Spark's own sink, or Flink's: ratios, JSON and a chart (ARGS="B1 --rounds 3", or --help)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: pictures

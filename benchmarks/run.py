@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from benchmarks import processor
 from benchmarks.bench import MASTER, Bench, open_bench
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, ON_REQUEST
 from benchmarks.chart import chart
 from benchmarks.results import Line, Result, load, merged, save, table, without
 
@@ -48,7 +48,7 @@ def _first_line(module: str) -> str:
 
 def main(
     cases: Annotated[
-        list[str] | None, typer.Argument(help="cases to run: B1 B4; all when none is named")
+        list[str] | None, typer.Argument(help="cases to run: B1 B4; all but B13 when none is named")
     ] = None,
     rounds: Annotated[
         int, typer.Option(min=1, help="rounds that count; a warm-up that does not comes before them")
@@ -58,7 +58,7 @@ def main(
         typer.Option("--quick", help="a fortieth of the rows: shows that it works, says nothing of speed; not kept"),
     ] = False,
 ) -> None:
-    wanted = [name.upper() for name in cases or CASES]
+    wanted = [name.upper() for name in cases or (name for name in CASES if name not in ON_REQUEST)]
     if unknown := [name for name in wanted if name not in CASES]:
         raise typer.BadParameter(f"no case {', '.join(unknown)}; there are: {', '.join(CASES)}.")
     for number in (signal.SIGTERM, signal.SIGHUP):  # leave as Ctrl-C does: broker, session and data go first

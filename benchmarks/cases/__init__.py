@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.bench import Bench
 from benchmarks.cases import (
     avro,
+    beside_flink,
     daily_run,
     gate,
     growth,
@@ -35,5 +36,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B10": quarantine.run,
     "B11": staged.run,
     "B12": avro.run,
+    "B13": beside_flink.run,
     "B14": small_runs.run,
 }
+ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named

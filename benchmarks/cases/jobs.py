@@ -80,13 +80,18 @@ def sink_job(
 
 
 def sink_options() -> dict[str, str]:
+    """Fencepost's producer settings as options of Spark's sink."""
+    return {f"kafka.{name}": value for name, value in java_producer().items()}
+
+
+def java_producer() -> dict[str, str]:
     """Fencepost's producer settings in Java's names. Idempotence and acks=all are Java's own defaults."""
     ours = {"compression.type": "none", "batch.size": 16_384, "linger.ms": 0, **PRODUCER_DEFAULTS}
     return {
-        "kafka.compression.type": str(ours["compression.type"]),
-        "kafka.batch.size": str(ours["batch.size"]),
-        "kafka.linger.ms": str(ours["linger.ms"]),
-        "kafka.buffer.memory": str(128 * 1024 * 1024),
+        "compression.type": str(ours["compression.type"]),
+        "batch.size": str(ours["batch.size"]),
+        "linger.ms": str(ours["linger.ms"]),
+        "buffer.memory": str(128 * 1024 * 1024),
         # A batch may be as large as that, and a request holds one of each partition.
-        "kafka.max.request.size": str(max(int(ours["batch.size"]) + 100_000, 1_048_576)),
+        "max.request.size": str(max(int(ours["batch.size"]) + 100_000, 1_048_576)),
     }

@@ -1,0 +1,105 @@
+"""Beside Flink: the job's SQL, and a connector that is not the pinned one. No Kafka, no Flink."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+import benchmarks.flink
+from benchmarks.cases import CASES, ON_REQUEST
+from benchmarks.cases.gate import SCHEMA
+from benchmarks.cases.jobs import java_producer, sink_options
+from benchmarks.data import Source
+from benchmarks.flink import REQUIREMENTS, fetch_connector
+from benchmarks.flink_sql import flink_type, options, statements
+from fencepost.local.errors import JarsError
+from fencepost.local.jars import JarSet
+from fencepost.model import OffsetRange
+
+SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRange(partition=1, start=0, end=5)))
+JAR = b"a jar"
+
+
+def sql(columns: dict[str, str] | None = None) -> tuple[str, str, str]:
+    """The two tables and the insert."""
+    *_, source, output, insert = statements("here:9092", SOURCE, "out", "p/day/1", java_producer(), columns)
+    return source, output, insert
+
+
+def test_flink_reads_exactly_the_ranges_of_the_plan() -> None:
+    source = sql()[0]
+    assert "'scan.startup.specific-offsets' = 'partition:0,offset:3;partition:1,offset:0'" in source
+    assert "'scan.bounded.specific-offsets' = 'partition:0,offset:10;partition:1,offset:5'" in source
+    assert "'properties.isolation.level' = 'read_committed'" in source
+
+
+def test_flink_writes_exactly_once_with_the_producer_settings_of_fencepost() -> None:
+    output = sql()[1]
+    assert "'sink.delivery-guarantee' = 'exactly-once'" in output
+    assert "'sink.transactional-id-prefix' = 'out'" in output
+    assert "'properties.compression.type' = 'lz4'" in output
+    for name, value in sink_options().items():
+        assert f"'properties.{name.removeprefix('kafka.')}' = '{value}'" in output
+
+
+def test_every_record_of_flink_has_a_header_and_empty_values_are_left_out() -> None:
+    assert sql()[2] == (
+        "INSERT INTO output SELECT `_key`, `value`, MAP['fencepost-batch', CAST('p/day/1' AS BYTES)] "
+        "FROM source WHERE `value` <> X''"
+    )
+
+
+def test_json_has_the_columns_of_the_pipeline_in_flinks_types() -> None:
+    source, output, insert = sql(SCHEMA)
+    for table in (source, output):
+        assert "'value.format' = 'json'" in table
+        assert re.findall(r"`(\w+)`", table)[: len(SCHEMA) + 1] == ["_key", *SCHEMA]
+    assert "WHERE" not in insert
+    assert flink_type("bigint not null") == "BIGINT NOT NULL"
+    assert flink_type("timestamp") == "TIMESTAMP_LTZ(3)"
+
+
+def test_a_quote_in_an_option_stays_inside_it() -> None:
+    assert options({"a": "it's"}) == "'a' = 'it''s'"
+
+
+def test_flink_is_installed_on_request_only() -> None:
+    assert set(CASES) >= ON_REQUEST == {"B13"}
+
+
+def test_every_package_of_flinks_environment_is_pinned_with_a_digest() -> None:
+    entries = re.split(r"\n(?=[a-z])", re.sub(r"(?m)^#.*\n", "", REQUIREMENTS.read_text()))
+    assert any(entry.startswith("apache-flink==") for entry in entries)
+    for entry in entries:
+        assert re.match(r"[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", entry), entry[:80]
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that were resolved, each with one jar."""
+    folders: list[Path] = []
+
+    def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: object) -> None:
+        folder.mkdir()
+        (folder / "c.jar").write_bytes(JAR)
+        folders.append(folder)
+
+    monkeypatch.setattr(benchmarks.flink, "resolve", resolve)
+    return folders
+
+
+def test_a_connector_is_fetched_once_if_it_is_the_pinned_one(tmp_path: Path, fetched: list[Path]) -> None:
+    pinned = {"c.jar": hashlib.sha256(JAR).hexdigest()}
+    for _ in range(2):
+        fetch_connector(tmp_path / "jars" / "flink", pinned)
+    assert len(fetched) == 1
+    assert (tmp_path / "jars" / "flink" / "c.jar").read_bytes() == JAR
+
+
+def test_another_connector_is_deleted_and_named(tmp_path: Path, fetched: list[Path]) -> None:
+    with pytest.raises(JarsError, match=r"c\.jar"):
+        fetch_connector(tmp_path / "jars" / "flink", {"c.jar": "0" * 64})
+    assert list((tmp_path / "jars").iterdir()) == []
