@@ -107,7 +107,9 @@ class Flink:
         self._settings = json.dumps({"parallelism.default": str(parallelism), "rest.address": "127.0.0.1", **here})
         self._environment = {
             **{
-                name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("PYTHON", "PYSPARK", "SPARK", "FLINK"))
             },
             "FLINK_LOG_DIR": str(folder),
             "TMPDIR": str(folder),

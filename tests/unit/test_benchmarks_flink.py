@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 import benchmarks.flink
-from benchmarks.cases import CASES, ON_REQUEST
+from benchmarks.cases import CASES, ON_REQUEST, beside_flink
+from benchmarks.cases.beside_flink import Job, check_output, contents
 from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import java_producer, sink_options
 from benchmarks.data import Source
@@ -103,3 +107,46 @@ def test_another_connector_is_deleted_and_named(tmp_path: Path, fetched: list[Pa
     with pytest.raises(JarsError, match=r"c\.jar"):
         fetch_connector(tmp_path / "jars" / "flink", {"c.jar": "0" * 64})
     assert list((tmp_path / "jars").iterdir()) == []
+
+
+HEADER = ("fencepost-batch", b"p/day/1")
+
+
+class FakeMessage:
+    """A record of the output, or the end of a partition."""
+
+    def __init__(self, key: bytes = b"", value: bytes = b"", *headers: tuple[str, bytes], end: bool = False) -> None:
+        self._parts, self._end = (key, value, list(headers)), end
+
+    def key(self) -> bytes:
+        return self._parts[0]
+
+    def value(self) -> bytes:
+        return self._parts[1]
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._parts[2]
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self._end else None
+
+
+def with_records(monkeypatch: pytest.MonkeyPatch, *records: FakeMessage) -> Any:
+    """A bench whose topics have these committed records."""
+    messages = [*records, *(FakeMessage(end=True) for _ in range(4))]
+    consumer = SimpleNamespace(assign=lambda _: None, consume=lambda *_: messages, close=lambda: None)
+    monkeypatch.setattr(beside_flink, "Consumer", lambda *_, **__: consumer)
+    return SimpleNamespace(broker=SimpleNamespace(bootstrap="here:9092"))
+
+
+def test_an_output_must_have_all_records_once_with_the_batchs_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, twice = (FakeMessage(key, b"v", HEADER) for key in (b"1", b"2", b"2"))
+    source = contents(with_records(monkeypatch, FakeMessage(b"2", b"v"), FakeMessage(b"1", b"v")), "in")
+    job = Job(SOURCE, "some", source)
+    check_output(with_records(monkeypatch, one, two), job, "out", "p/day/1")
+    for wrong in ([one], [one, two, twice], [two, twice], [one, FakeMessage(b"2", b"w", HEADER)]):
+        with pytest.raises(RuntimeError, match="other records than its source"):
+            check_output(with_records(monkeypatch, *wrong), job, "out", "p/day/1")
+    for headers in ([], [("fencepost-batch", b"p/day/2")], [HEADER, HEADER]):
+        with pytest.raises(RuntimeError, match="a record has the headers"):
+            check_output(with_records(monkeypatch, one, FakeMessage(b"2", b"v", *headers)), job, "out", "p/day/1")
