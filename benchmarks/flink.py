@@ -173,7 +173,7 @@ class Session:
         assert self._process.stdout is not None
         self._say(json.dumps(statements))
         if self._process.stdout.readline() != "done\n":
-            raise RuntimeError(f"Flink's job failed with exit code {self._process.wait(ENDS)}:\n{log_tail(self._log)}")
+            raise RuntimeError(f"Flink's job failed:\n{log_tail(self._log)}")
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import KafkaError
 
@@ -17,7 +19,7 @@ from benchmarks.cases.beside_flink import Job, check_output, contents
 from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import java_producer, sink_options
 from benchmarks.data import Source
-from benchmarks.flink import REQUIREMENTS, fetch_connector
+from benchmarks.flink import REQUIREMENTS, Flink, fetch_connector
 from benchmarks.flink_sql import flink_type, options, statements
 from fencepost.local.errors import JarsError
 from fencepost.local.jars import JarSet
@@ -150,3 +152,43 @@ def test_an_output_must_have_all_records_once_with_the_batchs_header(monkeypatch
     for headers in ([], [("fencepost-batch", b"p/day/2")], [HEADER, HEADER]):
         with pytest.raises(RuntimeError, match="a record has the headers"):
             check_output(with_records(monkeypatch, one, FakeMessage(b"2", b"v", *headers)), job, "out", "p/day/1")
+
+
+FAKE_JOB = """
+import json, subprocess, sys
+sys.stdin.readline()
+for line in sys.stdin:
+    for statement in json.loads(line):
+        if statement == "FAIL":
+            sys.exit("no such table")
+        if statement == "LEAVE":  # a process that does not end with this one
+            subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], stdout=subprocess.DEVNULL)
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def flink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flink:
+    """Flink with a script that answers as the real one does."""
+    script = tmp_path / "job.py"
+    script.write_text(FAKE_JOB)
+    monkeypatch.setattr(benchmarks.flink, "SCRIPT", script)
+    monkeypatch.setattr(benchmarks.flink, "ENDS", 0.1)
+    return Flink(Path(sys.executable), tmp_path / "flink", 2)
+
+
+def test_a_session_runs_many_jobs_and_leaves_no_process(flink: Flink) -> None:
+    with flink.session() as session:
+        session.run([])
+        session.run(["SELECT 1", "LEAVE"])
+        family = [psutil.Process(session.pid), *psutil.Process(session.pid).children()]
+        assert len(family) == 2
+    assert psutil.wait_procs(family, 10)[1] == []
+
+
+def test_a_job_that_fails_is_an_error_with_the_log(flink: Flink) -> None:
+    with flink.session() as session, pytest.raises(RuntimeError, match="no such table"):
+        session.run(["FAIL"])
+    with pytest.raises(RuntimeError, match="no such table"):
+        flink.run_once(["FAIL"])
+    flink.run_once(["SELECT 1"])
