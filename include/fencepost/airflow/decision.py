@@ -3,10 +3,10 @@
     plan → write → validate → decide ──────────────────────────────→ advance
                                  └→ write_again → validate_again ──↗
 
-`decide` runs whatever the result of validate. It asks only about a rejected batch. If the batch has passed or is published, there is
-nothing to decide, and it is a green no-op; after any other failure it fails too, and so does the run. The decision is in the ledger
-before the task is green: who, when, why. An answer holds for the revision and the validation that the question was about. If there
-are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for each attempt).
+`decide` runs whatever the result of validate. It asks only about a rejected batch. If the batch has passed or is published, there
+is nothing to decide, and it is a green no-op; after any other failure it fails too, and so does the run. The decision is in the
+ledger before the task is green: who, when, why. An answer holds for the revision and the validation that the question was about.
+If there are newer ones, the attempt fails, and the next one asks again (Airflow keeps one question for each attempt).
 """
 
 from __future__ import annotations
