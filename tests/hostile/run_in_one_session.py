@@ -16,7 +16,7 @@ from fencepost.spark.session import build_session
 
 
 @contextlib.contextmanager
-def one_session(pipeline: Pipeline) -> Iterator[Callable[[], object]]:
+def one_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], object]]:
     """In place of the command line's own, which stops the session after every run."""
     yield lambda: build_session(pipeline, "run")
 
