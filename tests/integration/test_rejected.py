@@ -70,7 +70,7 @@ def test_the_session_of_a_write_judges_and_validate_reports_it(
     said = rf"1 of 1 expectation failed: .* Report: {judged.verdict.report}\. No offset moved\. "
     with pytest.raises(BatchRejected, match=said) as raised:
         validate_without_spark(pipeline, day(2), rejected=True)
-    assert f"the step validate will report: {raised.value}" in caplog.text
+    assert f"the step validate will report: {raised.value}" in caplog.messages
     assert latest(pipeline, day(2)) == judged
     assert validate_without_spark(pipeline, day(2)) is None
     milder = make_pipeline(expectations=SMALL_ONLY.replace("16", "18"), name=pipeline.name)

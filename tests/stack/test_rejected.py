@@ -52,6 +52,8 @@ def test_the_run_is_red_at_validate_and_says_why_and_where_the_report_is(
     said = running.whole_log(run, "validate")
     assert "expect_column_values_to_be_in_set(value)" in said
     assert batch.verdict.report in said
+    assert "spark-submit" in running.whole_log(run, "write")
+    assert "spark-submit" not in said, "the job of the write has judged"
     link = f"{running.api.url}/dags/{SUITE}/runs/"
     assert link in said
     page.goto(link + said.partition(link)[2].split("run-report")[0] + "run-report")
