@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socket import create_server
@@ -37,16 +38,19 @@ from fencepost.doctor.look import Look
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.settings import check_transform
 from fencepost.doctor.spark import check_spark_executors, check_spark_master
-from fencepost.doctor.topics import check_open_transactions, check_source_retention
+from fencepost.doctor.topics import check_open_transactions, check_replication, check_source_retention
+from fencepost.errors import KafkaUnavailable
 from fencepost.local.broker import Broker
 from fencepost.local.jars import class_path, java
 from fencepost.local.state_folder import StateFolder
 from fencepost.model import utc_now
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
+from kafka_cluster import kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce
 from makers import a_decision
 from spark_cluster import spark_cluster
+from waiting import await_true
 
 from .test_refusals import delete_records, make_anew
 
@@ -377,3 +381,33 @@ def test_executors_of_a_cluster_are_compared_with_the_driver(
         monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "bare" / "bin" / "python"))
         (bare,) = check_spark_executors(pipeline, master)
         assert (bare.level, "pyarrow missing" in bare.found) == (Level.ERROR, True)
+
+
+def test_topics_that_take_no_writes_are_named_until_the_brokers_that_are_down_come_back(
+    make_pipeline: Make, tmp_path: Path
+) -> None:
+    with kafka_cluster(tmp_path / "cluster") as cluster:
+        pipeline = make_pipeline(kafka={"bootstrap.servers": cluster.direct})
+        create_topic(cluster.direct, pipeline.source.topic, 1)
+        produce(cluster.direct, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+        plan_batch(pipeline, day(1))
+
+        def findings() -> list[Finding]:
+            with suppress(
+                KafkaUnavailable
+            ):  # until the cluster knows who is dead, it may name one of them as its controller
+                return list(check_replication(Look(pipeline)))
+            return []
+
+        def all_well() -> bool:
+            return {one.level for one in findings()} == {Level.OK}
+
+        await_true(all_well, "all replicas to be in sync", 60)
+        for number in (2, 3):
+            cluster.nodes[number].kill()
+        for name in (pipeline.output.topic, pipeline.ledger_topic):
+            said = f"topic {name} has 1 of 3 replicas in sync, and min.insync.replicas=2: it takes no writes."
+            await_true(lambda said=said: any(one.found.endswith(said) for one in findings()), said, 60)  # type: ignore[misc]
+        for number in (2, 3):
+            cluster.nodes[number].start()
+        await_true(all_well, "the replicas to be in sync again", 60)
