@@ -85,10 +85,10 @@ Line = TypeVar("Line", Result, Spent)  # what is kept
 
 
 def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
-    """By id, in the order the cases were first seen; the newer of two with the same key."""
+    """By the id's number, in the order the cases were first seen; the newer of two with the same key."""
     kept = {line.key: line for line in old}
     kept.update({line.key: line for line in new})
-    return sorted(kept.values(), key=lambda line: line.id)
+    return sorted(kept.values(), key=lambda line: int(line.id.removeprefix("B")))
 
 
 def without(lines: Iterable[Line], ids: Iterable[str]) -> list[Line]:

@@ -182,3 +182,8 @@ def test_arrow_batches_hold_all_rows() -> None:
     batches = arrow_batches(25_000, 100)
     assert [b.num_rows for b in batches] == [10_000, 10_000, 5_000]
     assert batches[0].schema.names == ["key", "value", "hash"]
+
+
+def test_cases_stand_in_the_order_of_their_numbers() -> None:
+    kept = [result(name, "case", [1.0], "time") for name in ("B10", "B2")]
+    assert [line.id for line in merged(kept, [result("B9", "case", [1.0], "time")])] == ["B2", "B9", "B10"]
