@@ -5,11 +5,8 @@ Only on request: it installs Flink in an environment of its own.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from benchmarks import data, processor
 from benchmarks.bench import BYTES, PARTITIONS, SUITE, Bench, batch_of
 from benchmarks.cases.gate import SCHEMA
-from benchmarks.cases.jobs import SIZES, java_producer, size_words, write_all
+from benchmarks.cases.jobs import SIZES, java_producer, new_process, run_command, size_words, write_all
 from benchmarks.cases.sink import AS_IT_IS, ORDERS
 from benchmarks.data import DAY, Source
 from benchmarks.flink import Flink, Session, install
@@ -28,14 +25,12 @@ from benchmarks.flink_sql import statements
 from benchmarks.measure import at_least, ratios
 from benchmarks.processor import Meter
 from benchmarks.results import Result, result
-from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.local.state_folder import StateFolder
 from fencepost.model import BATCH_HEADER, BatchId
 from fencepost.steps.plan import plan_batch
 
 PARALLELISM = 2  # of both
-RUN = ["-c", "from fencepost.cli.app import main; main()", "run"]
 WRITE = """
 import sys
 from datetime import datetime
@@ -153,22 +148,9 @@ def fencepost_write(bench: Bench, job: Job) -> Iterator[Callable[[], None]]:
 def fencepost_run(bench: Bench, job: Job) -> Iterator[Callable[[], None]]:
     """The command as somebody types it: all four steps."""
     pipeline = bench.pipeline(job.source.topic, job.transform, job.suite, **(job.sections or {}))
-    at = ["--start", DAY.start.isoformat(), "--end", DAY.end.isoformat()]
-    yield lambda: new_process(pipeline, [*RUN, pipeline.name, *at])
+    yield lambda: run_command(pipeline, DAY)
     check_output(bench, job, pipeline.output.topic, str(batch_of(pipeline).id))
     bench.drop_pipeline(pipeline)
-
-
-def new_process(pipeline: Pipeline, arguments: Sequence[str]) -> None:
-    """Run Python with these arguments.
-
-    Raises:
-        RuntimeError: it failed; the message ends with what it said.
-    """
-    environment = {**os.environ, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{pipeline.name} in a new process: exit code {done.returncode}: {done.stderr[-2000:]}")
 
 
 @contextmanager

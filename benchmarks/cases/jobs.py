@@ -1,8 +1,11 @@
-"""Sides that several cases have: Fencepost's write job, and the same job with Spark's own sink at its end."""
+"""Sides that several cases have: Fencepost's write job, and the same job with Spark's own sink at its end; new processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +15,7 @@ from benchmarks.bench import BYTES, Bench
 from benchmarks.data import DAY, Source
 from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
+from fencepost.model import Interval
 from fencepost.spark.source import read_ranges
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
@@ -95,3 +99,21 @@ def java_producer() -> dict[str, str]:
         # A batch may be as large as that, and a request holds one of each partition.
         "max.request.size": str(max(int(ours["batch.size"]) + 100_000, 1_048_576)),
     }
+
+
+def run_command(pipeline: Pipeline, interval: Interval) -> None:
+    """`fencepost run` of an interval, in a process of its own, as somebody types it."""
+    at = ["--start", interval.start.isoformat(), "--end", interval.end.isoformat()]
+    new_process(pipeline, ["-c", "from fencepost.cli.app import main; main()", "run", pipeline.name, *at])
+
+
+def new_process(pipeline: Pipeline, arguments: Sequence[str]) -> None:
+    """Run Python with these arguments.
+
+    Raises:
+        RuntimeError: it failed; the message ends with what it said.
+    """
+    environment = {**os.environ, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{pipeline.name} in a new process: exit code {done.returncode}: {done.stderr[-2000:]}")

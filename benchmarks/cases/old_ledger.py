@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,6 +12,7 @@ from confluent_kafka import Producer
 
 from benchmarks import data
 from benchmarks.bench import PARTITIONS, Bench
+from benchmarks.cases.jobs import run_command
 from benchmarks.measure import at_most
 from benchmarks.results import Result, result
 from fencepost.config.pipeline import Pipeline
@@ -67,16 +65,6 @@ def empty_run(bench: Bench, of: Numbered) -> Iterator[Callable[[], None]]:
     """The command on the next interval."""
     given = of.next()
     yield lambda: run_command(of.pipeline, given)
-
-
-def run_command(pipeline: Pipeline, given: Interval) -> None:
-    """`fencepost run` of an interval, in a process of its own."""
-    at = ["--start", given.start.isoformat(), "--end", given.end.isoformat()]
-    command = [sys.executable, "-c", "from fencepost.cli.app import main; main()", "run", pipeline.name, *at]
-    environment = {**os.environ, "FENCEPOST_PIPELINES": str(pipeline.folder.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr[-1000:]}")
 
 
 def with_ledger(bench: Bench, batches: int) -> Pipeline:

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from benchmarks import data
 from benchmarks.bench import Bench
 from benchmarks.cases import daily_run
-from benchmarks.cases.old_ledger import run_command
+from benchmarks.cases.jobs import run_command
 from benchmarks.measure import at_most
 from benchmarks.results import Result, result
 from fencepost.airflow.pools import SPARK_POOL_SLOTS
