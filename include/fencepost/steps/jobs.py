@@ -99,18 +99,18 @@ def main(step: Step, argv: Sequence[str]) -> int:
         pipeline = find_pipeline(args.pipeline)
         interval = Interval.of(args.start, args.end)
         if step in ("write", "validate"):
-            load_engines(pipeline)
+            load_engines(pipeline if step == "write" else None)
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
         outcome = JobOutcome.of_error(error, step)
         log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
     outcome.write(args.outcome)  # 4
-    if spark is not None and step == "write" and outcome.result is not None:
-        from fencepost.steps.validate import judge_what_was_written
-
-        judge_what_was_written(spark, pipeline, interval, outcome.result.batch)  # 5
     if spark is not None:
+        if step == "write" and outcome.result is not None:
+            from fencepost.steps.validate import judge_what_was_written
+
+            judge_what_was_written(spark, pipeline, interval, outcome.result.batch)  # 5
         with suppress(Exception):
             spark.stop()  # 6
     return outcome.exit_code
@@ -138,19 +138,21 @@ def start_log(level: str) -> None:
         logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
 
 
-def load_engines(pipeline: Pipeline) -> None:
+def load_engines(writes: Pipeline | None) -> None:
     """Load Great Expectations, which takes seconds, while the JVM makes the session.
 
-    The imports of the steps and of the transform come first: two threads that import one package may see half a module.
+    What else is imported comes first: two threads that import one package may see half a module. That is the step validate and,
+    if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
     """
     import fencepost.steps.validate
-    import fencepost.steps.write  # noqa: F401
     from fencepost.quality.engines import load_ahead
-    from fencepost.spark.transform import load_transform
 
-    with suppress(SettingsError):  # the write says what is wrong with it
-        load_transform(pipeline)
+    if writes is not None:
+        import fencepost.steps.write  # noqa: F401
+        from fencepost.spark.transform import load_transform
 
+        with suppress(SettingsError):  # the write says what is wrong with it
+            load_transform(writes)
     load_ahead()
 
 
