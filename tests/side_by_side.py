@@ -1,5 +1,7 @@
 """All tests in three pytest processes: those that start an Airflow wait half of their time, and the others some of theirs.
 
+How each ended is said last, and of one that failed its last lines once more, or those from where it crashed.
+
 python tests/side_by_side.py [arguments of one ordinary pytest]
 """
 
@@ -9,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import dropwhile, islice
 from pathlib import Path
 from threading import Thread
 
@@ -18,30 +21,48 @@ PYTEST = [str(Path(sys.executable).with_name("pytest"))]
 STACK, STEPS = ["tests/stack", "tests/local"], ["tests/integration"]
 PARTS = {"stack": STACK, "steps": STEPS, "rest": ["tests", *(f"--ignore={folder}" for folder in (*STACK, *STEPS))]}
 SLOWEST = "--durations=25"
+CRASH = b"Fatal Python error"  # what faulthandler says first
+LAST = 40  # lines that are shown once more
 
 
-def begin(name: str, arguments: Sequence[str]) -> tuple[subprocess.Popen[bytes], Thread]:
-    """One of the processes, and the thread that shows its lines with its name in front."""
-    environment = {**os.environ, "PY_COLORS": "1"} if sys.stdout.isatty() else None
-    # In a session of its own: Ctrl-C comes to it once, from here, or it would not clean up to the end.
-    process = subprocess.Popen(
-        [*PYTEST, *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+class Part:
+    """One of the processes, whose lines are shown with its name in front."""
 
-    def show() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            sys.stdout.buffer.write(f"{name:5} | ".encode() + line)
-            sys.stdout.buffer.flush()
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        environment = {**os.environ, "PY_COLORS": "1"} if sys.stdout.isatty() else None
+        self.name = name
+        self.lines: list[bytes] = []
+        # In a session of its own: Ctrl-C comes to it once, from here, or it would not clean up to the end.
+        self.process = subprocess.Popen(
+            [*PYTEST, *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.reader = Thread(target=self._read, daemon=True)
+        self.reader.start()
 
-    thread = Thread(target=show, daemon=True)
-    thread.start()
-    return process, thread
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            self.show([line])
+
+    def show(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            sys.stdout.buffer.write(f"{self.name:5} | ".encode() + line)
+        sys.stdout.buffer.flush()
+
+    def show_end(self) -> None:
+        self.reader.join(timeout=10)  # a process that it left behind could hold its output open
+        code = self.process.returncode
+        if code:
+            crash = islice(dropwhile(lambda line: CRASH not in line, self.lines), LAST)
+            self.show(list(crash) or self.lines[-LAST:])
+        ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self.show([f"{ended}\n".encode()])
 
 
 def main(arguments: list[str]) -> int:
@@ -50,15 +71,15 @@ def main(arguments: list[str]) -> int:
         os.chdir(ROOT)
         os.execv(PYTEST[0], [*PYTEST, *arguments])  # noqa: S606  # its place is taken, so nothing is between it and Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    begun = [begin(name, [*part, SLOWEST]) for name, part in PARTS.items()]
+    parts = [Part(name, [*part, SLOWEST]) for name, part in PARTS.items()]
     try:
-        codes = [process.wait() for process, _ in begun]
+        codes = [part.process.wait() for part in parts]
     except KeyboardInterrupt:
-        for process, _ in begun:
-            process.send_signal(signal.SIGINT)
-        codes = [process.wait() or 130 for process, _ in begun]
-    for _, thread in begun:
-        thread.join(timeout=10)  # a process that it left behind could hold its output open
+        for part in parts:
+            part.process.send_signal(signal.SIGINT)
+        codes = [part.process.wait() or 130 for part in parts]
+    for part in sorted(parts, key=lambda part: part.process.returncode != 0):
+        part.show_end()
     return max(abs(code) for code in codes)
 
 

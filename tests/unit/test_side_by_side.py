@@ -1,0 +1,54 @@
+"""What `make test` says last: how each of its processes ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from side_by_side import LAST
+
+RUN = """
+import sys, side_by_side
+side_by_side.PYTEST, side_by_side.SLOWEST = [sys.executable, "-c"], ""
+side_by_side.PARTS = {name: [code] for name, code in zip(sys.argv[1::2], sys.argv[2::2])}
+sys.exit(side_by_side.main([]))
+"""
+CRASHES = """
+import faulthandler, sys
+faulthandler.enable()
+print("before", flush=True)
+print("..", end="", flush=True)
+faulthandler._sigsegv()
+"""
+TALKS = f"[print('line', number) for number in range({2 * LAST})]"
+
+
+def run(**parts: str) -> tuple[int, list[str]]:
+    arguments = [argument for part in parts.items() for argument in part]
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ended.stderr
+    return ended.returncode, ended.stdout.splitlines()
+
+
+def test_a_part_that_crashed_is_named_last_with_the_place_where_it_crashed() -> None:
+    code, lines = run(bad=CRASHES, good=TALKS)
+    assert code != 0
+    told = lines.index("good  | ended with exit code 0")
+    assert lines[told + 1] == "bad   | ..Fatal Python error: Segmentation fault"
+    assert lines[-1] == "bad   | was killed by SIGSEGV"
+    assert "bad   | before" in lines[:told]
+    assert "bad   | before" not in lines[told:]
+
+
+def test_a_part_that_failed_says_its_last_lines_once_more() -> None:
+    code, lines = run(bad=f"{TALKS}; raise SystemExit(3)", good="")
+    assert code == 3
+    again = [f"bad   | line {number}" for number in range(LAST, 2 * LAST)]
+    assert lines[-LAST - 2 :] == ["good  | ended with exit code 0", *again, "bad   | ended with exit code 3"]
