@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
 from fencepost.kafka.produce_arguments import arguments_of
 from fencepost.spark.quarantine import Rules, to_flagged, to_routed
-from fencepost.spark.records import RECORD, read_source, to_records
+from fencepost.spark.records import HEADERS, RECORD, read_source, to_records
 from fencepost.spark.writer import _headers
 
 
@@ -24,11 +24,16 @@ from fencepost.spark.writer import _headers
 def without_headers(spark: Any) -> DataFrame:
     """A record without headers, with the connector's columns."""
     row = ("in", 0, 7, None, b"k", b'{"n": 1, "name": "x"}', None)
-    return spark.createDataFrame([row], RECORD)
+    columns = [field for field in RECORD.fields if field.name != "headers"]
+    return spark.createDataFrame([row], StructType([*columns, StructField("headers", HEADERS)]))
 
 
 def nulls(frame: DataFrame, column: str) -> int:
     return frame.where(F.col(column).isNull()).count()
+
+
+def nested(frame: DataFrame) -> set[str]:
+    return {field.name for field in frame.schema.fields if isinstance(field.dataType, ArrayType | MapType | StructType)}
 
 
 def test_the_format_reads_lists_and_the_transform_sees_what_the_connector_gave(
@@ -47,6 +52,21 @@ def test_the_format_reads_lists_and_the_transform_sees_what_the_connector_gave(
     assert (nulls(frame, "_headers"), nulls(frame, "_record.headers")) == (1, 1)
 
 
+def test_what_quarantine_keeps_goes_to_python_flat(
+    without_headers: DataFrame, make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, format_read = [], FORMATS["json"].read
+
+    def read(raw: DataFrame, declared: Any, kept: Any) -> DataFrame:
+        seen.append(nested(raw.select(*kept)))
+        return format_read(raw, declared, kept)
+
+    monkeypatch.setattr(FORMATS["json"], "read", read)
+    frame, _ = read_source(without_headers, make_pipeline().source, record=True)
+    assert seen == [set()]
+    assert frame.schema["_record"].dataType == RECORD
+
+
 def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline(source={"headers": True}, output={"headers": "_headers"})
     frame, _ = read_source(without_headers, pipeline.source, record=True)
@@ -55,8 +75,7 @@ def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callab
         rules = Rules(lambda _, number=number: F.lit(number).cast("int"), ["rule"], ["reason"])
         routed = to_routed(to_flagged(frame, pipeline, rules), "p/i/1", rules)
         assert nulls(routed, "headers") == 0
-        nested = {f.name for f in routed.schema.fields if isinstance(f.dataType, ArrayType | MapType | StructType)}
-        assert nested == {"headers"}
+        assert nested(routed) == {"headers"}
 
 
 def test_headers_for_quarantine_reach_the_writer_as_they_are(

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import PLACES, RECORD, as_list, if_fit, no_headers, output_columns, said_columns
+from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, no_headers, output_columns, said_columns
 from fencepost.spark.writer import OWN_HEADERS, OWN_TIMESTAMP
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
@@ -83,7 +83,7 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
         timestamp = F.when(known, timestamp).otherwise(out["timestamp"])
     headers = F.col("_record.headers")
     if "headers" in out:
-        headers = F.when(known, headers).otherwise(out["headers"])
+        headers = F.when(known, headers).otherwise(in_text(out["headers"]))
     own = F.concat(
         _why(_of_rule(rules.names), _of_rule(rules.reasons)),
         _source(flagged),
@@ -92,7 +92,7 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
     )
     own_columns = (
         F.when(failed, _known_time(timestamp)).alias(OWN_TIMESTAMP),
-        F.when(failed, F.to_json(_in_binary(_with(headers, own)))).alias(OWN_HEADERS),
+        F.when(failed, _one_after_the_other(headers, own)).alias(OWN_HEADERS),
     )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
@@ -101,7 +101,7 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
 
 
 def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
-    """Malformed records of a source that was read with `_record`: key, value, timestamp, headers and hash.
+    """Malformed records of a source that was read with `_record`: key, value, hash, `OWN_TIMESTAMP` and `OWN_HEADERS`.
 
     In a replay, results of a transform come with them (`as_in_source`). These stay as they are but for the batch's name.
     """
@@ -111,8 +111,8 @@ def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
     records = frame.select(
         F.col("_record.key").alias("key"),
         F.col("_record.value").alias("value"),
-        _known_time(F.unix_millis("_record.timestamp")).alias("timestamp"),
-        _with(F.col("_record.headers"), own).alias("headers"),
+        _known_time(F.unix_millis("_record.timestamp")).alias(OWN_TIMESTAMP),
+        _one_after_the_other(F.col("_record.headers"), own).alias(OWN_HEADERS),
     )
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
@@ -196,22 +196,9 @@ def _tail(batch: str, attempt: int) -> Column:
     return F.array(_header(ATTEMPT_HEADER, F.lit(str(attempt))), own_header(batch))
 
 
-def _with(headers: Column, own: Column) -> Column:
-    sound = F.transform(
-        as_list(headers),
-        lambda header: F.struct(
-            F.replace(header["key"], F.lit("\0"), F.lit("\ufffd")).alias("key"), header["value"].alias("value")
-        ),
-    )
-    return F.concat(sound, own)
-
-
-def _in_binary(headers: Column) -> Column:
-    """Names as bytes too: in JSON, text that is no UTF-8 would become other text."""
-    return F.transform(
-        headers,
-        lambda header: F.struct(header["key"].cast("binary").alias("key"), header["value"].alias("value")),
-    )
+def _one_after_the_other(theirs: Column, own: Column) -> Column:
+    """The text of a record's headers, if it has any, and that of ours in the next line."""
+    return F.concat_ws("\n", theirs, in_text(own))
 
 
 def _known_time(millis: Column) -> Column:

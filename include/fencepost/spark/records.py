@@ -27,7 +27,7 @@ from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-# A source record as it is in Kafka: what quarantine keeps of it.
+# A source record as it is in Kafka: what quarantine keeps of it. Its headers are text, as `in_text` gives it.
 RECORD = StructType(
     [
         StructField("topic", StringType()),
@@ -36,7 +36,7 @@ RECORD = StructType(
         StructField("timestamp", TimestampType()),
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
-        StructField("headers", HEADERS),
+        StructField("headers", StringType()),
     ]
 )
 
@@ -52,20 +52,21 @@ def read_source(
     `_record`, the whole source record as `RECORD`; `raw` then needs its headers. `schemas` are those of the batch's plan.
     """
     schemas = schemas or NO_SCHEMAS
-    headers = source.headers or record
     kept = ["key", "topic", "partition", "offset", "timestamp"]
-    kept += ["headers"] if headers else []
-    kept += ["value"] if record else []
+    kept += ["headers"] if source.headers else []
+    kept += ["value", "record"] if record else []
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
-    if headers:
+    if record:
+        raw = raw.withColumn("record", in_text(F.col("headers")))
+    if source.headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
-    if headers:  # null again where there are none, as the connector has it
+    if source.headers:  # null again where there are none, as the connector has it
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if record:
-        whole = F.struct(*(F.col(f"_{name}").alias(name) for name in RECORD.fieldNames()))
-        frame = frame.withColumn("_record", whole).drop("_value", *([] if source.headers else ["_headers"]))
+        beside = [F.col(f"_{name}").alias(name) for name in RECORD.fieldNames() if name != "headers"]
+        frame = frame.withColumn("_record", F.struct(*beside, F.col("_record").alias("headers"))).drop("_value")
     if source.key_format == "avro":
         assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
         frame = _with_key_decoded(frame, schemas.source_key)
@@ -87,6 +88,16 @@ def _with_key_decoded(frame: DataFrame, schemas: ReadSchemas) -> DataFrame:
 def no_headers() -> Column:
     """An empty list of headers."""
     return F.array().cast(HEADERS)
+
+
+def in_text(headers: Column) -> Column:
+    """Headers as JSON, names and values in base64; null if there are none.
+
+    Flat, because a nested column costs Spark time on its way to Python, for every row. Names are in base64 too: in JSON, text
+    that is no UTF-8 would become other text.
+    """
+    in_binary = headers.cast("array<struct<key:binary,value:binary>>")
+    return F.when(F.size(headers) > 0, F.to_json(in_binary))
 
 
 def as_list(headers: Column) -> Column:

@@ -30,8 +30,8 @@ from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 
-# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as JSON in base64. They
-# are flat because a nested column costs Spark time on its way to Python, for every row.
+# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as text. Each line of it is
+# a list of headers, as `in_text` of fencepost.spark.records gives it.
 OWN_TIMESTAMP, OWN_HEADERS = "quarantine_timestamp", "quarantine_headers"
 
 
@@ -229,19 +229,32 @@ def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Ite
 
 
 def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows for the output, and those for quarantine with their own timestamps and headers."""
-    if job.quarantine is None or (rule := rows.column("rule")).null_count == len(rows):
+    """The rows for the topic, and those for quarantine with their own timestamps and headers."""
+    if OWN_HEADERS not in rows.schema.names:
         return rows, None
-    failed = rows.filter(rule.is_valid())
-    columns = {name: failed.column(name) for name in ("key", "value", "hash", "rule")}
-    columns |= {"timestamp": failed.column(OWN_TIMESTAMP), "headers": _headers(failed.column(OWN_HEADERS))}
-    return rows.filter(rule.is_null()), pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+    if job.quarantine is None:  # the topic is the quarantine's
+        return _as_quarantined(rows), None
+    rule = rows.column("rule")
+    if rule.null_count == len(rows):
+        return rows, None
+    return rows.filter(rule.is_null()), _as_quarantined(rows.filter(rule.is_valid()))
+
+
+def _as_quarantined(rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = {name: rows.column(name) for name in ("key", "value", "hash", "rule") if name in rows.schema.names}
+    columns |= {"timestamp": rows.column(OWN_TIMESTAMP), "headers": _headers(rows.column(OWN_HEADERS))}
+    return pa.RecordBatch.from_arrays([*columns.values()], [*columns])
 
 
 def _headers(texts: pa.Array) -> pa.Array:
-    """Lists of headers from their JSON. A null is not there in it."""
-    lists = [[(_bytes(h.get("key")), _bytes(h.get("value"))) for h in json.loads(text)] for text in texts.to_pylist()]
+    """Lists of headers from their text, where nulls are left out. U+FFFD replaces a NUL in a name, where librdkafka cuts it."""
+    lists = [[_header(found) for line in text.splitlines() for found in json.loads(line)] for text in texts.to_pylist()]
     return pa.array(lists, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
+
+
+def _header(found: dict[str, str] | None) -> tuple[bytes | None, bytes | None]:
+    name, value = (_bytes((found or {}).get(part)) for part in ("key", "value"))
+    return None if name is None else name.replace(b"\0", "\ufffd".encode()), value
 
 
 def _bytes(base64: str | None) -> bytes | None:
