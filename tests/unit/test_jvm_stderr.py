@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
+import struct
 import subprocess
 import sys
+from threading import Thread
 
 import pytest
+from py4j.java_gateway import GatewayClient, GatewayParameters
 
+from fencepost.spark import session
 from fencepost.spark.session import _pass_on
 
 
@@ -31,3 +37,24 @@ def test_the_jvm_is_read_on_where_nobody_reads_our_stderr() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.stdout == "read to the end\n"
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_connection_that_a_dying_jvm_resets_is_no_traceback(
+    debug: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "filters", [session._without_py4j])
+    caplog.set_level(logging.DEBUG if debug else logging.INFO, session.log.name)
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+
+        def die() -> None:
+            connection, _ = jvm.accept()
+            connection.recv(1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets it
+            connection.close()
+
+        Thread(target=die, daemon=True).start()
+        client = GatewayClient(gateway_parameters=GatewayParameters(port=jvm.getsockname()[1]))
+        client.send_command("a call\n")
+        client.close()
+    assert ("Exception while sending command." in caplog.messages) == debug

@@ -40,13 +40,19 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
         for name, value in conf.items():
             builder = builder.config(name, value)
         _start_jvm(conf)
-    # The original prints a traceback on stderr if the JVM dies.
+    # The original handler, and py4j on the root logger, would print a traceback on stderr if the JVM dies.
     setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
+    logging.getLogger().addFilter(_without_py4j)
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
     return session
+
+
+def _without_py4j(record: logging.LogRecord) -> bool:
+    """Whether the root logger takes a record. py4j logs there, with a traceback, that a JVM which died reset the connection."""
+    return record.module != "java_gateway" or log.isEnabledFor(logging.DEBUG)
 
 
 def _log_broken_connection(server: object, request: object, client: object) -> None:
