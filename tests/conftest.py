@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -107,6 +109,23 @@ def _reaped() -> Iterator[None]:
     yield
     for child in processes._children.values():
         child.poll()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_ended() -> Iterator[None]:
+    """No Kafka client outlives the tests: at the process's end OpenSSL would free what librdkafka's threads still use."""
+    yield
+    gc.collect()
+    left = Counter(name for name in map(thread_name, Path("/proc/self/task").glob("*/comm")) if name.startswith("rdk:"))
+    assert not left, f"librdkafka's threads that still run: {dict(left)}"
+
+
+def thread_name(file: Path) -> str:
+    """A thread's name; an empty one if it has just ended."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 TRANSFORM = """

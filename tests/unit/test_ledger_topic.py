@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +13,7 @@ from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, Topic
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.reader import LedgerReader
+from fencepost.ledger.reader import LARGE, LedgerReader
 
 PIPELINE: Any = SimpleNamespace(
     name="orders", ledger_topic="fencepost.orders.ledger", coordinator_id="orders.coordinator"
@@ -60,3 +62,27 @@ def test_who_decides_asks_for_the_ledger_before_it_becomes_coordinator(
     ledger.cluster = cluster(answer)
     with pytest.raises((TransitionRefused, KafkaUnavailable)):
         ledger.transact(lambda view: None)
+
+
+class Client:
+    """Garbage that only the collector finds: it refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.parametrize("records", [LARGE, LARGE + 1])
+def test_only_a_large_ledger_is_kept_from_the_collector_and_no_garbage_with_it(
+    records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    garbage = weakref.ref(Client())
+    there = SimpleNamespace(
+        describe=lambda name: Topic(name, "id", 1),
+        high_watermarks=lambda topic: [records],
+        await_stable=lambda *_: None,
+    )
+    alive: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: alive.append(garbage() is not None))
+    monkeypatch.setattr(LedgerReader, "_read", lambda *_: None)
+    LedgerReader(PIPELINE, NOWHERE).read(cast("Cluster", there))
+    assert alive == ([False] if records > LARGE else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -44,6 +44,7 @@ class Look:
         self.now: datetime = utc_now()
         self._view = view
         self._ledger = ledger
+        self._known: dict[str, Mapping[str, str] | None] = {}  # settings by topic
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -186,12 +187,13 @@ class Look:
             return Role(role, name, None, None)
         return Role(role, name, topic, self._settings(name))
 
-    @cache  # noqa: B019 - a look is short
     def _settings(self, topic: str) -> Mapping[str, str] | None:
-        try:
-            return self.cluster.topic_configs(topic)
-        except AccessDenied:
-            return None
+        if topic not in self._known:
+            try:
+                self._known[topic] = self.cluster.topic_configs(topic)
+            except AccessDenied:
+                self._known[topic] = None
+        return self._known[topic]
 
 
 def told(duration: timedelta) -> str:

@@ -29,6 +29,7 @@ from fencepost.protocol.view import View
 # The transaction of a dead coordinator hides the ledger until the broker aborts it: after its time-out, which the broker
 # checks every ten seconds.
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
+LARGE = 4000  # records; of fewer the garbage collector takes a tenth of a second at most
 
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
@@ -72,6 +73,9 @@ class LedgerReader:
             end = cluster.last_stable(topic)[0]
             if self._topic != topic or end < self._next:  # 2
                 self._forget(topic)
+            large = end - self._next > LARGE
+            if large:
+                gc.collect()
             with without_collector():
                 self._read(cluster, topic, end)  # 3
             return (topic.id, self._next), list(self._known.batches.values())
@@ -121,13 +125,17 @@ class LedgerReader:
             self._topic = topic
             if end > self._next:
                 cluster.await_stable(topic, [end], OPEN_TRANSACTION_LIMIT, f"reading ledger {topic.name}")  # 2
+            large = end - self._next > LARGE
+            if large:
+                gc.collect()
             with without_collector():
-                first = self._next == 0 < end
                 self._read(cluster, topic, end)  # 3
                 if self._view is None:
                     self._view = View.of(self._known.batches.values())
-                if first:
-                    gc.freeze()  # a step keeps them to its end: the collector would go through all of them again and again
+                if large:
+                    # A step keeps them to its end: the collector would go through all of them again and again. What is garbage
+                    # by now would stay too, Kafka clients with their threads among it, so it is collected before.
+                    gc.freeze()
             return self._view
 
     def await_visible(self, cluster: Cluster) -> None:
