@@ -94,6 +94,24 @@ def test_a_partition_without_an_answer_is_asked_again_and_never_taken_for_an_off
         cluster.high_watermarks(Topic("orders", "id", 2))
 
 
+def test_offsets_of_a_topic_that_its_leader_does_not_know_yet_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy cluster of three brokers: the topic was made and described, and its leader had not heard of it."""
+    answers: list[int | TopicMissing] = [TopicMissing("unknown topic"), TopicMissing("unknown topic"), 7]
+
+    def ask(*_: object) -> SimpleNamespace:
+        answer = answers.pop(0)
+        if isinstance(answer, TopicMissing):
+            raise answer
+        return SimpleNamespace(offset=answer)
+
+    cluster = Cluster(HERE)
+    monkeypatch.setattr(cluster, "_admin", SimpleNamespace(list_offsets=lambda asked, **_: dict.fromkeys(asked)))
+    monkeypatch.setattr(cluster, "_ask", ask)
+    assert cluster.earliest(Topic("orders", "id", 1)) == [7]
+
+
 CODES = {name: code for name, code in vars(KafkaError).items() if isinstance(code, int) and code and name.isupper()}
 # What Kafka's clients do not repeat, and a new attempt of ours mends: it looks where it stands, and has a new producer.
 MENDED_BY_A_NEW_ATTEMPT = FENCED | {code for code, meaning in MEANINGS.items() if meaning.kind is WriteFailed}

@@ -231,7 +231,7 @@ class Cluster:
         return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
     def _once_known(self, ask: Callable[[], T]) -> T:
-        """The answer about a topic that may just have been created: a broker may learn of it a moment later."""
+        """The answer about a topic, or a partition, that may just have been created: a broker may learn of it a moment later."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -342,8 +342,8 @@ class Cluster:
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         """One offset per partition.
 
-        This asks again if a leader is being elected or has moved. It also asks again if a partition has neither answer nor
-        error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
+        This asks again if a leader is being elected or has moved, or does not know of the topic yet. It also asks again if a
+        partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
         """
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing, need = f"listing offsets of topic {topic.name}", Need("Describe", "topic", topic.name)
@@ -356,7 +356,7 @@ class Cluster:
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             return [answers[p] for p in range(topic.partitions)]
 
-        return self._settled(ask, LEADER_MOVED)
+        return self._once_known(lambda: self._settled(ask, LEADER_MOVED))
 
     def await_stable(self, topic: Topic, ends: Sequence[int], limit: float, doing: str) -> None:
         """Wait until a read_committed reader sees everything below `ends`.
