@@ -112,9 +112,14 @@ def _reaped() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _clients_ended() -> Iterator[None]:
-    """No Kafka client outlives the tests: at the process's end OpenSSL would free what librdkafka's threads still use."""
+def _clients_ended(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No Kafka client outlives the tests: at the process's end OpenSSL would free what librdkafka's threads still use.
+
+    After a failure or an interruption, tracebacks hold clients.
+    """
     yield
+    if request.session.testsfailed or request.session.exitstatus:
+        return
     gc.collect()
     left = Counter(name for name in map(thread_name, Path("/proc/self/task").glob("*/comm")) if name.startswith("rdk:"))
     assert not left, f"librdkafka's threads that still run: {dict(left)}"
