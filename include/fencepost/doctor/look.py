@@ -44,7 +44,6 @@ class Look:
         self.now: datetime = utc_now()
         self._view = view
         self._ledger = ledger
-        self._known: dict[str, Mapping[str, str] | None] = {}  # settings by topic
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -188,12 +187,10 @@ class Look:
         return Role(role, name, topic, self._settings(name))
 
     def _settings(self, topic: str) -> Mapping[str, str] | None:
-        if topic not in self._known:
-            try:
-                self._known[topic] = self.cluster.topic_configs(topic)
-            except AccessDenied:
-                self._known[topic] = None
-        return self._known[topic]
+        try:
+            return self.cluster.topic_configs(topic)
+        except AccessDenied:
+            return None
 
 
 def told(duration: timedelta) -> str:

@@ -73,9 +73,6 @@ class LedgerReader:
             end = cluster.last_stable(topic)[0]
             if self._topic != topic or end < self._next:  # 2
                 self._forget(topic)
-            large = end - self._next > LARGE
-            if large:
-                gc.collect()
             with without_collector():
                 self._read(cluster, topic, end)  # 3
             return (topic.id, self._next), list(self._known.batches.values())
