@@ -13,6 +13,7 @@ from arming import armed
 from conftest import day
 from fencepost.errors import FencepostError, Retriable
 from steps import run
+from waiting import await_true
 
 from .checker import Attacked
 from .conftest import finished
@@ -48,7 +49,9 @@ def strike_worker_and_retry(
     with armed(spark, failpoint, case.struck):
         attempt.start()
         pid = case.await_struck(failpoint, attempt.is_alive)
-        if not failpoint.endswith("stop"):
+        if failpoint.endswith("stop"):
+            await_true(lambda: _alone(spark), f"the other tasks than {failpoint}'s to end")
+        else:
             attempt.join(60)
     if not failpoint.endswith("stop"):
         assert isinstance(attempt.error, Retriable)
@@ -58,6 +61,14 @@ def strike_worker_and_retry(
         attempt.join(120)
         assert attempt.error is None or isinstance(attempt.error, FencepostError)
     assert not attempt.is_alive()
+
+
+def _alone(spark: Any) -> bool:
+    """Whether one task is all that still runs. While others do, a retry would fence these: their job would fail, and Spark would
+    kill the stopped worker with it."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numTasks - stage.numCompletedTasks for stage in stages if stage is not None) == 1
 
 
 def await_strike_and_retry(
