@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from itertools import pairwise
 
 from confluent_kafka import TopicPartition
 
+from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerLost, LedgerUnreadable, TopicMissing, TransitionRefused
 from fencepost.kafka.client_settings import ClientSettings
@@ -202,15 +202,3 @@ class Records:
                 f"same batch. {FOREIGN}"
             )
         return after
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Pause the garbage collector while thousands of batches are made: it would take four times as long as that work."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, TopicMissing
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
-from fencepost.ledger.reader import LedgerReader, without_collector
+from fencepost.ledger.reader import LedgerReader
 from fencepost.pages.snapshot import Snapshot, take
 from fencepost.protocol.frontier import Place
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from threading import Thread
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorServer
@@ -22,6 +24,9 @@ from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_ma
 log = logging.getLogger("fencepost.spark.session")
 # Every start of Spark prints these on stderr, whatever the settings.
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
+
+SHUT_DOWN = AccumulatorServer.shutdown
+WITH_WORKERS = {"run", "write"}  # the steps that certainly need Python's workers
 
 
 def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> SparkSession:
@@ -42,12 +47,26 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
         _start_jvm(conf)
     # The original handler, and py4j on the root logger, would print a traceback on stderr if the JVM dies.
     setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
+    setattr(AccumulatorServer, "shutdown", _shut_down_aside)  # noqa: B010
     logging.getLogger().addFilter(_without_py4j)
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
     session.conf.set("spark.sql.adaptive.enabled", "false")
+    if step in WITH_WORKERS and (session.sparkContext.master or "").startswith("local"):
+        Thread(target=_start_workers, args=(session,), name="start Python workers", daemon=True).start()
     return session
+
+
+def _start_workers(session: SparkSession) -> None:
+    """Run a job that does nothing, so that Python's workers and their part of the JVM are there when the first real job needs
+    them. Both take a second, in which the driver analyses the transform. On a cluster it would take a slot from others."""
+    with suppress(Exception):  # the session has been stopped, or the real job will say what is wrong
+        session.range(0, 1, 1, 1).mapInArrow(_unchanged, "id long").collect()
+
+
+def _unchanged(batches: Iterable[Any]) -> Iterable[Any]:
+    yield from batches
 
 
 def _without_py4j(record: logging.LogRecord) -> bool:
@@ -57,6 +76,11 @@ def _without_py4j(record: logging.LogRecord) -> bool:
 
 def _log_broken_connection(server: object, request: object, client: object) -> None:
     log.debug("the JVM's connection to %s broke", type(server).__name__, exc_info=True)
+
+
+def _shut_down_aside(server: AccumulatorServer) -> None:
+    """Shut the server down without waiting for its thread, which looks once a second whether it should end."""
+    Thread(target=SHUT_DOWN, args=(server,), name="shut down Spark's accumulators", daemon=True).start()
 
 
 def _start_jvm(conf: dict[str, str]) -> None:
