@@ -17,3 +17,9 @@ def without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def collect_for_the_last_time() -> None:
+    """Collect garbage, and keep the rest from the collector. A process that ends would walk over all of it several times."""
+    gc.collect()  # Kafka clients among it: their threads must not outlive them
+    gc.freeze()

@@ -10,16 +10,15 @@ and collects no value. The condition of a failed check, the very one that was co
 
 from __future__ import annotations
 
-import gc
+import atexit
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fencepost.collector import without_collector
+from fencepost.collector import collect_for_the_last_time, without_collector
 from fencepost.quality.catalogue import Entry, Scope
 from fencepost.quality.engine_metrics import settle_differences
 from fencepost.quality.prepare import NotEvaluable, Prepared, unknown_type
@@ -77,13 +76,11 @@ def load() -> None:
     and gets an ImportError. So nothing here imports any of it before this function has returned.
     """
     with _LOADING:
-        if "great_expectations.execution_engine.sparkdf_execution_engine" in sys.modules:
-            return
         with without_collector():
             import great_expectations.execution_engine.pandas_execution_engine
             import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
-        gc.collect()  # first: what is garbage by now would stay, Kafka clients with their threads among it
-        gc.freeze()  # the collector would walk over 300,000 objects again, for half a second when the process ends
+        atexit.unregister(collect_for_the_last_time)
+        atexit.register(collect_for_the_last_time)  # of 300,000 objects: half a second less
 
 
 def load_ahead() -> None:
