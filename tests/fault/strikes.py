@@ -53,8 +53,7 @@ def strike_worker_and_retry(
             await_true(lambda: _alone(spark), f"the other tasks than {failpoint}'s to end")
         else:
             attempt.join(60)
-    if not failpoint.endswith("stop"):
-        assert isinstance(attempt.error, Retriable)
+            assert isinstance(attempt.error, Retriable)
     retry(spark, case)
     if failpoint.endswith("stop"):
         os.kill(pid, signal.SIGCONT)

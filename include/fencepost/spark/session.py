@@ -24,7 +24,6 @@ from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_ma
 log = logging.getLogger("fencepost.spark.session")
 # Every start of Spark prints these on stderr, whatever the settings.
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
-
 SHUT_DOWN = AccumulatorServer.shutdown
 WITH_WORKERS = {"run", "write"}  # the steps that certainly need Python's workers
 
@@ -47,8 +46,8 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
         _start_jvm(conf)
     # The original handler, and py4j on the root logger, would print a traceback on stderr if the JVM dies.
     setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
-    setattr(AccumulatorServer, "shutdown", _shut_down_aside)  # noqa: B010
     logging.getLogger().addFilter(_without_py4j)
+    setattr(AccumulatorServer, "shutdown", _shut_down_aside)  # noqa: B010
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
