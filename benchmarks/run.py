@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from benchmarks.bench import MASTER, Bench, open_bench
 from benchmarks.cases import CASES, ON_REQUEST
 from benchmarks.chart import chart
 from benchmarks.results import Line, Result, load, merged, save, table, without
+from fencepost.local.registry import ending_by_exception
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TITLE = "Fencepost's speed, in ratios of one run"
@@ -61,12 +61,10 @@ def main(
     wanted = [name.upper() for name in cases or (name for name in CASES if name not in ON_REQUEST)]
     if unknown := [name for name in wanted if name not in CASES]:
         raise typer.BadParameter(f"no case {', '.join(unknown)}; there are: {', '.join(CASES)}.")
-    for number in (signal.SIGTERM, signal.SIGHUP):  # leave as Ctrl-C does: broker, session and data go first
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
     file = RESULTS / ("quick.json" if quick else "latest.json")
     seconds_file = RESULTS / ("quick.processor.json" if quick else "processor.json")
     failed = []
-    with open_bench(console, rounds, quick=quick) as bench:
+    with ending_by_exception(), open_bench(console, rounds, quick=quick) as bench:
         for name in wanted:
             if not _run(bench, name, file, seconds_file):
                 failed.append(name)

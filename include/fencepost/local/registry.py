@@ -53,12 +53,17 @@ class Registry:
 
 @contextmanager
 def ending_by_exception() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that an interrupted command cleans up as for Ctrl-C.
+
+    Whoever waits for the cleaning up may send it again: from the first one on, they do nothing more in this process.
+    """
+    numbers = (signal.SIGTERM, signal.SIGHUP)
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
+        for one in numbers:
+            signal.signal(one, _leaving_already)
         raise SystemExit(128 + number)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
     try:
         before = {number: signal.signal(number, leave) for number in numbers}
     except ValueError:  # not the main thread: whoever owns that one decides
@@ -68,4 +73,9 @@ def ending_by_exception() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not _leaving_already:
+                signal.signal(number, handler)
+
+
+def _leaving_already(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN, which a process started meanwhile would inherit."""
