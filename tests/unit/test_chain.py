@@ -20,7 +20,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
 from fencepost.spark import writer
-from fencepost.spark.writer import WriterTask, write_partition
+from fencepost.spark.writer import QUARANTINED, WriterTask, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
 
@@ -146,16 +146,9 @@ def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
     """Rows for two topics: a number below 0 fails the rule of its own number less one."""
     for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
         some = values[first : first + size]
-        headers = [
-            json.dumps([{"key": "d2h5", "value": b64encode(b"%d" % n).decode()}]) if n < 0 else None for n in some
-        ]
-        times = [7 if n < 0 else None for n in some]
-        rules = pa.array([-n - 1 if n < 0 else None for n in some], pa.int32())
-        yield (
-            batch.append_column("rule", rules)
-            .append_column("quarantine_timestamp", pa.array(times, pa.int64()))
-            .append_column("quarantine_headers", pa.array(headers, pa.string()))
-        )
+        headers = [json.dumps([{"key": "d2h5", "value": b64encode(b"%d" % n).decode()}]) for n in some]
+        own = [f"{-n - 1},7\n{text}" if n < 0 else None for n, text in zip(some, headers, strict=True)]
+        yield batch.append_column(QUARANTINED, pa.array(own, pa.string()))
 
 
 @settings(deadline=None)

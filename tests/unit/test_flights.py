@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from base64 import b64decode
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date
@@ -25,6 +24,7 @@ from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.quarantine import to_flagged, to_routed
 from fencepost.spark.records import read_source
 from fencepost.spark.transform import apply_transform, load_transform
+from fencepost.spark.writer import said_of_quarantined
 from fencepost.steps.write_job import quarantine_rules
 from oracle.flights_truth import expected_records, flights_frame
 from oracle.reader import ActualRecord, compare
@@ -134,11 +134,6 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
     return rows, frame.where(malformed).select("_record", "_malformed").collect()
 
 
-def headers_of(text: str) -> dict[str, bytes]:
-    """A row's headers for quarantine, as they go to the writer."""
-    return {b64decode(h["key"]).decode(): b64decode(h["value"]) for h in json.loads(text)}
-
-
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
 def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: Any, zone: str) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -149,7 +144,7 @@ def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: A
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert malformed == []
-    assert [row.rule for row in records] == [None] * len(flights)
+    assert [row.quarantined for row in records] == [None] * len(flights)
     expected = expected_records(DAYS)
     home = {record.key: record.partition for record in expected}
     actual = [
@@ -168,20 +163,20 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
         (text.key, text.value, "air_time: not an integer of 32 bits"),
     ]
     names = load_suite(find_pipeline("nyc_flights").expectations_file).rules
-    kept = [
-        (bytes(r.key), bytes(r.value), r.quarantine_timestamp, names[r.rule].title, headers_of(r.quarantine_headers))
-        for r in rows
-    ]
+    kept = []
+    for row in rows:
+        rule, timestamp, headers = said_of_quarantined(row.quarantined)
+        kept.append((bytes(row.key), bytes(row.value), timestamp, names[rule].title, dict(headers)))
     assert [one[:4] for one in kept] == [
         (origin.key, origin.value, origin.timestamp, "expect_column_values_to_be_in_set(origin)"),
         (delay.key, delay.value, delay.timestamp, "expect_column_values_to_be_between(dep_delay)"),
     ]
-    reasons = [headers["fencepost-reason"].decode() for *_, headers in kept]
+    reasons = [headers[b"fencepost-reason"].decode() for *_, headers in kept]
     assert reasons == [
         "A flight leaves from Newark (EWR), Kennedy (JFK) or LaGuardia (LGA)",
         "Plausible departure delay in minutes (seen, -43 to 1,301)",
     ]
-    assert [headers["fencepost-source"] for *_, headers in kept] == [b"flights:0:1", b"flights:0:2"]
+    assert [headers[b"fencepost-source"] for *_, headers in kept] == [b"flights:0:1", b"flights:0:2"]
 
 
 def test_the_transform_does_not_shuffle(spark: Any) -> None:

@@ -20,7 +20,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, no_headers, output_columns, said_columns
-from fencepost.spark.writer import OWN_HEADERS, OWN_TIMESTAMP
+from fencepost.spark.writer import QUARANTINED
 
 REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
 SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
@@ -66,10 +66,10 @@ def count_flagged() -> list[Column]:
 
 
 def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) -> DataFrame:
-    """Flagged rows as records, each for the output or for quarantine: `rule` says which.
+    """Flagged rows as records, each for the output or for quarantine: `QUARANTINED` is null for the output's.
 
-    Columns are those of `to_records`, and `rule`, `OWN_TIMESTAMP`, `OWN_HEADERS`. Key, value and hash are those of the record
-    that is written. `attempt` is how often a record that fails has failed then.
+    The other columns are those of `to_records`. Key, value and hash are those of the record that is written. `attempt` is how
+    often a record that fails has failed then.
     """
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
@@ -90,18 +90,15 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
         F.when(known, no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
         _tail(batch, attempt),
     )
-    own_columns = (
-        F.when(failed, _known_time(timestamp)).alias(OWN_TIMESTAMP),
-        F.when(failed, _one_after_the_other(headers, own)).alias(OWN_HEADERS),
-    )
+    quarantined = F.when(failed, _lines(F.col(RULE), timestamp, headers, own)).alias(QUARANTINED)
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, RULE, *own_columns)
+    routed = flagged.select(*columns, *places, quarantined)
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
 def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
-    """Malformed records of a source that was read with `_record`: key, value, hash, `OWN_TIMESTAMP` and `OWN_HEADERS`.
+    """Malformed records of a source that was read with `_record`: key, value, hash and `QUARANTINED`.
 
     In a replay, results of a transform come with them (`as_in_source`). These stay as they are but for the batch's name.
     """
@@ -111,8 +108,7 @@ def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
     records = frame.select(
         F.col("_record.key").alias("key"),
         F.col("_record.value").alias("value"),
-        _known_time(F.unix_millis("_record.timestamp")).alias(OWN_TIMESTAMP),
-        _one_after_the_other(F.col("_record.headers"), own).alias(OWN_HEADERS),
+        _lines(F.lit(None), F.unix_millis("_record.timestamp"), F.col("_record.headers"), own).alias(QUARANTINED),
     )
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
@@ -196,11 +192,11 @@ def _tail(batch: str, attempt: int) -> Column:
     return F.array(_header(ATTEMPT_HEADER, F.lit(str(attempt))), own_header(batch))
 
 
-def _one_after_the_other(theirs: Column, own: Column) -> Column:
-    """The text of a record's headers, if it has any, and that of ours in the next line."""
-    return F.concat_ws("\n", theirs, in_text(own))
+def _lines(rule: Column, timestamp: Column, theirs: Column, own: Column) -> Column:
+    """What `QUARANTINED` holds of a record: rule and timestamp, its own headers if it has any, and ours.
 
-
-def _known_time(millis: Column) -> Column:
-    """The timestamp; null, which means the time of writing, if Kafka has none or librdkafka would take it for now."""
-    return F.when(millis > 0, millis)
+    The timestamp is left out, which means the time of writing, if Kafka has none or librdkafka would take it for now.
+    """
+    known = F.when(timestamp > 0, timestamp)
+    first = F.concat(*(F.coalesce(part, F.lit("")) for part in (rule.cast("string"), F.lit(","), known.cast("string"))))
+    return F.concat_ws("\n", first, theirs, in_text(own))

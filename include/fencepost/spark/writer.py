@@ -30,9 +30,15 @@ from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 
-# Two columns of rows for quarantine, null in others: timestamp in milliseconds, and headers as text. Each line of it is
-# a list of headers, as `in_text` of fencepost.spark.records gives it.
-OWN_TIMESTAMP, OWN_HEADERS = "quarantine_timestamp", "quarantine_headers"
+# A text with all that only rows for quarantine have, null in others: Spark takes time for every column of every row. The first
+# line is the rule's number and the timestamp in milliseconds, with a comma between them; each may be missing. Each further line
+# is a list of headers, as `in_text` of fencepost.spark.records gives it.
+QUARANTINED = "quarantined"
+OWN_TYPES = {
+    "rule": pa.int32(),
+    "timestamp": pa.int64(),
+    "headers": pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,8 @@ class WriterTask:
 
     `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
     task-partition `first + t`. `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows:
-    task-partition t writes output partition t. Rows whose column `rule` is not null go to the topic `quarantine`, in the same
-    transactions; their keys choose the partition.
+    task-partition t writes output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the
+    same transactions; their keys choose the partition.
     """
 
     settings: ClientSettings
@@ -229,27 +235,29 @@ def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Ite
 
 
 def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows for the topic, and those for quarantine with their own timestamps and headers."""
-    if OWN_HEADERS not in rows.schema.names:
+    """The rows for the topic, and those for quarantine with their rules, timestamps and headers."""
+    if QUARANTINED not in rows.schema.names:
         return rows, None
     if job.quarantine is None:  # the topic is the quarantine's
         return _as_quarantined(rows), None
-    rule = rows.column("rule")
-    if rule.null_count == len(rows):
+    own = rows.column(QUARANTINED)
+    if own.null_count == len(rows):
         return rows, None
-    return rows.filter(rule.is_null()), _as_quarantined(rows.filter(rule.is_valid()))
+    return rows.filter(own.is_null()), _as_quarantined(rows.filter(own.is_valid()))
 
 
 def _as_quarantined(rows: pa.RecordBatch) -> pa.RecordBatch:
-    columns = {name: rows.column(name) for name in ("key", "value", "hash", "rule") if name in rows.schema.names}
-    columns |= {"timestamp": rows.column(OWN_TIMESTAMP), "headers": _headers(rows.column(OWN_HEADERS))}
+    own = [said_of_quarantined(text) for text in rows.column(QUARANTINED).to_pylist()]
+    columns = {name: rows.column(name) for name in ("key", "value", "hash")}
+    columns |= {name: pa.array([said[i] for said in own], kind) for i, (name, kind) in enumerate(OWN_TYPES.items())}
     return pa.RecordBatch.from_arrays([*columns.values()], [*columns])
 
 
-def _headers(texts: pa.Array) -> pa.Array:
-    """Lists of headers from their text, where nulls are left out. U+FFFD replaces a NUL in a name, where librdkafka cuts it."""
-    lists = [[_header(found) for line in text.splitlines() for found in json.loads(line)] for text in texts.to_pylist()]
-    return pa.array(lists, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
+def said_of_quarantined(text: str) -> tuple[int | None, int | None, list[tuple[bytes | None, bytes | None]]]:
+    """Rule, timestamp and headers in a text as above. U+FFFD replaces a NUL in a header's name, where librdkafka cuts it."""
+    first, *lines = text.split("\n")
+    rule, timestamp = (int(number) if number else None for number in first.split(","))
+    return rule, timestamp, [_header(found) for line in lines for found in json.loads(line)]
 
 
 def _header(found: dict[str, str] | None) -> tuple[bytes | None, bytes | None]:
