@@ -57,13 +57,6 @@ def prepared_frame(
     )
 
 
-def used_columns(frame: DataFrame, selected: DataFrame) -> list[str]:
-    """The columns of a frame that a `select` on it uses, as Spark resolved them: in whatever case they were written."""
-    found = selected._jdf.queryExecution().analyzed().references().toSeq()
-    used = {found.apply(i).name().lower() for i in range(found.size())}
-    return [name for name in frame.columns if name.lower() in used]
-
-
 def holds(condition: str) -> Column:
     """Whether a row_condition holds; a null means no."""
     from pyspark.sql import functions as F

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.config.pipeline import Quality
@@ -16,7 +16,7 @@ from fencepost.model import Outcome
 from fencepost.quality import engines
 from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
-from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas, used_columns
+from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import expectations, judge
 from fencepost.quality.history import History, liken
@@ -32,7 +32,6 @@ NONE_KNOWN = History()
 DIGITS = 12  # two engines add doubles in different orders: beyond this their sums may differ
 
 Sampler = Callable[[Prepared, engines.Found], tuple[SampleRow, ...]]
-Narrow = Callable[[Collection[str]], "DataFrame"]
 
 
 class NotAsPromised(Exception):
@@ -55,14 +54,6 @@ class Promised(NamedTuple):
             raise NotAsPromised(rows, fingerprint)
 
 
-class Needed(NamedTuple):
-    """What is read of the records: columns; row_conditions and expressions (Spark SQL), by the names of their columns."""
-
-    columns: tuple[str, ...]
-    conditions: Mapping[str, str]
-    expressions: Mapping[str, str]
-
-
 def evaluate(
     frame: DataFrame,
     suite: Suite,
@@ -73,7 +64,6 @@ def evaluate(
     size: int = 0,
     *,
     addition: bool = False,
-    narrow: Narrow | None = None,
 ) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
@@ -81,7 +71,6 @@ def evaluate(
     only. It is read once, or not at all if `rows`, the number that the receipts promise, is 0. If the receipts' `fingerprint`
     is given, `frame` also has `_hash`, and the records are compared before they are judged. `size` is the size of the
     records' keys and values in bytes. Of an `addition`, checks that need a whole batch are not judged, and it may be empty.
-    `narrow` gives the same frame with no other value columns than these: what no check looks at need not be parsed.
 
     1. Check each expectation against the columns. One that cannot be evaluated is errored and goes no further. Those that
        compare the batch with earlier ones need `history` only.
@@ -128,11 +117,7 @@ def evaluate(
         engine = quality.engine if quality.engine != "auto" else "pandas" if fits else "spark"
         evaluate_on = _evaluate_on_pandas if engine == "pandas" else _evaluate_on_spark
         promised = Promised(rows, fingerprint)
-        needed = _needed(about_records)
-        records = prepared_frame(frame, *needed)
-        if narrow is not None:
-            records = prepared_frame(narrow([name for name in used_columns(frame, records) if name in kinds]), *needed)
-        results |= evaluate_on(records, needed, about_records, kinds, promised, quality.sample_rows)
+        results |= evaluate_on(frame, about_records, kinds, promised, quality.sample_rows)
     else:
         results |= {one.declared.index: on_no_records(one.declared, quality.engine) for one in about_records}
     # 4.
@@ -198,22 +183,18 @@ def _evaluation(
 
 
 def _evaluate_on_pandas(
-    prepared: DataFrame,
-    needed: Needed,
-    ready: Sequence[Prepared],
-    kinds: Mapping[str, Kind],
-    promised: Promised,
-    limit: int,
+    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
     import numpy as np
 
-    table = prepared.toArrow()
+    columns, conditions, expressions = _needed(ready)
+    table = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}, expressions).toArrow()
     if promised.fingerprint is not None:
         hashes = table.column(HASH).to_numpy().view(np.uint64)  # sums are modulo 2**64
         promised.compare(table.num_rows, int(hashes.sum()))
-    records = to_pandas(table.select([*needed.columns, *needed.expressions]))
+    records = to_pandas(table.select([*columns, *expressions]))
     frames = {"": records}
-    for name, sql in needed.conditions.items():
+    for sql, name in conditions.items():
         frames[sql] = records[table.column(name).to_numpy(zero_copy_only=False)]
     found = engines.find_on_pandas(ready, frames)
     partition, offset = (table.column(name).to_numpy() for name in ("_partition", "_offset"))
@@ -227,26 +208,23 @@ def _evaluate_on_pandas(
 
 
 def _evaluate_on_spark(
-    prepared: DataFrame,
-    needed: Needed,
-    ready: Sequence[Prepared],
-    kinds: Mapping[str, Kind],
-    promised: Promised,
-    limit: int,
+    frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
     from fencepost.spark.fingerprint import count_and_sum
 
-    records = prepared.persist(StorageLevel.DISK_ONLY)  # in memory, a batch larger than the heap ends the JVM *(seen)*
+    columns, conditions, expressions = _needed(ready)
+    records = prepared_frame(frame, columns, {name: sql for sql, name in conditions.items()}, expressions)
+    records = records.persist(StorageLevel.DISK_ONLY)  # in memory, a batch larger than the heap ends the JVM *(seen)*
     try:
         # Fills the cache. A failed read is raised here; inside Great Expectations it would look like a bad check.
         if promised.fingerprint is None:
             records.count()
         else:
             promised.compare(*count_and_sum(records, HASH))
-        frames = {"": records} | {sql: records.where(F.col(name)) for name, sql in needed.conditions.items()}
+        frames = {"": records} | {sql: records.where(F.col(name)) for sql, name in conditions.items()}
         found = engines.find_on_spark(ready, frames)
 
         def first_unexpected(one: Prepared, answer: engines.Found) -> tuple[SampleRow, ...]:
@@ -258,12 +236,12 @@ def _evaluate_on_spark(
         records.unpersist()
 
 
-def _needed(ready: Sequence[Prepared]) -> Needed:
-    """What `prepared_frame` needs for these: each column, condition and expression once."""
+def _needed(ready: Sequence[Prepared]) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
+    """The columns to read, each once; a column name for every distinct row_condition; and every expression by its column's."""
     columns = tuple(dict.fromkeys(column for one in ready for column in one.columns))
     distinct = dict.fromkeys(one.condition for one in ready if one.condition)
     expressions = {one.holds: one.expression for one in ready if one.expression}
-    return Needed(columns, {f"_when_{i}": sql for i, sql in enumerate(distinct)}, expressions)
+    return columns, {sql: f"_when_{i}" for i, sql in enumerate(distinct)}, expressions
 
 
 def _without_records(frame: DataFrame, kinds: Mapping[str, Kind]) -> DataFrame:

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Collection
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -175,23 +174,11 @@ def _evaluate(
     promised = written.fingerprint
     # The types come from the transform that wrote the batch; a later transform has no say here.
     schema = StructType.fromJson(json.loads(written.value_schema))
-    hashed = raw.withColumn("hash", F.expr(fingerprint_hash()))
-
-    def parsed(names: Collection[str]) -> DataFrame:
-        fields = StructType([field for field in schema.fields if field.name in names])
-        return parse_output(hashed, pipeline, fields, batch.plan.schemas)
-
+    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, batch.plan.schemas)
     try:
+        addition = batch.adds_to is not None
         evaluation = evaluate(
-            parsed(schema.names),
-            suite,
-            pipeline.quality,
-            written.rows,
-            history,
-            promised,
-            written.bytes,
-            addition=batch.adds_to is not None,
-            narrow=parsed,
+            frame, suite, pipeline.quality, written.rows, history, promised, written.bytes, addition=addition
         )
         read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
     except NotAsPromised as found:
