@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fencepost.local.errors import ServiceFailed
@@ -49,6 +50,26 @@ def test_a_record_of_an_earlier_boot_is_nobody(tmp_path: Path) -> None:
         assert process.alive()
     finally:
         stop([process])
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).pthread_exit(0)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_lives_until_the_last_one_has(tmp_path: Path) -> None:
+    """As a JVM that is ending. It shows as a zombie, and still holds its files and ports."""
+    process = start(tmp_path, FIRST_THREAD_ENDS)
+    until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    try:
+        assert process.alive()
+    finally:
+        stop([process], grace=0.0)
+    assert not process.alive()
+    assert process.exit_code() is not None
 
 
 def test_stop_ends_a_process_that_ignores_sigterm(tmp_path: Path) -> None:

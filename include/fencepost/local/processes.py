@@ -53,7 +53,7 @@ class Process:
         return asdict(self)
 
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """Whether this very process still runs, or one of its threads does; a zombie does not."""
         if self.exit_code() is not None:
             return False
         fields = _look(self.pid)
@@ -179,7 +179,9 @@ def _look(pid: int) -> _Seen | None:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
-            if process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+            ended = process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+            # Of a JVM that ends, the first thread is gone before those that hold its files and ports.
+            if ended and process.num_threads() <= 1:
                 return None
             # Not the time of day, which may be set: subtract what psutil adds to the kernel's count.
             started = round(process.create_time() - psutil.boot_time(), 2)
