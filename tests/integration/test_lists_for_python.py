@@ -15,9 +15,10 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
 from fencepost.kafka.produce_arguments import arguments_of
+from fencepost.spark import writer
 from fencepost.spark.quarantine import Rules, to_flagged, to_routed
 from fencepost.spark.records import HEADERS, RECORD, read_source, to_records
-from fencepost.spark.writer import OWN_TYPES, QUARANTINED, said_of_quarantined
+from fencepost.spark.writer import QUARANTINED, said_of_quarantined
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_headers_for_quarantine_reach_the_writer_as_they_are(
     routed = to_routed(to_flagged(frame, pipeline, rules), "p/i/1", rules).orderBy("_offset")
     said = [said_of_quarantined(row.quarantined) for row in routed.select(QUARANTINED).collect()]
     assert [(rule, timestamp) for rule, timestamp, _ in said] == [(0, None)] * len(rows)
-    lists = pa.array([headers for *_, headers in said], OWN_TYPES["headers"])
+    lists = pa.array([headers for *_, headers in said], writer.HEADERS)
     own = 5  # reason, rule, kept, attempt and batch come after a row's own
     theirs = [[(h["key"], h["value"]) for h in row][:-own] for row in lists.to_pylist()]
     assert theirs[0] == kept

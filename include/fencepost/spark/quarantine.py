@@ -198,5 +198,5 @@ def _lines(rule: Column, timestamp: Column, theirs: Column, own: Column) -> Colu
     The timestamp is left out, which means the time of writing, if Kafka has none or librdkafka would take it for now.
     """
     known = F.when(timestamp > 0, timestamp)
-    first = F.concat(*(F.coalesce(part, F.lit("")) for part in (rule.cast("string"), F.lit(","), known.cast("string"))))
+    first = F.concat_ws(",", *(F.coalesce(number.cast("string"), F.lit("")) for number in (rule, known)))
     return F.concat_ws("\n", first, theirs, in_text(own))

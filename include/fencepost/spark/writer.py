@@ -34,11 +34,8 @@ from fencepost.spark.diagnosis import carry
 # line is the rule's number and the timestamp in milliseconds, with a comma between them; each may be missing. Each further line
 # is a list of headers, as `in_text` of fencepost.spark.records gives it.
 QUARANTINED = "quarantined"
-OWN_TYPES = {
-    "rule": pa.int32(),
-    "timestamp": pa.int64(),
-    "headers": pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
-}
+HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+OWN = pa.struct([("rule", pa.int32()), ("timestamp", pa.int64()), ("headers", HEADERS)])
 
 
 @dataclass(frozen=True)
@@ -247,10 +244,9 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
 
 
 def _as_quarantined(rows: pa.RecordBatch) -> pa.RecordBatch:
-    own = [said_of_quarantined(text) for text in rows.column(QUARANTINED).to_pylist()]
-    columns = {name: rows.column(name) for name in ("key", "value", "hash")}
-    columns |= {name: pa.array([said[i] for said in own], kind) for i, (name, kind) in enumerate(OWN_TYPES.items())}
-    return pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+    own = pa.array([said_of_quarantined(text) for text in rows.column(QUARANTINED).to_pylist()], OWN)
+    kept = rows.select(["key", "value", "hash"])
+    return pa.RecordBatch.from_arrays([*kept.columns, *own.flatten()], [*kept.schema.names, *OWN.names])
 
 
 def said_of_quarantined(text: str) -> tuple[int | None, int | None, list[tuple[bytes | None, bytes | None]]]:
