@@ -15,10 +15,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import RecordRefused
 from fencepost.formats import FORMATS
 from fencepost.kafka.produce_arguments import arguments_of
-from fencepost.spark import writer
 from fencepost.spark.quarantine import Rules, to_flagged, to_routed
-from fencepost.spark.records import HEADERS, RECORD, read_source, to_records
-from fencepost.spark.writer import QUARANTINED, said_of_quarantined
+from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.spark.records import HEADERS, RECORD, read_source, to_records, with_record
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_the_format_reads_lists_and_the_transform_sees_what_the_connector_gave(
         return format_read(raw, *others)
 
     monkeypatch.setattr(FORMATS["json"], "read", read)
-    frame, _ = read_source(without_headers, pipeline.source, record=True)
+    frame = with_record(read_source(without_headers, pipeline.source, record=True)[0])
     assert seen == [0]
     assert (nulls(frame, "_headers"), nulls(frame, "_record.headers")) == (1, 1)
 
@@ -63,18 +62,18 @@ def test_what_quarantine_keeps_goes_to_python_flat(
         return format_read(raw, declared, kept)
 
     monkeypatch.setattr(FORMATS["json"], "read", read)
-    frame, _ = read_source(without_headers, make_pipeline().source, record=True)
+    frame = with_record(read_source(without_headers, make_pipeline().source, record=True)[0])
     assert seen == [set()]
     assert frame.schema["_record"].dataType == RECORD
 
 
 def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline(source={"headers": True}, output={"headers": "_headers"})
-    frame, _ = read_source(without_headers, pipeline.source, record=True)
+    frame = with_record(read_source(without_headers, pipeline.source, record=True)[0])
     assert nulls(to_records(frame, pipeline), "headers") == 0
     for number in (None, 0):  # for the output, and for quarantine
         rules = Rules(lambda _, number=number: F.lit(number).cast("int"), ["rule"], ["reason"])
-        routed = to_routed(to_flagged(frame, pipeline, rules), "p/i/1", rules)
+        routed = to_routed(to_flagged(frame, pipeline, rules))
         assert nulls(routed, "headers") == 0
         assert nested(routed) == {"headers"}
 
@@ -95,10 +94,12 @@ def test_headers_for_quarantine_reach_the_writer_as_they_are(
     )
     pipeline = make_pipeline(output={"headers": "headers"})
     rules = Rules(lambda _: F.lit(0), ["rule"], ["reason"])
-    routed = to_routed(to_flagged(frame, pipeline, rules), "p/i/1", rules).orderBy("_offset")
-    said = [said_of_quarantined(row.quarantined) for row in routed.select(QUARANTINED).collect()]
-    assert [(rule, timestamp) for rule, timestamp, _ in said] == [(0, None)] * len(rows)
-    lists = pa.array([headers for *_, headers in said], writer.HEADERS)
+    routed = to_routed(to_flagged(frame, pipeline, rules)).orderBy("_offset")
+    (batch,) = routed.select("key", "value", "hash", QUARANTINED).toArrow().combine_chunks().to_batches()
+    found = Quarantining("p/i/1", (("rule", "reason"),)).with_headers(batch)
+    assert found.column("rule").to_pylist() == [0] * len(rows)
+    assert found.column("timestamp").to_pylist() == [None] * len(rows)
+    lists = found.column("headers")
     own = 5  # reason, rule, kept, attempt and batch come after a row's own
     theirs = [[(h["key"], h["value"]) for h in row][:-own] for row in lists.to_pylist()]
     assert theirs[0] == kept

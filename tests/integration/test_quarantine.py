@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,7 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.quality.report import Report
+from fencepost.steps import write_job
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
@@ -127,6 +130,27 @@ def test_bad_records_lie_in_quarantine_as_they_were_and_good_ones_in_the_output(
     assert told["expect_column_values_to_be_between(n)", "n counts something"] == 3
     assert told["expect_expression_to_be_true", "expect_expression_to_be_true"] == 1
     assert sum(n for (rule, _), n in told.items() if rule == "malformed") == len(BROKEN)
+
+
+def test_rules_add_no_copy_of_a_row_on_its_way(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark copies rows where its generated code ends: at Python and where rows are counted, and nowhere else."""
+    plans, collect = [], write_job._collect
+
+    def seen(spark: Any, job: Any, *others: Any) -> Any:
+        plans.append(job._jdf.queryExecution().executedPlan().toString())
+        return collect(spark, job, *others)
+
+    monkeypatch.setattr(write_job, "_collect", seen)
+    pipeline = make_pipeline("def transform(frame):\n    return frame\n", RULES, quality=OFF)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    plan_and_write(spark, pipeline, day(1))
+    nodes = re.findall(r"^\W*(?:\*\((\d+)\) )?([A-Z]\w+)", plans[0], re.MULTILINE)
+    assert [name for name, _ in itertools.groupby(name if not stage else "generated" for stage, name in nodes)] == [
+        *("MapInArrow", "CollectMetrics", "generated", "CollectMetrics", "MapInArrow", "generated")
+    ]
 
 
 def test_the_report_accounts_for_every_row_and_shows_some(spark: Any, broker: Broker, make_pipeline: Make) -> None:

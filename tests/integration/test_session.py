@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fencepost.config.pipeline import Pipeline
 
 TESTS = Path(__file__).parent.parent
@@ -27,9 +29,24 @@ assert AccumulatorServer.shutdown.__name__ == "_shut_down_aside"
 spark.stop()
 await_true(lambda: not workers(), "them to end with the session", 60)
 """
+CALLER = """
+import sys
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from fencepost.config.loading import find_pipeline
+from fencepost.spark.session import build_session
+spark = build_session(find_pipeline(sys.argv[1]), "validate")
+try:
+    spark.range(1).select(F.lit("x").cast("int")).collect()
+except PySparkException as error:
+    print("<string>:" in str(error))
+spark.stop()
+"""
 
 
-def test_workers_of_python_start_with_the_session_and_end_with_it(make_pipeline: Callable[..., Pipeline]) -> None:
+@pytest.fixture
+def ran(make_pipeline: Callable[..., Pipeline]) -> Callable[..., str]:
+    """Runs a script on a pipeline's name, with these environment variables; what it prints."""
     pipeline = make_pipeline()
     environment = {
         **os.environ,
@@ -37,7 +54,22 @@ def test_workers_of_python_start_with_the_session_and_end_with_it(make_pipeline:
         "FENCEPOST_SPARK_MASTER": "local[1]",
         "PYTHONPATH": str(TESTS),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, pipeline.name], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+
+    def run(script: str, **variables: str) -> str:
+        command = [sys.executable, "-c", script, pipeline.name]
+        done = subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+def test_workers_of_python_start_with_the_session_and_end_with_it(ran: Callable[..., str]) -> None:
+    assert ran(SCRIPT) == ""
+
+
+@pytest.mark.parametrize(("level", "told"), [("WARNING", "False\n"), ("DEBUG", "True\n")])
+def test_the_line_of_a_call_is_noted_only_where_the_whole_error_is_logged(
+    level: str, told: str, ran: Callable[..., str]
+) -> None:
+    assert ran(CALLER, FENCEPOST_LOG=level) == told

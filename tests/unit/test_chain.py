@@ -20,7 +20,8 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
 from fencepost.spark import writer
-from fencepost.spark.writer import QUARANTINED, WriterTask, write_partition
+from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.spark.writer import WriterTask, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
 
@@ -95,6 +96,7 @@ def job(every: CommitEvery | None) -> WriterTask:
         marks=(("s", 0, 9),),
         to_own_partition=False,
         commit_every=every,
+        quarantining=Quarantining("b", (("rule", "reason"),) * 3),
     )
 
 
@@ -147,7 +149,8 @@ def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
     for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
         some = values[first : first + size]
         headers = [json.dumps([{"key": "d2h5", "value": b64encode(b"%d" % n).decode()}]) for n in some]
-        own = [f"{-n - 1},7\n{text}" if n < 0 else None for n, text in zip(some, headers, strict=True)]
+        said = [{"rule": -n - 1, "timestamp": 7, "headers": text} for n, text in zip(some, headers, strict=True)]
+        own = [json.dumps(one) if one["rule"] >= 0 else None for one in said]
         yield batch.append_column(QUARANTINED, pa.array(own, pa.string()))
 
 

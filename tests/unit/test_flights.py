@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
@@ -22,9 +23,9 @@ from fencepost.local.loader import TOPIC_CONFIG
 from fencepost.local.nycflights import YEAR, Record, day_of, days_between, read_flights
 from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.quarantine import to_flagged, to_routed
-from fencepost.spark.records import read_source
+from fencepost.spark.quarantine_headers import Quarantining
+from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform, load_transform
-from fencepost.spark.writer import said_of_quarantined
 from fencepost.steps.write_job import quarantine_rules
 from oracle.flights_truth import expected_records, flights_frame
 from oracle.reader import ActualRecord, compare
@@ -129,9 +130,9 @@ def routed(spark: Any, flights: Sequence[Record]) -> tuple[list[Any], list[Any]]
     rules = quarantine_rules(pipeline)
     assert rules is not None
     frame, malformed = read_source(source_rows(spark, flights), pipeline.source, record=True)
-    result = apply_transform(pipeline, frame.where(~malformed).drop("_malformed"))
-    rows = to_routed(to_flagged(result, pipeline, rules), "batch", rules).collect()
-    return rows, frame.where(malformed).select("_record", "_malformed").collect()
+    result = apply_transform(pipeline, with_record(frame.where(~malformed), "_malformed"))
+    rows = to_routed(to_flagged(result, pipeline, rules)).collect()
+    return rows, with_record(frame).where(malformed).select("_record", "_malformed").collect()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
@@ -162,11 +163,20 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
         (cut.key, cut.value, "not JSON: Unterminated string starting at character 174"),
         (text.key, text.value, "air_time: not an integer of 32 bits"),
     ]
-    names = load_suite(find_pipeline("nyc_flights").expectations_file).rules
-    kept = []
-    for row in rows:
-        rule, timestamp, headers = said_of_quarantined(row.quarantined)
-        kept.append((bytes(row.key), bytes(row.value), timestamp, names[rule].title, dict(headers)))
+    rules = quarantine_rules(find_pipeline("nyc_flights"))
+    assert rules is not None
+    columns = {name: [getattr(row, name) for row in rows] for name in ("key", "value", "hash", "quarantined")}
+    shared = Quarantining("batch", tuple(zip(rules.names, rules.reasons, strict=True)))
+    kept = [
+        (
+            row["key"],
+            row["value"],
+            row["timestamp"],
+            rules.names[row["rule"]],
+            {h["key"]: h["value"] for h in row["headers"]},
+        )
+        for row in shared.with_headers(pa.RecordBatch.from_pydict(columns)).to_pylist()
+    ]
     assert [one[:4] for one in kept] == [
         (origin.key, origin.value, origin.timestamp, "expect_column_values_to_be_in_set(origin)"),
         (delay.key, delay.value, delay.timestamp, "expect_column_values_to_be_between(dep_delay)"),
@@ -182,7 +192,7 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
 def test_the_transform_does_not_shuffle(spark: Any) -> None:
     pipeline = find_pipeline("nyc_flights")
     frame, _ = read_source(source_rows(spark, whole_year()[DAYS[0]]), pipeline.source, record=True)
-    plan = apply_transform(pipeline, frame)._jdf.queryExecution().executedPlan().toString()
+    plan = apply_transform(pipeline, with_record(frame))._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastExchange") == 2
     assert "Exchange hash" not in plan
     assert "SortMergeJoin" not in plan

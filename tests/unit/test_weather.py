@@ -20,7 +20,7 @@ from fencepost.local.nycflights import YEAR, day_of, days_between
 from fencepost.local.nycweather import CHANGE, FIRST, SECOND, Observation, read_weather, schema_of
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.quality.suite import Severity, load_suite
-from fencepost.spark.records import read_source
+from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform
 from oracle.suite import holds
 from oracle.weather_truth import expected_weather, weather_frame
@@ -119,7 +119,7 @@ def test_the_transform_gives_what_the_csv_says_of_both_schemas(spark: Any) -> No
         source_rows(spark, [o for day in days for o in whole_year()[day]]), pipeline.source, registered(), record=True
     )
     assert frame.where(malformed).count() == 0
-    result = apply_transform(pipeline, frame.drop("_malformed"))
+    result = apply_transform(pipeline, with_record(frame, "_malformed"))
     found = [row.asDict() for row in result.drop("_key", "_record").collect()]
     for row in found:
         row["observed_at"] = row["observed_at"].astimezone(UTC)

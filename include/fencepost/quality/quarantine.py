@@ -164,7 +164,8 @@ def read_quarantine(frame: DataFrame, written: Written, sample_rows: int) -> tup
     from pyspark.sql import functions as F
 
     from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-    from fencepost.spark.quarantine import REASON_HEADER, RULE_HEADER, SOURCE_HEADER, header_value
+    from fencepost.spark.quarantine import header_value
+    from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 
     known = frame.select(
         "key",

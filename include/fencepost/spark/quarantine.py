@@ -17,16 +17,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import BATCH_HEADER, MALFORMED, Schemas
+from fencepost.model import BATCH_HEADER, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, no_headers, output_columns, said_columns
-from fencepost.spark.writer import QUARANTINED
-
-REASON_HEADER, RULE_HEADER = "fencepost-reason", "fencepost-rule"
-SOURCE_HEADER = "fencepost-source"  # topic:partition:offset of the source record
-KEPT_HEADER = "fencepost-kept"  # `result`: the key and value are those of the transform's result
-ATTEMPT_HEADER = "fencepost-attempt"
-LONGEST_REASON = 1000  # characters
+from fencepost.spark.quarantine_headers import (
+    KEPT_HEADER,
+    LONGEST_REASON,
+    QUARANTINED,
+    REASON_HEADER,
+    RULE_HEADER,
+    SOURCE_HEADER,
+)
+from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, output_columns, said_columns
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
 
@@ -60,16 +61,10 @@ def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules, schemas: Sche
     return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE))
 
 
-def count_flagged() -> list[Column]:
-    """The aggregates over flagged rows: all of them, and those that fail a rule."""
-    return [F.count(F.lit(1)).alias("results"), F.count(RULE).alias("failed")]
-
-
-def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) -> DataFrame:
+def to_routed(flagged: DataFrame) -> DataFrame:
     """Flagged rows as records, each for the output or for quarantine: `QUARANTINED` is null for the output's.
 
-    The other columns are those of `to_records`. Key, value and hash are those of the record that is written. `attempt` is how
-    often a record that fails has failed then.
+    The other columns are those of `to_records`. Key, value and hash are those of the record that is written.
     """
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
@@ -84,38 +79,40 @@ def to_routed(flagged: DataFrame, batch: str, rules: Rules, attempt: int = 1) ->
     headers = F.col("_record.headers")
     if "headers" in out:
         headers = F.when(known, headers).otherwise(in_text(out["headers"]))
-    own = F.concat(
-        _why(_of_rule(rules.names), _of_rule(rules.reasons)),
-        _source(flagged),
-        F.when(known, no_headers()).otherwise(F.array(_header(KEPT_HEADER, F.lit("result")))),
-        _tail(batch, attempt),
+    said = _said(
+        rule=F.col(RULE),
+        timestamp=timestamp,
+        source=_source(flagged),
+        kept=F.when(~known, F.lit("result")),
+        headers=headers,
     )
-    quarantined = F.when(failed, _lines(F.col(RULE), timestamp, headers, own)).alias(QUARANTINED)
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, quarantined)
+    routed = flagged.select(*columns, *places, F.when(failed, said).alias(QUARANTINED))
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
-def to_malformed(frame: DataFrame, batch: str, attempt: int = 1) -> DataFrame:
-    """Malformed records of a source that was read with `_record`: key, value, hash and `QUARANTINED`.
+def to_malformed(frame: DataFrame) -> DataFrame:
+    """Malformed records of a source, with `_record`, as records for quarantine: key, value, hash and `QUARANTINED`.
 
     In a replay, results of a transform come with them (`as_in_source`). These stay as they are but for the batch's name.
     """
-    reason = F.substring("_malformed", 1, LONGEST_REASON)
-    own = F.concat(_why(F.lit(MALFORMED), reason), _source(frame), _tail(batch, attempt))
-    own = F.when(is_result(F.col("_record.topic")), F.array(own_header(batch))).otherwise(own)
-    records = frame.select(
-        F.col("_record.key").alias("key"),
-        F.col("_record.value").alias("value"),
-        _lines(F.lit(None), F.unix_millis("_record.timestamp"), F.col("_record.headers"), own).alias(QUARANTINED),
+    record = F.col("_record")
+    malformed = ~is_result(record["topic"])
+    said = _said(
+        reason=F.when(malformed, F.substring("_malformed", 1, LONGEST_REASON)),
+        timestamp=F.unix_millis(record["timestamp"]),
+        source=F.when(malformed, _source(frame)),
+        headers=record["headers"],
     )
+    records = frame.select(record["key"].alias("key"), record["value"].alias("value"), said.alias(QUARANTINED))
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
 def is_quarantined_by(batch: str) -> Column:
     """Whether a record of a quarantine topic is of that batch: its last header says so."""
-    return F.try_element_at("headers", F.lit(-1)) == own_header(batch)
+    last = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
+    return F.try_element_at("headers", F.lit(-1)) == last
 
 
 def as_in_source(raw: DataFrame) -> DataFrame:
@@ -153,11 +150,6 @@ def _of_source() -> Column:
     return F.size("headers") - F.array_position(F.reverse(names), REASON_HEADER).cast("int")
 
 
-def own_header(batch: str) -> Column:
-    """The last header of each record that a batch quarantines."""
-    return _header(BATCH_HEADER, F.lit(batch))
-
-
 def header_value(name: str) -> Column:
     """The text of our header of that name in the column `headers`. Null if there is none."""
     ours = F.slice("headers", _of_source() + 1, F.size("headers"))
@@ -165,38 +157,17 @@ def header_value(name: str) -> Column:
     return F.try_element_at(own, F.lit(-1))["value"].cast("string")
 
 
-def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
-
-
-def _of_rule(texts: Sequence[str]) -> Column:
-    return F.element_at(F.array(*(F.lit(text[:LONGEST_REASON]) for text in texts)), F.col(RULE) + 1)
-
-
-def _why(rule: Column, reason: Column) -> Column:
-    return F.array(_header(REASON_HEADER, reason), _header(RULE_HEADER, rule))
-
-
 def _source(frame: DataFrame) -> Column:
-    """The header with the source's coordinates, if they are known."""
+    """The source record's coordinates as text, if they are known."""
     parts = [F.col(f"_record.{name}") for name in ("topic", "partition", "offset")]
     if {"_topic", "_partition", "_offset"} <= set(frame.columns):
         parts = [
             F.coalesce(part, F.col(f"_{n}")) for part, n in zip(parts, ("topic", "partition", "offset"), strict=True)
         ]
-    place = F.concat_ws(":", *(part.cast("string") for part in parts))
-    return F.when(parts[2].isNotNull(), F.array(_header(SOURCE_HEADER, place))).otherwise(no_headers())
+    return F.when(parts[2].isNotNull(), F.concat_ws(":", *parts))
 
 
-def _tail(batch: str, attempt: int) -> Column:
-    return F.array(_header(ATTEMPT_HEADER, F.lit(str(attempt))), own_header(batch))
-
-
-def _lines(rule: Column, timestamp: Column, theirs: Column, own: Column) -> Column:
-    """What `QUARANTINED` holds of a record: rule and timestamp, its own headers if it has any, and ours.
-
-    The timestamp is left out, which means the time of writing, if Kafka has none or librdkafka would take it for now.
-    """
-    known = F.when(timestamp > 0, timestamp)
-    first = F.concat_ws(",", *(F.coalesce(number.cast("string"), F.lit("")) for number in (rule, known)))
-    return F.concat_ws("\n", first, theirs, in_text(own))
+def _said(*, timestamp: Column, **others: Column) -> Column:
+    """The text in `QUARANTINED`. The timestamp is left out if Kafka has none, or if librdkafka would take it for now."""
+    parts = {"timestamp": F.when(timestamp > 0, timestamp), **others}
+    return F.to_json(F.struct(*(part.alias(name) for name, part in parts.items())), {"ignoreNullFields": "true"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -48,8 +50,8 @@ def read_source(
 
     Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
-    malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the column
-    `_record`, the whole source record as `RECORD`; `raw` then needs its headers. `schemas` are those of the batch's plan.
+    malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the columns that
+    `with_record` needs; `raw` then needs its headers. `schemas` are those of the batch's plan.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
@@ -64,13 +66,23 @@ def read_source(
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
     if source.headers:  # null again where there are none, as the connector has it
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
-    if record:
-        beside = [F.col(f"_{name}").alias(name) for name in RECORD.fieldNames() if name != "headers"]
-        frame = frame.withColumn("_record", F.struct(*beside, F.col("_record").alias("headers"))).drop("_value")
     if source.key_format == "avro":
         assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
-        frame = _with_key_decoded(frame, schemas.source_key)
+        frame = _with_key_decoded(with_record(frame), schemas.source_key)  # the record keeps the key's bytes
     return frame, F.col("_malformed").isNotNull()
+
+
+def with_record(frame: DataFrame, *without: str) -> DataFrame:
+    """A frame of `read_source` without these columns. If it has the parts of `_record`, that is now the struct `RECORD`.
+
+    To be called after the source's rows are counted: the struct is then made only of rows that need it. Before, Spark would make
+    it of each, because a node that observes takes rows and not expressions.
+    """
+    columns = {name: F.col(f"`{name}`") for name in frame.columns if name not in without}
+    if columns.pop("_value", None) is not None:
+        beside = [F.col(f"_{name}").alias(name) for name in RECORD.fieldNames() if name != "headers"]
+        columns["_record"] = F.struct(*beside, F.col("_record").alias("headers"))
+    return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def _with_key_decoded(frame: DataFrame, schemas: ReadSchemas) -> DataFrame:
@@ -164,8 +176,9 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
         key = _key(frame, output, schemas)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: {error}") from None
-    found = {"key": key.data, "value": _unless_tombstone(frame, value.data), **_kept(frame, output, pipeline)}
-    problems = [] if value.unfit is None else [_unless_tombstone(frame, value.unfit)]
+    of_value = _unless_tombstone(frame)
+    found = {"key": key.data, "value": of_value(value.data), **_kept(frame, output, pipeline)}
+    problems = [] if value.unfit is None else [of_value(value.unfit)]
     problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
 
@@ -186,13 +199,16 @@ def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:
         SettingsError: the result has none.
     """
     said = FORMATS[pipeline.output.format].said(frame, value_schema(pipeline, frame))
-    return {name: _unless_tombstone(frame, column).alias(name) for name, column in said.items()}
+    of_value = _unless_tombstone(frame)
+    return {name: of_value(column).alias(name) for name, column in said.items()}
 
 
-def _unless_tombstone(frame: DataFrame, column: Column) -> Column:
+def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
+    """Makes a column null where the row is a tombstone."""
     if "_tombstone" not in frame.columns:
-        return column
-    return F.when(~F.coalesce(F.col("_tombstone"), F.lit(False)), column)
+        return lambda column: column
+    alive = ~F.coalesce(F.col("_tombstone"), F.lit(False))
+    return lambda column: F.when(alive, column)
 
 
 def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> dict[str, Column]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from binascii import a2b_base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -29,13 +28,7 @@ from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
 from fencepost.model import BATCH_HEADER, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
-
-# A text with all that only rows for quarantine have, null in others: Spark takes time for every column of every row. The first
-# line is the rule's number and the timestamp in milliseconds, with a comma between them; each may be missing. Each further line
-# is a list of headers, as `in_text` of fencepost.spark.records gives it.
-QUARANTINED = "quarantined"
-HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
-OWN = pa.struct([("rule", pa.int32()), ("timestamp", pa.int64()), ("headers", HEADERS)])
+from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class WriterTask:
     `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
     task-partition `first + t`. `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows:
     task-partition t writes output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the
-    same transactions; their keys choose the partition.
+    same transactions, with headers by `quarantining`; their keys choose the partition.
     """
 
     settings: ClientSettings
@@ -59,6 +52,7 @@ class WriterTask:
     to_own_partition: bool
     batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
     quarantine: str | None = None
+    quarantining: Quarantining | None = None
     first: int = 0  # the lowest task-partition that this job writes
     commit_every: CommitEvery | None = None
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
@@ -235,34 +229,13 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
     """The rows for the topic, and those for quarantine with their rules, timestamps and headers."""
     if QUARANTINED not in rows.schema.names:
         return rows, None
+    assert job.quarantining is not None
     if job.quarantine is None:  # the topic is the quarantine's
-        return _as_quarantined(rows), None
+        return job.quarantining.with_headers(rows), None
     own = rows.column(QUARANTINED)
     if own.null_count == len(rows):
         return rows, None
-    return rows.filter(own.is_null()), _as_quarantined(rows.filter(own.is_valid()))
-
-
-def _as_quarantined(rows: pa.RecordBatch) -> pa.RecordBatch:
-    own = pa.array([said_of_quarantined(text) for text in rows.column(QUARANTINED).to_pylist()], OWN)
-    kept = rows.select(["key", "value", "hash"])
-    return pa.RecordBatch.from_arrays([*kept.columns, *own.flatten()], [*kept.schema.names, *OWN.names])
-
-
-def said_of_quarantined(text: str) -> tuple[int | None, int | None, list[tuple[bytes | None, bytes | None]]]:
-    """Rule, timestamp and headers in a text as above. U+FFFD replaces a NUL in a header's name, where librdkafka cuts it."""
-    first, *lines = text.split("\n")
-    rule, timestamp = (int(number) if number else None for number in first.split(","))
-    return rule, timestamp, [_header(found) for line in lines for found in json.loads(line)]
-
-
-def _header(found: dict[str, str] | None) -> tuple[bytes | None, bytes | None]:
-    name, value = (_bytes((found or {}).get(part)) for part in ("key", "value"))
-    return None if name is None else name.replace(b"\0", "\ufffd".encode()), value
-
-
-def _bytes(base64: str | None) -> bytes | None:
-    return None if base64 is None else a2b_base64(base64)
+    return rows.filter(own.is_null()), job.quarantining.with_headers(rows.filter(own.is_valid()))
 
 
 def _behind(job: WriterTask, committed: Receipt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

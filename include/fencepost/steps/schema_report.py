@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import RegisteredSchema, Schemas
-from fencepost.spark.records import HEADERS, read_source
+from fencepost.spark.records import HEADERS, read_source, with_record
 from fencepost.spark.transform import apply_transform
 from fencepost.steps.schemas import OutputPart, Part, output_schema, parts_with_registry, read_schemas
 from fencepost.steps.schemas_of_write import misfit, written_types
@@ -94,4 +94,4 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
     """Of the transform's result for no records; Spark analyses it, and runs nothing."""
     frame, _ = read_source(spark.createDataFrame([], CONNECTOR), pipeline.source, schemas, record=True)
-    return written_types(pipeline, apply_transform(pipeline, frame.drop("_malformed")))
+    return written_types(pipeline, apply_transform(pipeline, with_record(frame, "_malformed")))

@@ -41,14 +41,14 @@ from fencepost.spark.placing import place_by_key
 from fencepost.spark.quarantine import (
     Rules,
     as_in_source,
-    count_flagged,
     is_quarantined_by,
     is_result,
     to_flagged,
     to_malformed,
     to_routed,
 )
-from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records
+from fencepost.spark.quarantine_headers import Quarantining
+from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records, with_record
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
@@ -105,8 +105,8 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     """Write the transform's rows to the output and to quarantine."""
     plan = batch.plan
     pipeline = settings_of(ledger, plan)
-    task = writer_task(ledger, batch)
     rules = quarantine_rules(pipeline)
+    task = writer_task(ledger, batch, rules)
     set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
         asked = aside.submit(committed_receipts, task)
@@ -125,7 +125,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             good = counted.where(F.when(malformed, stop).otherwise(F.lit(True)))
         else:
             good = counted.where(~malformed)
-        result = apply_transform(pipeline, good.drop("_malformed"))
+        result = apply_transform(pipeline, with_record(good, "_malformed"))
         schema = value_schema(pipeline, result).json()
         schemas = settle_output(ledger, batch, result).plan.schemas
         committed = asked.result()
@@ -135,7 +135,8 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             flagged, records = None, to_records(result, pipeline, schemas)
         else:
             flagged = to_flagged(result, pipeline, rules, schemas)
-            records = to_routed(flagged.observe(results, *count_flagged()), str(batch.id), rules, plan.attempt)
+            records = to_routed(flagged)
+            records = records.observe(results, F.count(F.lit(1)).alias("results"))
     names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
@@ -219,8 +220,8 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
         return committed
     raw = read_input(spark, ledger, batch, headers=True)
     frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
-    wanted = frame.where(malformed | is_result(F.col("_record.topic")))
-    records = to_malformed(wanted, str(batch.id), plan.attempt)
+    wanted = frame.where(malformed | is_result(F.col("_topic")))
+    records = to_malformed(with_record(wanted))
     answered = records.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(answered)
@@ -289,7 +290,7 @@ def _task_partitions(job: DataFrame, batch: Batch, pipeline: Pipeline) -> list[i
     return [position[r] for r in found]
 
 
-def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
+def writer_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> WriterTask:
     """The task that executors need to write this batch. Holds secrets."""
     pipeline, plan = ledger.pipeline, batch.plan
     if plan.layout is Layout.SOURCE:
@@ -309,6 +310,9 @@ def writer_task(ledger: Ledger, batch: Batch) -> WriterTask:
         commit_every=pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
+        quarantining=Quarantining(
+            str(batch.id), tuple(zip(rules.names, rules.reasons, strict=True)) if rules else (), plan.attempt
+        ),
         stamp=TIMESTAMP_HEADER if plan.staging is not None else None,
     )
 
