@@ -100,8 +100,8 @@ def _kind(data_type: DataType) -> Kind:
     return Kind.TEXT
 
 
-def prepared_column(name: str, data_type: DataType) -> Column:
-    """A column of a frame, converted by the table above."""
+def prepared_column(name: str, data_type: DataType, *, may_be_invalid: bool = False) -> Column:
+    """A column of a frame, converted by the table above. `may_be_invalid`: text that is no UTF-8 stays as it is."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -122,7 +122,8 @@ def prepared_column(name: str, data_type: DataType) -> Column:
         return F.unix_micros(column)
     if isinstance(data_type, T.ArrayType | T.MapType | T.StructType):
         return F.to_json(column)
-    return F.make_valid_utf8(column.cast("string"))
+    text = column.cast("string")
+    return text if may_be_invalid else F.make_valid_utf8(text)
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:

@@ -67,9 +67,15 @@ def first_failed(frame: DataFrame, rules: Sequence[Declared], file: Path) -> Col
                     raise NotEvaluable(error)
         except NotEvaluable as error:
             raise SettingsError(f"{file}: expectations.{rule.index}: {rule.title}: {error}.") from None
-        columns = [prepared_column(name, types[name]) for name in one.columns]
+        columns = [prepared_column(name, types[name], may_be_invalid=_is_lookup(one)) for name in one.columns]
         failed.append(F.when(_fails(one, columns), F.lit(number)))
     return F.coalesce(*failed) if failed else F.lit(None).cast("int")
+
+
+def _is_lookup(one: Prepared) -> bool:
+    """Whether the rule looks for a value in a set where no text that is made valid could be: each of those has a U+FFFD."""
+    values = one.for_spark.get("value_set")
+    return isinstance(values, list) and not any("\ufffd" in str(value) for value in values)
 
 
 def _fails(one: Prepared, columns: Sequence[Column]) -> Column:

@@ -43,6 +43,7 @@ KWARGS: list[tuple[str, dict[str, Any]]] = [
     ("expect_column_values_to_be_in_set", {"column": "*", "value_set": [2**53 + 1, -0.0]}),
     ("expect_column_values_to_be_in_set", {"column": "*", "value_set": ["", "a\nb", "A"]}),
     ("expect_column_values_to_be_in_set", {"column": "*", "value_set": [True]}),
+    ("expect_column_values_to_be_in_set", {"column": "*", "value_set": ["\ufffd", "A"]}),  # b"\xff" is read back as it
     ("expect_column_values_to_be_between", {"column": "*", "min_value": 2**53}),
     ("expect_column_values_to_be_between", {"column": "*", "max_value": 2**53, "strict_max": True}),
     ("expect_column_values_to_be_between", {"column": "*", "min_value": 0.1, "max_value": 3.5, "strict_min": True}),
