@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,  # type: ignore[attr-defined]
@@ -20,9 +20,11 @@ from confluent_kafka.admin import (
 )
 
 from certificates import PASSWORD, make_certificates
+from fencepost.kafka.errors import COORDINATOR_MOVED
 from fencepost.local.broker import Broker
 from fencepost.local.ports import LOOPBACK, any_free_port
 from kafka_tools import QUIET_LOG, create_topic
+from waiting import await_true
 
 LOG4J = """<Configuration status="WARN">
   <Appenders><Console name="out"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
@@ -124,12 +126,23 @@ class SecuredBroker(Broker):
         """Have the broker make its topic for offsets: asked for a group before, confluent-kafka crashes *(measured)*."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "tests"}, logger=QUIET_LOG)
         create_topic(self.bootstrap, "first", 1)
-        consumer.committed([TopicPartition("first", 0)], timeout=30)
+        await_true(lambda: _has_coordinator(consumer), "the broker to coordinate the group")
         consumer.close()
 
     def denials(self) -> list[str]:
         """What the authorizer has refused, a line each."""
         return [line for line in self.log.read_text().splitlines() if "is Denied operation" in line]
+
+
+def _has_coordinator(consumer: Consumer) -> bool:
+    """Whether the group's coordinator answers: a broker that has just made its topic for offsets is not ready at once."""
+    try:
+        consumer.committed([TopicPartition("first", 0)], timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() not in COORDINATOR_MOVED:
+            raise
+        return False
+    return True
 
 
 @contextmanager
@@ -138,4 +151,7 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
     make_certificates(folder)
     with SecuredBroker(folder / "kafka", folder) as broker:
         broker.make_offsets_topic()
-        yield broker
+        try:
+            yield broker
+        finally:
+            vars(broker).pop("admin", None)  # pytest may hold the broker for longer than a client may live
