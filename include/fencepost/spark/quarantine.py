@@ -19,14 +19,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import BATCH_HEADER, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.quarantine_headers import (
-    KEPT_HEADER,
-    LONGEST_REASON,
-    QUARANTINED,
-    REASON_HEADER,
-    RULE_HEADER,
-    SOURCE_HEADER,
-)
+from fencepost.spark.quarantine_headers import KEPT_HEADER, QUARANTINED, REASON_HEADER, RULE_HEADER, SOURCE_HEADER
 from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, output_columns, said_columns
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
@@ -100,7 +93,7 @@ def to_malformed(frame: DataFrame) -> DataFrame:
     record = F.col("_record")
     malformed = ~is_result(record["topic"])
     said = _said(
-        reason=F.when(malformed, F.substring("_malformed", 1, LONGEST_REASON)),
+        reason=F.when(malformed, F.col("_malformed")),
         timestamp=F.unix_millis(record["timestamp"]),
         source=F.when(malformed, _source(frame)),
         headers=record["headers"],
