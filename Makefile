@@ -15,7 +15,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: packages ## virtual environment, pinned packages, jars, archive of Java classes (a second run does only what changed)
+setup: packages ## virtual environment, pinned packages, jars, browser, archive of Java classes (a second run does only what changed)
 	@$(BIN)/python -m fencepost.local.class_archive
 
 .PHONY: packages
@@ -68,8 +68,8 @@ bench: setup ## speed beside Spark's own sink, or Flink's: ratios, JSON and a ch
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: pictures
-pictures: setup ## the README's pictures again, from the running demo (needs Chromium)
-	@$(BIN)/python docs/make_pictures.py
+pictures: setup ## the README's pictures again, from the running demo
+	@PYTHONPATH=tests $(BIN)/python docs/make_pictures.py
 
 .PHONY: lint
 lint: setup ## ruff, its formatter, mypy, and the import contracts

@@ -1,11 +1,10 @@
 """Pictures of the pages for the README, from the running demo: `make demo`, then `make pictures`.
 
-Chromium is taken from FENCEPOST_CHROMIUM, or /usr/bin/chromium.
+The browser is that of the tests.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,12 +12,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import chromium
 from fencepost.local.airflow_api import AirflowApi
 from fencepost.local.errors import LocalStackError
 from fencepost.local.stack import Stack
 
 FOLDER = Path(__file__).parent / "pictures"
-CHROMIUM = os.environ.get("FENCEPOST_CHROMIUM", "/usr/bin/chromium")
 DAG = "nyc_flights"
 SIZE = {"width": 1280, "height": 960}
 
@@ -102,7 +101,7 @@ def main() -> int:
         return 1
     url = Stack().services()["airflow"]["url"]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-proxy-server", "--disable-gpu"])
+        browser = chromium.launch(playwright)
         for name in wanted:
             show, theme = PICTURES[name]
             with page_of(browser, url, token, theme) as page:

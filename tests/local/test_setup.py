@@ -154,6 +154,17 @@ def test_a_uv_that_is_not_the_hashed_one_is_refused(checkout: Checkout) -> None:
     assert f"setup: could not install uv {UV_VERSION}" in done.stderr
 
 
+def test_the_browser_of_the_tests_is_fetched_each_time_it_is_missing(checkout: Checkout) -> None:
+    assert checkout.run().returncode == 0, "an image has no tests, and needs none"
+    (checkout.root / "tests").mkdir()
+    (checkout.root / "tests" / "chromium.py").write_text("print('looked for')")
+    assert checkout.run().stdout == "looked for\n", "nothing else has changed"
+    (checkout.root / ".venv" / ".fencepost-stamp").unlink()
+    done = checkout.run()
+    assert done.returncode == 0, done.stderr
+    assert "looked for\n" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("says", "found"), [('openjdk version "11.0.2" 2019-01-15', "is version 11"), ("", "was not found")]
 )

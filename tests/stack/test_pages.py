@@ -127,7 +127,8 @@ def test_while_one_pipelines_kafka_is_away_its_page_says_so_and_the_others_go_on
     assert answer.status == 503
     expect(page.get_by_role("heading", name="Kafka does not answer")).to_be_visible()
     expect(page.get_by_text("Is the broker up?")).to_be_visible()
-    page.goto(f"{site.url}/fencepost/")
-    expect(page.locator("#absent")).to_contain_text("Is the broker up?")
+    for name, shown in (("absent", "Is the broker up?"), ("private", "Nothing has been planned yet")):
+        page.goto(site.page_with(name))
+        expect(page.locator(f"#{name}")).to_contain_text(shown)
+    page.goto(site.page_with("judged"))
     expect(page.locator("#judged svg.chart")).to_have_count(6)
-    expect(page.locator("#private")).to_contain_text("Nothing has been planned yet")

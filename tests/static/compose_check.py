@@ -1,7 +1,4 @@
-"""What can be said of the compose files without a Docker engine: a list of all that is wrong with them.
-
-`docker compose config` needs no engine, and is asked as well where it is installed; this is for everywhere else.
-"""
+"""What can be said of the compose files without a Docker engine: a list of all that is wrong with them."""
 
 from __future__ import annotations
 

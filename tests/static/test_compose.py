@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,17 +181,3 @@ def test_a_broken_file_beside_it_is_found(field: str, old: str, new: str, messag
     assert old in text
     found = problems(replace(FILES, **{field: text.replace(old, new)}))
     assert any(message in problem for problem in found), found
-
-
-def _has_compose() -> bool:
-    if shutil.which("docker") is None:
-        return False
-    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not _has_compose(), reason="docker compose is not installed")
-def test_docker_compose_accepts_the_file() -> None:
-    required = dict.fromkeys(re.findall(r"^(\w+)=$", FILES.env_example, re.MULTILINE), "x")
-    command = ["docker", "compose", "--file", str(ROOT / "docker-compose.yaml"), "config", "--quiet"]
-    done = subprocess.run(command, env={**os.environ, **required}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -441,6 +441,7 @@ def test_the_table_of_rights_is_the_lists() -> None:
 
 def test_every_variable_is_one_that_the_product_reads() -> None:
     sources = [*(ROOT / "include").rglob("*.py"), *(ROOT / "include").rglob("*.sh"), ROOT / "Makefile"]
+    sources.append(ROOT / "tests" / "chromium.py")
     read = "".join(file.read_text() for file in sources)
     ports = re.findall(r"FENCEPOST_\{\w+[^}]*\}_PORT", read)
     for document in DOCUMENTS:

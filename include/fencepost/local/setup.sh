@@ -6,6 +6,7 @@ set -euo pipefail
 venv=$1
 python=$2
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+browser=tests/chromium.py # the browser of the tests, where there are tests
 
 fail() {
     echo "setup: $*" >&2
@@ -31,6 +32,7 @@ wanted=$({
     cat requirements.txt pyproject.toml "${BASH_SOURCE[0]}"
 } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'import fencepost' 2>/dev/null; then
+    [ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&-
     exec "$venv/bin/python" -m fencepost.local.jars 9>&-
 fi
 
@@ -55,12 +57,15 @@ export VIRTUAL_ENV=$PWD/$venv
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable . 9>&- ||
     fail "could not install this checkout into $venv: see above"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
-# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars meanwhile
-# wait for the network.
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars and the browser
+# meanwhile wait for the network.
 "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- &
 compiling=$!
+[ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&- &
+fetching=$!
 resolved=0
 "$venv/bin/python" -m fencepost.local.jars 9>&- || resolved=$?
 wait "$compiling" || true
+wait "$fetching"
 echo "$wanted" >"$stamp"
 exit "$resolved"
