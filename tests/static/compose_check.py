@@ -21,6 +21,8 @@ TOP = {"name", "services", "volumes"}
 SERVICE = """build command depends_on environment healthcheck image init ports restart stop_grace_period
 volumes""".split()
 HEALTHCHECK = {"test", "interval", "timeout", "retries", "start_period"}
+# Logins and logs of Airflow; keys of the brokers and of their administrator.
+PRIVATE = {"state": {"airflow"}, "cluster": {"kafka"}}
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
 DURATION = re.compile(r"(\d+(h|m|s|ms))+")
 VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)(:[-?][^}]*)?\}")
@@ -63,6 +65,7 @@ def problems(files: Files) -> list[str]:
         found += [f"{name}: {problem}" for problem in _structure(service, model)]
         found += [f"{name}: {problem}" for problem in _ports(service)]
         found += [f"{name}: {problem}" for problem in _secrets(service)]
+    found += _mounts(services, files.dockerfile)
     found += _paths(files)
     found += _variables(files)
     found += _versions(files, services)
@@ -98,6 +101,33 @@ def _structure(service: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator
         if not volume.startswith((".", "/")) and volume not in volumes:
             yield f"volume {volume} is not declared"
     yield from _health(service.get("healthcheck"), once)
+
+
+def _mounts(services: Mapping[str, Mapping[str, Any]], dockerfile: str) -> Iterator[str]:
+    """What one kind of service writes, others do not write; and what holds secrets, only those see whose they are.
+
+    A folder that the image lacks would be root's, and the image's user could not write to it.
+    """
+    (made,) = [rest for _, rest in instructions(dockerfile) if "install --directory" in rest]
+    writers: dict[str, set[str]] = {}
+    for name, service in services.items():
+        for mount in service.get("volumes", []):
+            volume, _, access = str(mount).partition(":")
+            if volume in PRIVATE and kind_of(name) not in PRIVATE[volume]:
+                yield f"{name}: volume {volume} has secrets of others"
+            if service["image"] == OWN_IMAGE and access.removesuffix(":ro") not in made.split():
+                yield f"{name}: {access} is not made in the Dockerfile"
+            if not access.endswith(":ro"):
+                writers.setdefault(volume, set()).add(kind_of(name))
+    for volume, kinds in writers.items():
+        if len(kinds) > 1:
+            yield f"volume {volume} is written by {', '.join(sorted(kinds))}"
+
+
+def kind_of(service: str) -> str:
+    """Airflow's components are one; so are Kafka's brokers and what makes their certificates and users."""
+    kind = service.partition("-")[0]
+    return {"cluster": "kafka", "schema": service}.get(kind, kind)
 
 
 def _health(check: Mapping[str, Any] | None, once: bool) -> Iterator[str]:

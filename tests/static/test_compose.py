@@ -93,7 +93,7 @@ def test_the_schema_registry_is_set_up_as_the_local_one() -> None:
     local = {re.sub(r"[.-]", "_", name).upper(): value for name, value in schema_registry.PROPERTIES.items()}
     local = {name: value for name, value in local.items() if not name.startswith(("QUARKUS_LOG", "QUARKUS_BANNER"))}
     local["APICURIO_DATASOURCE_URL"] = local["APICURIO_DATASOURCE_URL"].replace(
-        "file:.", "file:/var/lib/fencepost/schema-registry"
+        "file:.", "file:/var/lib/fencepost-schema-registry"
     )
     assert compose == {**local, "QUARKUS_HTTP_HOST": "0.0.0.0", "QUARKUS_HTTP_PORT": "8081"}  # noqa: S104
 
@@ -130,6 +130,10 @@ COMPOSE_BREAKS = [
     ("      interval: 5s", "      interval: often", "no duration"),
     ("test: [CMD, pg_isready", "test: [pg_isready", "begins with CMD"),
     ("      - kafka-2:/var/lib", "      - kafak:/var/lib", "not declared"),
+    ("schema-registry:/var/lib", "state:/var/lib", "schema-registry: volume state has secrets of others"),
+    ("schema-registry:/var/lib", "state:/var/lib", "volume state is written by airflow, schema-registry"),
+    ("      - spark:/var/lib/fencepost-spark:ro", "      - cluster:/x:ro", "spark-master: volume cluster has secrets"),
+    ("/var/lib/fencepost-spark:ro", "/var/lib/fencepost-spark", "volume spark is written by airflow, kafka, spark"),
     ("      - kafka-2:/var/lib", "      - ./nowhere:/var/lib", "not in the repository"),
     ("/opt/fencepost/dags", "/opt/fencepost/dag", "dag is not in the repository"),
     ("${FENCEPOST_POSTGRES_PASSWORD:?see .env.example}\n", "hunter2\n", "must be a variable"),
@@ -152,6 +156,7 @@ COMPOSE_BREAKS = [
     ("name: fencepost\n", "nane: fencepost\n", "unknown top-level field nane"),
 ]
 OTHER_BREAKS = [
+    ("dockerfile", "/var/lib/fencepost-schema-registry ", "", "/var/lib/fencepost-schema-registry is not made"),
     ("dockerfile", "COPY Makefile", "COPY Makefille", "Makefille is not in the repository"),
     ("dockerfile", "python:3.11-slim", "python:3.12-slim", "base image"),
     ("dockerfile", "openjdk-17", "openjdk-21", "no Java 17"),

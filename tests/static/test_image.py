@@ -152,10 +152,10 @@ def test_the_schema_registry_starts_by_the_command_that_compose_gives_it(image: 
             for kind in ("int", "string")
         ]
         assert codes == [200, 409]  # BACKWARD
-        assert list(Path(image.inside("/var/lib/fencepost/schema-registry/data")).iterdir())
+        assert list(Path(image.inside("/var/lib/fencepost-schema-registry/data")).iterdir())
     finally:
         stop([process])
-        shutil.rmtree(image.inside("/var/lib/fencepost/schema-registry"), ignore_errors=True)
+        shutil.rmtree(image.inside("/var/lib/fencepost-schema-registry"), ignore_errors=True)
 
 
 HOSTS = {"kafka-1": "127.0.0.1", "kafka-2": "127.0.0.2", "kafka-3": "127.0.0.3"}

@@ -45,8 +45,7 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
     What is there stays until a month before it ends. Then all are made again, so that all have the same authority.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wanted = [authority_file(folder), *(pair_file(folder, name) for name in names)]
-    if all(file.exists() and _holds(file) for file in wanted):
+    if hold(folder, names):
         return False
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate("Fencepost local authority", key, None)
@@ -57,6 +56,12 @@ def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str]
         secret = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_private(pair_file(folder, name), (secret + signed.public_bytes(Encoding.PEM)).decode())
     return True
+
+
+def hold(folder: Path, names: Sequence[str]) -> bool:
+    """Whether all are there, and none ends within a month."""
+    files = [authority_file(folder), *(pair_file(folder, name) for name in names)]
+    return all(file.exists() and _holds(file) for file in files)
 
 
 def read_pair(folder: Path, name: str) -> tuple[str, str]:

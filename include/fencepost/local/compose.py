@@ -12,9 +12,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from fencepost.local.certificates import ensure_certificates
+from fencepost.local.certificates import ensure_certificates, hold
 from fencepost.local.pipeline_users import let_in, names_of, password_variable
-from fencepost.local.ports import LOOPBACK
+from fencepost.local.ports import LOOPBACK, answers
 from fencepost.local.secured_kafka import ADMIN, BROKER, BROKERS, SecuredBroker, SecuredKafka
 from fencepost.local.standalone_spark import write_settings
 from fencepost.paths import pipelines_folder
@@ -44,9 +44,19 @@ class ComposeKafka(SecuredKafka):
 
 
 def prepare() -> None:
-    """Certificates, the cluster's id and Spark's settings: made once, and kept."""
+    """Certificates, the cluster's id and Spark's settings: made once, and kept.
+
+    A broker reads its certificate when it starts. So certificates that end are made again only while no broker runs: clients
+    would trust the new authority, and refuse every broker that still shows a certificate of the old one.
+    """
     kafka = ComposeKafka()
-    ensure_certificates(kafka.certificates, (BROKER, ADMIN), kafka.hosts.values())
+    names = (BROKER, ADMIN)
+    if not hold(kafka.certificates, names) and any(answers(host, PORTS["clients"]) for host in kafka.hosts.values()):
+        raise SystemExit(
+            "The brokers' certificates end within a month, or have ended. They are made again when no broker runs, so that all"
+            " take them at once: `docker compose down`, then `docker compose up --detach`. Data stay. Nothing was changed."
+        )
+    ensure_certificates(kafka.certificates, names, kafka.hosts.values())
     shutil.copyfile(kafka.authority, os.environ["KAFKA_CA_LOCATION"])
     kafka.make_identity()
     kafka.write_admin_file()
