@@ -35,6 +35,15 @@ class FencepostError(Exception):
 
     exit_code = 4
 
+    def __str__(self) -> str:
+        """The message, as text that any store and any terminal takes: the name of a file need not be UTF-8."""
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """The text, with what is no character written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
 
 class Retriable(FencepostError):
     """Nothing is lost and nothing is half done: run the same step again."""

@@ -14,11 +14,10 @@ from rich.table import Table
 
 from fencepost.cli.arguments import AsJson, use_local_stack
 from fencepost.cli.console import err, out, print_json
-from fencepost.config.loading import load_pipeline, load_pipelines
+from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.local.state_folder import StateFolder
-from fencepost.paths import pipelines_folder
 
 if TYPE_CHECKING:
     from fencepost.doctor.finding import Finding
@@ -74,14 +73,11 @@ def _pipelines(name: str | None) -> tuple[dict[str, Pipeline], dict[str, Setting
     Raises:
         SettingsError: there is none of that name, or none at all.
     """
-    folder = pipelines_folder()
     if name is None:
         return load_pipelines()
-    if not (folder / name / "pipeline.yaml").is_file():
-        there = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-        raise SettingsError(f"no pipeline {name!r} in {folder}; there are: {', '.join(there) or 'none'}.")
+    folder = folder_of(name)
     try:
-        return {name: load_pipeline(folder / name)}, {}
+        return {name: load_pipeline(folder)}, {}
     except SettingsError as error:
         return {}, {name: error}
 

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from fencepost.errors import SettingsError
+from fencepost.config.files import open_file, unreadable
 
 # The packages that compute a record or its bytes. Libraries that only a transform imports are unknown here.
 COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
@@ -72,7 +72,7 @@ def _content(entry: str) -> str:
     try:
         return digest_of_file(file) if file.is_file() else ""
     except OSError as error:
-        raise _unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 def digest_of_files(folder: Path) -> str:
@@ -83,7 +83,7 @@ def digest_of_files(folder: Path) -> str:
     try:
         return digest([[str(file.relative_to(folder)), digest_of_file(file)] for file in _files(folder, folder, ())])
     except OSError as error:
-        raise _unreadable(error.filename, error) from None
+        raise unreadable(Path(error.filename), error) from None
 
 
 def _files(top: Path, folder: Path, within: tuple[Path, ...]) -> Iterator[Path]:
@@ -109,18 +109,8 @@ def digest_of_file(file: Path) -> str:
     Raises:
         SettingsError: the file cannot be read.
     """
-    try:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()[:16]
-    except OSError as error:
-        raise _unreadable(file, error) from None
-
-
-def _unreadable(file: object, error: OSError) -> SettingsError:
-    return SettingsError(
-        f"{file}: cannot be read ({error.strerror}). It belongs to a pipeline, so it may decide the output: make it "
-        "readable, or move it away."
-    )
+    with open_file(file) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
 
 
 def software() -> str:

@@ -15,39 +15,39 @@ from pydantic import (
     ValidationError,
 )
 
+from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.kafka_options import SHOWN_KAFKA
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.errors import SettingsError
+from fencepost.errors import SettingsError, printable
 from fencepost.paths import pipelines_folder
 
 
 def load_pipelines(folder: Path | None = None) -> tuple[dict[str, Pipeline], dict[str, SettingsError]]:
     """All pipelines of a folder by name, and the error of each that could not be loaded."""
-    folder = folder or pipelines_folder()
-    if not folder.is_dir():
-        raise SettingsError(f"{folder}: no such folder. Set FENCEPOST_PIPELINES to the folder with your pipelines.")
     good: dict[str, Pipeline] = {}
     bad: dict[str, SettingsError] = {}
-    for entry in sorted(folder.iterdir()):
-        if not entry.is_dir() or entry.name.startswith((".", "_")):
-            continue
+    for entry in pipeline_folders(folder or pipelines_folder()):
         try:
             good[entry.name] = load_pipeline(entry)
         except SettingsError as error:
-            bad[entry.name] = error
+            bad[printable(entry.name)] = error
     return good, bad
 
 
 def find_pipeline(name: str) -> Pipeline:
     """The pipeline of that name; the error lists the existing names."""
-    folder = pipelines_folder()
-    if not PIPELINE_NAME.fullmatch(name) or not (folder / name).is_dir():
-        there = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-        raise SettingsError(f"no pipeline {name!r} in {folder}; there are: {', '.join(there) or 'none'}.")
-    return load_pipeline(folder / name)
+    return load_pipeline(folder_of(name))
+
+
+def folder_of(name: str) -> Path:
+    """The folder of the pipeline of that name; SettingsError with the existing names if there is none."""
+    there = {entry.name: entry for entry in pipeline_folders(pipelines_folder())}
+    if name not in there:
+        raise SettingsError(f"no pipeline {name!r} in {pipelines_folder()}; there are: {', '.join(there) or 'none'}.")
+    return there[name]
 
 
 def load_pipeline(folder: Path) -> Pipeline:
@@ -62,6 +62,10 @@ def load_pipeline(folder: Path) -> Pipeline:
             f"{folder}: the name of a pipeline's folder has at most 63 of a-z, 0-9 and _, and begins with a letter: it becomes "
             "the id of the DAG, and part of groups and transactional ids."
         )
+    try:
+        folder.stat()
+    except OSError as error:
+        raise unreadable(folder, error) from None
     raw = read_yaml(file)
     if not isinstance(raw, dict):
         raise SettingsError(
@@ -81,14 +85,16 @@ def load_pipeline(folder: Path) -> Pipeline:
         pipeline = Pipeline(name=folder.name, folder=folder, **values)
     except ValidationError as error:
         raise SettingsError(_explain(error, file, secrets)) from None
-    scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if f.exists()]
+    scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if os.path.lexists(f)]
     if len(scripts) != 1:
         found = "both" if scripts else "neither"
         raise SettingsError(f"{folder}: expected one of transform.py and transform.sql, found {found}.")
-    if not pipeline.expectations_file.exists():
+    if not os.path.lexists(pipeline.expectations_file):
         raise SettingsError(
             f"{pipeline.expectations_file}: does not exist. Without expectations everything would pass; declare one."
         )
+    for needed in (pipeline.transform_file, pipeline.expectations_file):
+        open_file(needed).close()
     return pipeline
 
 
@@ -183,7 +189,7 @@ def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
         if not _hidden(one["loc"], one):  # mask secrets first: a shortened one would not be recognized
             message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
         lines.append(f"{file}: {where}: {message}")
-    return _without(secrets, ";\n".join(lines) + ".").encode("utf-8", "backslashreplace").decode()
+    return _without(secrets, ";\n".join(lines) + ".")
 
 
 def _without(secrets: set[str], text: str) -> str:

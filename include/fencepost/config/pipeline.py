@@ -5,6 +5,7 @@ Nothing here imports Spark, Airflow or Great Expectations: Airflow's DAG process
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -442,7 +443,7 @@ class Pipeline(Section):
     def transform_file(self) -> Path:
         """`transform.py` or `transform.sql`."""
         script = self.folder / "transform.py"
-        return script if script.exists() else self.folder / "transform.sql"
+        return script if os.path.lexists(script) else self.folder / "transform.sql"
 
     @property
     def expectations_file(self) -> Path:

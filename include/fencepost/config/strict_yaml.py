@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
+from fencepost.config.files import read_file
 from fencepost.errors import SettingsError
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -26,10 +27,8 @@ def read_yaml(file: Path) -> Any:
         SettingsError: the file cannot be read or parsed; names the file, and the line if there is one.
     """
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=_Strict)  # noqa: S506 - a SafeLoader
-    except FileNotFoundError:
-        raise SettingsError(f"{file}: does not exist.") from None
-    except (OSError, UnicodeDecodeError) as error:
+        return yaml.load(read_file(file).decode("utf-8"), Loader=_Strict)  # noqa: S506 - a SafeLoader
+    except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: cannot be read: {error}.") from None
     except RecursionError:
         raise SettingsError(f"{file}: not valid YAML: nested too deeply.") from None

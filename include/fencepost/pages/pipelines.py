@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
@@ -38,7 +39,18 @@ class Pipelines:
 
 def _files(folder: Path) -> list[tuple[str, int, int]]:
     found = []
-    for file in sorted(folder.glob("*/*")) if folder.is_dir() else []:
-        about = file.stat()
-        found.append((str(file), about.st_mtime_ns, about.st_size))
+    for entry in pipeline_folders(folder):
+        try:
+            inside = sorted(entry.iterdir())
+        except OSError:
+            inside = []
+        found += [_standing(path) for path in (entry, *inside)]
     return found
+
+
+def _standing(path: Path) -> tuple[str, int, int]:
+    try:
+        about = path.stat()
+    except OSError as error:  # a link to nowhere, such as an editor's lock
+        return str(path), -1, error.errno or 0
+    return str(path), about.st_mtime_ns, about.st_size

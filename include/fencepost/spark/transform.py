@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
@@ -35,7 +36,7 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
     sys.modules[module.__name__] = module
     try:
         # No import: its cache identifies a text by second and size, and lies in the pipeline's folder.
-        exec(compile(_read_bytes(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+        exec(compile(read_file(file), str(file), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     except (KeyboardInterrupt, SettingsError):
         raise
     except BaseException as error:  # sys.exit too
@@ -49,16 +50,9 @@ def load_transform(pipeline: Pipeline) -> ModuleType | None:
 def read_sql(file: Path) -> str:
     """The text of transform.sql."""
     try:
-        return _read_bytes(file).decode("utf-8-sig")
+        return read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: not UTF-8 at byte {error.start}. Save the file as UTF-8.") from None
-
-
-def _read_bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{file}: cannot be read: {error.strerror}.") from None
 
 
 def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:

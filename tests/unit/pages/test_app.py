@@ -186,6 +186,14 @@ def test_a_ledger_that_cannot_be_read_leaves_the_other_pipelines_on_the_overview
     assert "offset 3: not a Fencepost record" in answer.text
 
 
+def test_an_editors_lock_and_a_broken_pipeline_leave_the_pages_of_the_others(get: Get, folders: Path) -> None:
+    (folders / "orders" / ".#pipeline.yaml").symlink_to("ann@host.1")
+    (folders / "fresh").symlink_to("nowhere")
+    for path in ("/", "/pipelines/orders"):
+        assert get(path).status_code == 200, path
+    assert "1 pipeline cannot be read" in get("/").text
+
+
 def test_a_page_of_ten_thousand_batches_holds_fifty(get: Get, ledgers: FakeLedgers) -> None:
     ledgers.content["orders"] = ledger(10_000)
     text = get("/pipelines/orders?page=200").text

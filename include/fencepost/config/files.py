@@ -1,0 +1,72 @@
+"""Opens what lies in the folder of pipelines, whatever it is: a link to nowhere, a pipe, a file of somebody else's.
+
+Each of these is a SettingsError with its reason, and nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from fencepost.errors import SettingsError
+
+
+def open_file(file: Path) -> BufferedReader:
+    """A regular file, opened for reading.
+
+    Raises:
+        SettingsError: it cannot be read, or is no regular file.
+    """
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer is not waited for
+    except OSError as error:
+        raise unreadable(file, error) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise unreadable(file, "it is no regular file")
+    return os.fdopen(number, "rb")
+
+
+def read_file(file: Path) -> bytes:
+    """The content of a regular file; SettingsError as `open_file`, or if reading fails."""
+    with open_file(file) as opened:
+        try:
+            return opened.read()
+        except OSError as error:
+            raise unreadable(file, error) from None
+
+
+def unreadable(path: Path, error: OSError | str) -> SettingsError:
+    """The error about a file or folder that is missing or cannot be read; of a link it says where it leads."""
+    link = os.path.islink(path)  # noqa: PTH114 - Path.is_symlink raises where the folder is closed
+    if isinstance(error, FileNotFoundError) and not link:
+        return SettingsError(f"{path}: does not exist.")
+    leads = f" is a link to {path.readlink()}, and" if link else ""
+    why = error if isinstance(error, str) else error.strerror
+    return SettingsError(f"{path}:{leads} cannot be read: {why}. Make it readable for this user, or move it away.")
+
+
+def pipeline_folders(folder: Path) -> list[Path]:
+    """What may be a pipeline's folder: all folders whose names begin neither with a dot nor with an underscore, in order.
+
+    Whatever cannot be looked at counts too: it may be one, and its error says what is wrong.
+
+    Raises:
+        SettingsError: the folder of pipelines itself cannot be read.
+    """
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise SettingsError(
+            f"{folder}: cannot be read: {error.strerror}. Set FENCEPOST_PIPELINES to the folder with your pipelines."
+        ) from None
+    return [entry for entry in entries if not entry.name.startswith((".", "_")) and _may_be_folder(entry)]
+
+
+def _may_be_folder(entry: Path) -> bool:
+    try:
+        return stat.S_ISDIR(entry.stat().st_mode)
+    except OSError:
+        return os.path.lexists(entry)
