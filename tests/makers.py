@@ -8,6 +8,7 @@ from typing import Any
 from fencepost.model import (
     Batch,
     Decision,
+    Event,
     Interval,
     Layout,
     OffsetRange,
@@ -127,4 +128,5 @@ def a_decision(action: str, **changes: Any) -> Decision:
 def a_batch(state: State = State.PLANNED, **changes: Any) -> Batch:
     """Revision 1 of the first day in that state; what a batch in that state has beside its plan, the test gives."""
     values = {"pipeline": "p", "interval": a_day(0), "revision": 1, "state": state, "lease": 0, "plan": a_plan()}
+    values["history"] = (Event(state=state, at=NOW),)
     return Batch(**{**values, **changes})

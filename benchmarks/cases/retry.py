@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
 from benchmarks.bench import Bench
@@ -14,15 +13,12 @@ from benchmarks.data import DAY, Source
 from benchmarks.measure import at_most, ratios
 from benchmarks.results import Result, result
 from fencepost.config.pipeline import Pipeline
-from fencepost.spark.writer import WriterTask
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 
-COMMITTED = 0.9  # of a chain's rows, when its last link is cut off
-
 
 def run(bench: Bench) -> Iterator[Result]:
-    """Time of the retry by time of the first write: where all has committed, and within a chain of transactions."""
+    """Time of the retry by time of the first write, where all has committed."""
     for rows, size in SIZES:
         source = bench.source(rows, size)
         words, compares = size_words(source, size), "time: retry of a committed batch ÷ first write"
@@ -30,14 +26,6 @@ def run(bench: Bench) -> Iterator[Result]:
         rounds = bench.measure(f"B4 {words}", whole)
         case = f"retry, {words}, no fingerprint check"
         yield result("B4", case, ratios(rounds, "retry", "first write"), compares, goal=at_most(0.10))
-        link = first_link(source)
-        chain = {
-            "first write": partial(write_job, bench, source, commit_every={"rows": link}),
-            "retry": partial(retry_chain, bench, source, link),
-        }
-        rounds = bench.measure(f"B4 {words}, chain", chain)
-        case = f"retry, {words}, fingerprint of the committed {COMMITTED:.0%} checked"
-        yield result("B4", case, ratios(rounds, "retry", "first write"), compares, goal=at_most(0.60))
 
 
 @contextmanager
@@ -51,54 +39,12 @@ def retry_job(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
     drop_retried(bench, pipeline, source, 1.1)
 
 
-def first_link(source: Source) -> int:
-    """Rows of the first of a chain's two links."""
-    return int(COMMITTED * min(r.length for r in source.ranges))
-
-
-@contextmanager
-def retry_chain(bench: Bench, source: Source, link: int) -> Iterator[Callable[[], None]]:
-    """The same after an attempt of which every task-partition was cut off in the second link of its chain."""
-    pipeline = bench.pipeline(source.topic, output={"commit_every": {"rows": link}})
-    plan_batch(pipeline, DAY)
-    with crash_when_answered(), patch("fencepost.steps.write_job.writer_of", partial(cut_off, rows=link)):
-        write_batch(bench.spark, pipeline, DAY)
-    yield lambda: write_all(bench, pipeline, source.rows)
-    drop_retried(bench, pipeline, source, 1.5)
-
-
 def drop_retried(bench: Bench, pipeline: Pipeline, source: Source, at_most: float) -> None:
     """Delete the pipeline's topics. Raises RuntimeError where the retry has written so much more than there is."""
     found = bench.offsets_in(pipeline.output.topic)
     if found >= at_most * source.rows:
         raise RuntimeError(f"the retry wrote again: {found:,} offsets for {source.rows:,} rows")
     bench.drop_pipeline(pipeline)
-
-
-def cut_off(job: WriterTask, rows: int) -> Any:
-    """A writer in Python workers that stops behind so many rows. It says nothing of it: the job has to end."""
-
-    def write(batches: Any) -> Any:  # travels by value, with all that it holds
-        from fencepost.model import Receipt
-        from fencepost.spark.writer import _answer, answer_of
-
-        class CutOff(Exception):
-            pass
-
-        def first() -> Any:
-            seen = 0
-            for batch in batches:
-                yield batch
-                seen += len(batch)
-                if seen > rows:
-                    raise CutOff
-
-        try:
-            yield from _answer(job, first())
-        except CutOff:
-            yield answer_of(Receipt(task=0, ledger=job.ledger, lease=job.lease, topics={}), skipped=False)
-
-    return write
 
 
 class Crash(Exception):

@@ -7,12 +7,12 @@ from functools import partial
 
 from benchmarks.bench import Bench
 from benchmarks.cases.jobs import SIZES, size_words
-from benchmarks.cases.writers import BEST_OF, writer
+from benchmarks.cases.writers import BEST_OF, often, writer
 from benchmarks.data import arrow_batches
 from benchmarks.measure import Side, at_least, ratios
 from benchmarks.results import Result, result
 
-OFTEN = {"seconds": 0.1}
+OFTEN = 0.1  # seconds
 
 
 def run(bench: Bench) -> Iterator[Result]:
@@ -26,13 +26,13 @@ def run(bench: Bench) -> Iterator[Result]:
             "one transaction": one,
             "idempotence only": partial(writer, bench, source, batches, transactional=False),
         }
-        often = size == 1000
-        if often:
-            sides["commit every 100 ms"] = partial(writer, bench, source, batches, commit_every=OFTEN)
+        both = size == 1000
+        if both:
+            sides["commit every 100 ms"] = partial(often, bench, source, batches, OFTEN)
         rounds = bench.measure(f"B2 {words}", sides, BEST_OF)
         compares = "throughput: with transactions ÷ idempotence only"
         each = ratios(rounds, "idempotence only", "one transaction")
         yield result("B2", f"writer, {words}, one transaction", each, compares, goal=at_least(0.99))
-        if often:
+        if both:
             each = ratios(rounds, "idempotence only", "commit every 100 ms")
             yield result("B2", f"writer, {words}, a commit every 100 ms", each, compares, goal=at_least(0.97))

@@ -6,6 +6,7 @@ transaction and reads its mark by.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,11 +14,13 @@ from typing import Any, Self
 from unittest.mock import patch
 
 import pyarrow as pa
+from confluent_kafka import TopicPartition
 
 from benchmarks.bench import Bench, batch_of
 from benchmarks.data import DAY, Source
-from fencepost.kafka.transaction import Transaction
+from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
 from fencepost.ledger.ledger import Ledger
+from fencepost.model import BATCH_HEADER
 from fencepost.spark.writer import write_partition
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write_job import writer_task
@@ -58,6 +61,36 @@ def writer(
     rows, found = sum(b.num_rows for b in batches), bench.offsets_in(pipeline.output.topic)
     if found < rows or (not transactional and found != rows):
         raise RuntimeError(f"the writer left {found:,} offsets for {rows:,} rows: nothing is compared")
+    bench.drop_pipeline(pipeline)
+
+
+@contextmanager
+def often(
+    bench: Bench, source: Source, batches: Sequence[pa.RecordBatch], seconds: float
+) -> Iterator[Callable[[], object]]:
+    """The same rows by `Transaction` itself, with a commit of records and a group's offset every so many seconds."""
+    pipeline = bench.pipeline(source.topic)
+    plan_batch(pipeline, DAY)
+    job = writer_task(Ledger(pipeline), batch_of(pipeline))
+    started = Started(job.settings, job.transactional_ids[0], "write", 0)
+    started.start(bench)
+    mark, header = TopicPartition(*job.marks[0]), (BATCH_HEADER, job.batch.encode())
+
+    def run() -> None:
+        pieces = (b.slice(first, ROWS_AT_ONCE) for b in batches for first in range(0, len(b), ROWS_AT_ONCE))
+        piece = next(pieces, None)
+        while piece is not None:
+            end = time.monotonic() + seconds
+            with started:
+                while piece is not None and time.monotonic() < end:
+                    started.produce_rows(job.topic, piece, header=header)
+                    piece = next(pieces, None)
+                started.add_offsets([mark], job.group)
+
+    yield run
+    rows, found = sum(b.num_rows for b in batches), bench.offsets_in(pipeline.output.topic)
+    if found < rows:
+        raise RuntimeError(f"{found:,} offsets for {rows:,} rows: nothing is compared")
     bench.drop_pipeline(pipeline)
 
 

@@ -15,8 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, mod
 
 Offset = Annotated[int, Field(ge=0)]
 
-# 3: ranges and receipts by topic, the output as one value, staged batches. `ledger/codec.py` reads versions 1 and 2 too.
-LEDGER_VERSION = 3
+LEDGER_VERSION = 1
 BATCH_HEADER = "fencepost-batch"
 TIMESTAMP_HEADER = (
     "fencepost-timestamp"  # of a staged record: the timestamp it is published with, in milliseconds, as text
@@ -249,8 +248,8 @@ class Plan(Frozen):
     `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
     published. Their `ends` say where the topics ended when the batch was planned. `writers` is the number of task-partitions. Ids
     `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches; they are fenced before this batch writes.
-    `digests` has a digest for each part that decides the output (a plan of an early Fencepost has none). `software` names
-    the versions that write it. `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
+    `digests` has a digest for each part that decides the output. `software` names the versions that write it.
+    `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
 
     `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
     writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any.
@@ -316,16 +315,14 @@ class Plan(Frozen):
 class Receipt(Frozen):
     """What a mark says: what task-partition `task` committed under `lease`, by topic.
 
-    A lease is an offset of one ledger topic and means nothing in another; `ledger` is that topic's id. A receipt that is not
-    `complete` covers the first rows of a chain of transactions that has not ended. `rules` has the number of quarantined rows
-    by the position of the rule they failed, among the rules of the suite.
+    A lease is an offset of one ledger topic and means nothing in another; `ledger` is that topic's id. `rules` has the number of
+    quarantined rows by the position of the rule they failed, among the rules of the suite.
     """
 
     task: int = Field(ge=0)
     ledger: str
     lease: Offset
     topics: dict[str, Tally]
-    complete: bool = True
     rules: dict[int, int] = Field(default_factory=dict)
 
     @property
@@ -507,7 +504,7 @@ class Batch(Frozen):
     verdict: Verdict | None = None
     decision: Decision | None = None
     publication: Publication | None = None
-    history: tuple[Event, ...] = ()
+    history: tuple[Event, ...] = Field(min_length=1)
 
     @property
     def id(self) -> BatchId:
@@ -557,8 +554,8 @@ class Batch(Frozen):
 
     @property
     def changed_at(self) -> datetime:
-        """When the batch last changed. An early record may have no history."""
-        return self.history[-1].at if self.history else self.plan.planned_at
+        """When the batch last changed."""
+        return self.history[-1].at
 
     @property
     def known_lease(self) -> int:

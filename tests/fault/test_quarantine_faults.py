@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from arming import armed
 from conftest import day
-from fencepost.errors import Retriable
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
-from steps import latest, run
+from steps import latest
 
 from .checker import PARTITIONS, Attacked
-from .strikes import Attempt, await_strike_and_retry, strike_worker_and_retry
+from .strikes import await_strike_and_retry, strike_worker_and_retry
 from .test_worker_faults import POINTS
 
 RULES = """
@@ -76,24 +74,6 @@ def test_each_record_once_in_its_topic_after_a_strike_and_a_retry(
     case = attacked(bad=BAD, **SETTINGS, output={"publish": publish})
     plan_batch(case.pipeline, day(1))
     strike_worker_and_retry(spark, case, failpoint, partial(write_batch, spark, case.pipeline, day(1)))
-    assert_all_is_accounted_for(case)
-
-
-@pytest.mark.parametrize("rows", [pytest.param(10, marks=pytest.mark.fault)])
-@pytest.mark.parametrize("place", ["write.committed#0@2=kill", "write.rows#0@3=kill"])
-def test_a_chain_on_two_topics_goes_on_where_it_ended(
-    spark: Any, attacked: Callable[..., Attacked], place: str, rows: int
-) -> None:
-    """A link's mark counts the rows of both topics, in their one order."""
-    case = attacked(bad=BAD, **SETTINGS, output={"commit_every": {"rows": rows}})
-    plan_batch(case.pipeline, day(1))
-    attempt = Attempt(partial(write_batch, spark, case.pipeline, day(1)))
-    with armed(spark, place, case.struck):
-        attempt.start()
-        case.await_struck(place, attempt.is_alive)
-        attempt.join(60)
-    assert isinstance(attempt.error, Retriable)
-    run(spark, case.pipeline, day(1))
     assert_all_is_accounted_for(case)
 
 

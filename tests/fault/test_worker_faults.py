@@ -36,19 +36,16 @@ POINTS = [
     "write.committed",
     "write.receipt",
 ]
-# Of a chain of three transactions a task-partition: the second one, and the third's begin.
-IN_A_CHAIN = ["write.begun@2", "write.rows@2", "write.committing@2", "write.committed@2", "write.begun@3"]
 # `make test` strikes where the outcomes differ: rows sent and not committed, a commit under way with a zombie behind it, and a
 # commit whose answer, or whose receipt, is lost. The rest of the matrix is `make fault`.
-CHAIN_IN_SHORT = {"kill": {"write.committed@2"}, "raise": set(), "stop": {"write.committing@2"}}
 IN_SHORT = {"kill": {"write.rows@3", "write.committed", "write.receipt"}, "raise": set(), "stop": {"write.committing"}}
 
 
-def cases(points: list[str], in_short: dict[str, set[str]]) -> Iterator[Any]:
+def cases() -> Iterator[Any]:
     for action in ("kill", "raise", "stop"):
-        for place in points:
+        for place in POINTS:
             name, at, nth = place.partition("@")
-            slow = place not in in_short[action]
+            slow = place not in IN_SHORT[action]
             yield pytest.param(
                 f"{name}#0{at}{nth}={action}", id=f"{place}={action}", marks=[pytest.mark.fault] if slow else []
             )
@@ -61,23 +58,11 @@ def spark(spark: Any) -> Iterator[Any]:
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-@pytest.mark.parametrize("failpoint", list(cases(POINTS, IN_SHORT)))
+@pytest.mark.parametrize("failpoint", list(cases()))
 def test_each_record_once_after_a_strike_and_a_retry(
     spark: Any, attacked: Callable[..., Attacked], failpoint: str
 ) -> None:
-    _strike_and_retry(spark, attacked(), failpoint)
-
-
-@pytest.mark.parametrize("layout", ["source", pytest.param("output", marks=pytest.mark.fault)])
-@pytest.mark.parametrize("failpoint", list(cases(IN_A_CHAIN, CHAIN_IN_SHORT)))
-def test_each_record_once_after_a_strike_within_a_chain_of_transactions_and_a_retry(
-    spark: Any, attacked: Callable[..., Attacked], failpoint: str, layout: str
-) -> None:
-    """The retry goes on behind the last link that committed: its rows are neither written again nor left out."""
-    _strike_and_retry(spark, attacked(output={"layout": layout, "commit_every": {"rows": 10}}), failpoint)
-
-
-def _strike_and_retry(spark: Any, case: Attacked, failpoint: str) -> None:
+    case = attacked()
     plan_batch(case.pipeline, day(1))
     strike_worker_and_retry(spark, case, failpoint, partial(write_batch, spark, case.pipeline, day(1)))
     assert case.differences() == []

@@ -33,7 +33,6 @@ from waiting import await_true
 
 Make = Callable[..., Pipeline]
 MARKER = "MARKER-of-a-record"
-NEWER = LEDGER_VERSION + 1
 Raw = tuple[bytes, bytes | None]
 
 
@@ -76,8 +75,13 @@ CORPUS: dict[str, tuple[Callable[[bytes, bytes | None], Raw], str]] = {
     "a number of 5000 digits": (lambda k, v: (k, b'{"version": ' + b"9" * 5000 + b"}"), "not a Fencepost record"),
     "no value under a batch's key": (lambda k, v: (k, None), "not a Fencepost record"),
     "an empty value": (lambda k, v: (k, b""), "not a Fencepost record"),
-    "a newer version": (lambda k, v: (k, changed(v, version=NEWER, what=MARKER)), "a newer Fencepost wrote it.*Upgrade"),
-    "a version below the first": (lambda k, v: (k, changed(v, version=0)), "damaged in version"),
+    "a newer version": (
+        lambda k, v: (k, changed(v, version=LEDGER_VERSION + 1, what=MARKER)),
+        "written by another version of Fencepost, version 2; this one reads 1",
+    ),
+    "an older version": (lambda k, v: (k, changed(v, version=0)), "another version of Fencepost, version 0; this one reads 1"),
+    "a version of another kind": (lambda k, v: (k, changed(v, version=MARKER)), "damaged in version"),
+    "a batch without history": (lambda k, v: (k, changed(v, history=[])), "damaged in history"),
     "a field too many": (lambda k, v: (k, changed(v, **{MARKER: 1})), "damaged in fields it should not have"),
     "a state there is not": (lambda k, v: (k, changed(v, state=MARKER)), "damaged in state"),
     "an interval that runs backwards": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,11 @@ from hypothesis import strategies as st
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
-from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Decision, Receipt, State, Tally, utc_now
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
-from fencepost.spark.writer import committed_receipts, write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.write_job import writer_task
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 
@@ -42,7 +38,7 @@ RECEIPTS = st.builds(
 @given(receipt=RECEIPTS)
 def test_a_mark_is_read_back_as_it_was_written_and_fits(receipt: Receipt) -> None:
     text = mark_metadata(receipt)
-    assert read_mark(text, "out", "here") == receipt
+    assert read_mark(text, "here") == receipt
     assert len(text) < 4096
 
 
@@ -52,7 +48,7 @@ def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text
     whole = mark_metadata(receipt)
     for damaged in (whole[:-cut], text, whole.replace('"rows":', '"row":'), whole[:-1] + f',"{MARKER}":1}}', None):
         with pytest.raises(NeedsOperator, match=r"lane 3.*not a mark of Fencepost's") as raised:
-            read_mark(damaged, "out", "lane 3")
+            read_mark(damaged, "lane 3")
         assert MARKER not in str(raised.value)
 
 
@@ -61,7 +57,7 @@ def test_a_truncated_or_foreign_mark_is_refused(receipt: Receipt, cut: int, text
 )
 def test_a_mark_that_is_no_receipt_is_refused(text: str) -> None:
     with pytest.raises(NeedsOperator, match="not a mark of Fencepost's"):
-        read_mark(text, "out", "here")
+        read_mark(text, "here")
 
 
 @given(receipt=RECEIPTS, lease=st.integers(0, 2**62))
@@ -122,26 +118,6 @@ def test_a_forged_mark_stops_the_write_and_moves_nothing(
     assert group_offsets(broker.bootstrap, planned.group, planned.source.topic, [0, 1]) == {}
     if raised is NeedsOperator:
         follow_the_advice(spark, broker, planned)
-
-
-def test_a_mark_of_an_earlier_form_is_read_by_driver_and_executor(broker: Broker, planned: Pipeline) -> None:
-    """A lane's group keeps what an earlier Fencepost committed: it stops nobody, and the batch's own is its receipt."""
-    job = writer_task(Ledger(planned), latest(planned, day(1)))
-    early = {
-        "task": 0,
-        "ledger": job.ledger,
-        "lease": job.lease,
-        "rows": 2,
-        "fingerprint": 5,
-        "bytes": 9,
-        "complete": True,
-    }
-    commit(broker, planned, json.dumps(early | {"ledger": "another"}))
-    assert committed_receipts(job) is None
-    commit(broker, planned, json.dumps(early))
-    receipt, skipped = write_partition(job, 0, iter([]))
-    assert skipped
-    assert receipt.topics == {planned.output.topic: Tally(rows=2, fingerprint=5, bytes=9)}
 
 
 def follow_the_advice(spark: Any, broker: Broker, pipeline: Pipeline) -> None:

@@ -31,7 +31,7 @@ kafka: {bootstrap.servers: "127.0.0.1:9092"}
 WORDS = st.sampled_from(
     """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
     on_malformed on_expired key timestamp partitions layout batch_header publish staging_topic staging_hours
-    atomic_megabytes commit_every rows seconds cron timezone
+    atomic_megabytes rows seconds cron timezone
     start end catchup retries timeout_minutes engine pandas_max_rows sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
     spark.executor.memory schema_registry url username password token subject version key_format auto_register n""".split()
@@ -190,14 +190,6 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a third way": (GOOD.replace("topic: out", "topic: out, publish: at once"), "output.publish: Input should be 'staged' or"),
     "staged in its source": (GOOD.replace("topic: out", "topic: out, staging_topic: in"), "output.staging_topic is in, which is"),
     "staged for an hour": (GOOD.replace("topic: out", "topic: out, staging_hours: 1"), "output.staging_hours: Input should be"),
-    "a chain of what": (GOOD.replace("topic: out", "topic: out, commit_every: {}"), "give rows or seconds, one of the two"),
-    "a chain of both": (
-        GOOD.replace("topic: out", "topic: out, commit_every: {rows: 5, seconds: 5}"), "give rows or seconds, one of the two"
-    ),
-    "a chain of nothing": (GOOD.replace("topic: out", "topic: out, commit_every: {rows: 0}"), "output.commit_every.rows"),
-    "a chain of minutes": (
-        GOOD.replace("topic: out", "topic: out, commit_every: {minutes: 5}"), "allowed here are rows, seconds"
-    ),
     "half a character": (GOOD + 'description: "\\ud800"', "stands for no character"),
     "a name of half a character": (GOOD.replace("n: int", '"\\0": int'), "stands for no character"),
     "its own output": (GOOD.replace("topic: out", "topic: in"), "would read its own output"),

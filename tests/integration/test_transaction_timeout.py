@@ -15,7 +15,9 @@ from fencepost.spark.writer import WriterTask
 from waiting import await_true
 
 TOPIC = "timed-out"
-SAID = r"took \d+\.\d s, longer than transaction.timeout.ms \(1000\).*output.commit_every"
+SAID = (
+    r"took \d+\.\d s, longer than transaction.timeout.ms \(1000\).*Raise kafka.transaction.timeout.ms.*more partitions"
+)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Rules:
     """The coordinator's rules; a mutation takes one out."""
 
     frontier: Callable[[View], dict[int, int]] = frontier
-    standing: Callable[[product.Mark | None, product.Lease], Standing] = product.standing_of
+    standing: Callable[[product.Lease | None, product.Lease], Standing] = product.standing_of
     skip: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = decide_publish
     replay: Callable[..., Change | None] = decide_replay
@@ -538,7 +538,7 @@ class Coordinator:
 
     def _stands(self, point: Point, lane: int, part: int, lease: int) -> tuple[Standing, tuple[int, int]]:
         mark = dict(point.marks).get((lane, part), (-1, 0))
-        known = ((0, mark[0]), True) if mark[0] >= 0 else None
+        known = (0, mark[0]) if mark[0] >= 0 else None
         return self.rules.standing(known, (0, lease)), mark
 
     @staticmethod

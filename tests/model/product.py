@@ -34,11 +34,9 @@ def a_batch(state: State = State.PLANNED, lease: int = 0, writers: int = 1, ledg
     return makers.a_batch(state, lease=lease, plan=plan)
 
 
-def a_receipt(
-    task: int, lease: int, rows: int = 1, ledger: int = 0, *, complete: bool = True, topic: str = "out"
-) -> Receipt:
+def a_receipt(task: int, lease: int, rows: int = 1, ledger: int = 0, *, topic: str = "out") -> Receipt:
     """A receipt of the model's ledger of that number."""
-    return makers.a_receipt(task, lease, rows, topic, ledger=f"ledger-{ledger}", complete=complete)
+    return makers.a_receipt(task, lease, rows, topic, ledger=f"ledger-{ledger}")
 
 
 def a_written(receipts: tuple[Receipt, ...], ends: tuple[int, ...] = (0,), topic: str = "out") -> Written:
@@ -52,16 +50,15 @@ def a_verdict(outcome: Outcome, before: Verdict | None) -> Verdict:
 
 
 Lease = tuple[int, int]  # a ledger's number, and an offset in it
-Mark = tuple[Lease, bool]  # whose, and whether it is complete
 
 
 @cache
-def standing_of(mark: Mark | None, lease: Lease) -> Standing:
-    """What an attempt of `lease` may do that finds `mark`, as it is read back from Kafka."""
+def standing_of(mark: Lease | None, lease: Lease) -> Standing:
+    """What an attempt of `lease` may do that finds a mark of lease `mark`, as it is read back from Kafka."""
     found = None
     if mark is not None:
-        (ledger, number), complete = mark
-        found = read_mark(mark_metadata(a_receipt(0, number, ledger=ledger, complete=complete)), "out", "model")
+        ledger, number = mark
+        found = read_mark(mark_metadata(a_receipt(0, number, ledger=ledger)), "model")
     return compare_mark(found, lease[1], f"ledger-{lease[0]}")
 
 
@@ -85,15 +82,15 @@ def circumstances(digest: str, age: int, output_topic_id: str, ledger_topic_id: 
 
 
 @cache
-def recorded(lease: Lease, receipts: tuple[Mark, ...], writers: int, malformed: int = 0) -> str | None:
-    """Why the ledger refuses `written` with these receipts (of what mark each task-partition's is); None: it does not.
+def recorded(lease: Lease, receipts: tuple[Lease, ...], writers: int, malformed: int = 0) -> str | None:
+    """Why the ledger refuses `written` with receipts of these leases, by task-partition; None: it does not.
 
     The plan has so many writers, and behind them so many for malformed records, of which the source has one each.
     """
     batch = a_batch(lease=lease[1], writers=writers, ledger=lease[0])
     plan = batch.plan.model_copy(update={"malformed_writers": malformed})
     batch = batch.model_copy(update={"plan": plan})
-    made = (a_receipt(t, n, ledger=ledger, complete=whole) for t, ((ledger, n), whole) in enumerate(receipts))
+    made = (a_receipt(t, n, ledger=ledger) for t, (ledger, n) in enumerate(receipts))
     result = a_written(tuple(made)).model_copy(update={"malformed": malformed})
     try:
         assert record_written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN

@@ -20,7 +20,7 @@ from fencepost.protocol.publication import begin_publication, record_copied
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.replay import decide_replay
 from model.coordinator import Coordinator, Rules
-from model.product import Lease, Mark, a_receipt
+from model.product import Lease, a_receipt
 from model.search import DEEP, Search, explore, without_way_out
 
 RUN = ("plan", "write", "validate", "advance")
@@ -215,7 +215,7 @@ def of_additions_too(view: View) -> Mapping[Place, int]:
     return frontier(View(every))
 
 
-def any_copy_is_the_first(mark: Mark | None, lease: Lease) -> Standing:
+def any_copy_is_the_first(mark: Lease | None, lease: Lease) -> Standing:
     """Mutation: the mark is not read."""
     return Standing.WRITE
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.marks import Standing
-from model.product import Lease, Mark, standing_of
+from model.product import Lease, standing_of
 from model.search import DEEP, Search, explore, without_way_out
 from model.writers import Rules, Writers
 
@@ -24,16 +24,12 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "marks and ids expire, two attempts each": {"leases": 2, "places": 2, "expiry": True},
     "fenced attempts linger": {"leases": 2, "places": 2, "linger": True},
     "a batch without records fences nobody": {"leases": 3, "places": 1, "empty": (1,)},
-    "a chain of two transactions": {"leases": 2, "places": 2, "links": 2},
-    "two chains, and the driver looks for both": {"leases": 1, "places": 1, "tasks": 2, "links": 2},
     "a second job for malformed records": {"leases": 2, "places": 1, "tasks": 2, "malformed": 1},
     "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
-    "a chain of three transactions": {"leases": 2, "places": 2, "links": 3},
-    "a chain, marks and ids expire": {"leases": 2, "places": 2, "links": 2, "expiry": True},
     "the ledger is lost and made anew, two attempts each": {
         "leases": 3,
         "places": 2,
@@ -60,7 +56,6 @@ def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
         "marks and ids expire",
         "fenced attempts linger",
         "a batch without records fences nobody",
-        "two chains, and the driver looks for both",
         "a second job for malformed records",
         "the ledger is lost and made anew",
     ],
@@ -71,38 +66,24 @@ def test_retries_alone_always_end_with_a_written_batch(bounds: str) -> None:
     assert found.complete
 
 
-def any_mark_is_ours(mark: Mark | None, lease: Lease) -> Standing:
+def any_mark_is_ours(mark: Lease | None, lease: Lease) -> Standing:
     """Mutation: the mark is read and its lease is not."""
     return Standing.WRITE if mark is None else Standing.DONE
 
 
-def later_leases_are_not_seen(mark: Mark | None, lease: Lease) -> Standing:
+def later_leases_are_not_seen(mark: Lease | None, lease: Lease) -> Standing:
     """Mutation: one's own mark is known, and a later lease's is taken for an earlier one's."""
-    return Standing.DONE if mark is not None and mark[0] == lease else Standing.WRITE
+    return Standing.DONE if mark == lease else Standing.WRITE
 
 
-def a_chain_begins_anew(mark: Mark | None, lease: Lease) -> Standing:
-    """Mutation: a mark that is not complete is no mark."""
-    found = standing_of(mark, lease)
-    return Standing.WRITE if found is Standing.RESUME else found
-
-
-def any_link_is_the_last(mark: Mark | None, lease: Lease) -> Standing:
-    """Mutation: whether a mark is complete is not asked."""
-    found = standing_of(mark, lease)
-    return Standing.DONE if found is Standing.RESUME else found
-
-
-def ledgers_are_not_told_apart(mark: Mark | None, lease: Lease) -> Standing:
+def ledgers_are_not_told_apart(mark: Lease | None, lease: Lease) -> Standing:
     """Mutation: leases are compared, whichever ledger's they are."""
-    return standing_of(None if mark is None else ((0, mark[0][1]), mark[1]), (0, lease[1]))
+    return standing_of(None if mark is None else (0, mark[1]), (0, lease[1]))
 
 
 PAIR = "fenced attempts linger"
 TASKS = "two task-partitions, two attempts each"
 EXPIRY = "marks and ids expire, two attempts each"
-CHAIN = "a chain of two transactions"
-CHAINS = "two chains, and the driver looks for both"
 SECOND = "a second job for malformed records"
 LOST = "the ledger is lost and made anew"
 
@@ -128,16 +109,6 @@ LOST = "the ledger is lost and made anew"
             PAIR, Rules(wait_for_stable=False), "lost", id="validate does not wait for the last stable offset"
         ),
         pytest.param(TASKS, Rules(same_rows=False), "doubled", id="adaptive coalescing: a retry's rows lie elsewhere"),
-        pytest.param(CHAIN, Rules(standing=a_chain_begins_anew), "doubled", id="a chain begins anew"),
-        pytest.param(
-            CHAINS, Rules(standing=any_link_is_the_last), "refused", id="any link is the last: the receipts tell"
-        ),
-        pytest.param(
-            CHAIN,
-            Rules(standing=any_link_is_the_last, check_receipts=False),
-            "lost",
-            id="nobody asks for the last link",
-        ),
         pytest.param(
             SECOND, Rules(malformed_receipts=False), "refused", id="the second job is not waited for: receipts tell"
         ),

@@ -11,8 +11,7 @@ What is modelled. The broker: per task-partition one output log of open, prepare
 one leaves no trace), epochs of transactional ids, the lane group's marks. A commit is decided first and its markers are
 written later, as Kafka does; `init_transactions` settles both. The lane passes from lease to lease: the next batch is
 planned when the one before is written, or is pushed aside at any moment (revised, skipped) while its writers go on. A
-task-partition may be a chain of transactions (`links`), each with a row and a mark of its own; the last one's is complete. A
-retry's driver looks for complete marks at any moment, whatever transactions are under way.
+retry's driver looks for all marks at any moment, whatever transactions are under way.
 
 Attempts are unbounded in number: an attempt that ended or crashed leaves its place to a new one, so `places` bounds only
 how many of a lease are alive at a time. An attempt of any lease planned so far may start at any time: it is a retry, a
@@ -34,18 +33,17 @@ from typing import NamedTuple
 
 from fencepost.protocol.marks import Standing
 from model import product
-from model.product import Lease, Mark
+from model.product import Lease
 from model.search import Fault
 
-# Where an attempt stands; its code in a state is twice this, plus 1 when it is fenced, plus 14 for each link it has behind it.
+# Where an attempt stands; its code in a state is twice this, plus 1 when it is fenced.
 IDLE, INITED, DECIDED, PRODUCED, SENT, COMMITTED, UNMARKED = range(7)
-KINDS = 7
 STANDS = ("-", "inited", "decided", "produced", "sent", "committed", "unmarked")
 # A transaction in the log. SENT: its mark is in it.
 OPEN, MARKED, PREPARED, DONE = range(4)
 SHOWN = ("open", "open+mark", "prepared", "committed")
 
-Answer = Callable[[Mark | None, Lease], Standing]
+Answer = Callable[[Lease | None, Lease], Standing]
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ class Planned(NamedTuple):
 class Task(NamedTuple):
     """What concerns one task-partition.
 
-    `log` holds (lease, rows, status, place or -1); `marks` the mark per key, or None; `places` the attempts; `answers` per
-    lease the receipt its driver got, or -1. A mark, and a receipt, is its lease times the links, plus its link's number.
+    `log` holds (lease, rows, status, place or -1); `marks` the lease of each key's mark, or None; `places` the attempts;
+    `answers` per lease the lease of the receipt its driver got, or -1.
     """
 
     log: tuple[tuple[int, int, int, int], ...]
@@ -112,7 +110,6 @@ class Writers:
         expiry: bool = False,
         long_jobs: bool = False,
         keys: tuple[int, ...] = (),
-        links: int = 1,
         ledger_lost: bool = False,
         stopped: bool = False,
         linger: bool = False,
@@ -121,7 +118,7 @@ class Writers:
     ) -> None:
         self.rules = rules or Rules()
         self.results, self.malformed = tasks - malformed, malformed
-        self.links, self.stopped = links, stopped
+        self.stopped = stopped
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
         self.empty = empty
@@ -199,7 +196,7 @@ class Writers:
             asked = tasks if self.rules.malformed_receipts else tasks[: self.results]
             receipts = tuple(task.answers[lease] for task in asked)
             if -1 not in receipts:
-                named = tuple(self._mark(code) for code in receipts)
+                named = tuple(self.numbers[lease] for lease in receipts)
                 refusal = None
                 if self.rules.check_receipts:
                     refusal = product.recorded(self.numbers[lease], named, self.results, self.malformed)
@@ -223,18 +220,10 @@ class Writers:
         for job in (range(self.results), range(self.results, self.tasks)):
             for t in job:
                 mark = tasks[t].marks[self.keys[lease]]
-                if mark is None or self.rules.standing(self._mark(mark), self.numbers[lease]) is not Standing.DONE:
+                if mark is None or self.rules.standing(self.numbers[mark], self.numbers[lease]) is not Standing.DONE:
                     return (*after[: job.start], *tasks[job.start :])
                 after[t] = tasks[t]._replace(answers=_with(tasks[t].answers, lease, mark))
         return tuple(after)
-
-    def _mark(self, code: int) -> Mark:
-        lease, link = divmod(code, self.links)
-        return self.numbers[lease], link == self.links - 1
-
-    def _whole(self, lease: int) -> int:
-        """The complete mark of a lease."""
-        return (lease + 1) * self.links - 1
 
     def _gone_by(self, newest: int, lease: int) -> bool:
         """Whether the attempts of a lease are dead for good when the newest one is planned."""
@@ -292,8 +281,8 @@ class Writers:
         if not self.expiry:
             return
         for key, mark in enumerate(task.marks):
-            if mark is not None and plans[mark // self.links].age == 2:
-                word = f"broker: mark of lease {mark // self.links} expires"
+            if mark is not None and plans[mark].age == 2:
+                word = f"broker: mark of lease {mark} expires"
                 yield word, task._replace(marks=_with(task.marks, key, None)), plans
         if plans and plans[0].age == 2 and all(status == DONE for _, _, status, _ in task.log):
             fenced = self._in_order(self._fenced(task.places, -1))
@@ -304,8 +293,7 @@ class Writers:
         self, t: int, task: Task, place: int, plans: tuple[Planned, ...]
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         """One attempt's next step, or its crash."""
-        link, code = divmod(task.places[place], 2 * KINDS)
-        stands, fenced = divmod(code, 2)
+        stands, fenced = divmod(task.places[place], 2)
         lease, rules = self.lease_of[place], self.rules
         if stands == IDLE:
             if lease in self.empty or self._gone_by(len(plans) - 1, lease):
@@ -330,10 +318,10 @@ class Writers:
                 yield from self._read(task, place, plans, "reads its mark")
             return
         if stands == COMMITTED:
-            yield "its receipt reaches the driver", self._answered(task, place, self._whole(lease)), plans
+            yield "its receipt reaches the driver", self._answered(task, place, lease), plans
             return
         if stands == UNMARKED:
-            marks = _with(task.marks, self.keys[lease], self._whole(lease))
+            marks = _with(task.marks, self.keys[lease], lease)
             yield "commits its mark on its own", self._at(task._replace(marks=marks), place, COMMITTED), plans
             return
         if fenced:
@@ -341,29 +329,26 @@ class Writers:
             return
         owner = -1 if rules.stable_id else place
         if stands == DECIDED:
-            if rules.gate and sum(le == lease for le, *_ in task.log) > self.links:
+            if rules.gate and sum(le == lease for le, *_ in task.log) > 1:
                 return  # two copies are as many as it takes
-            if link and any(s == PREPARED for _, _, s, _ in task.log):
-                return  # Kafka answers CONCURRENT_TRANSACTIONS
-            row = 1 << ((t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t) * self.links + link)
+            row = 1 << (t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t)
             after = task._replace(log=(*task.log, (lease, row, OPEN, owner)))
-            yield "begins and produces", self._at(after, place, PRODUCED, link=link), plans
+            yield "begins and produces", self._at(after, place, PRODUCED), plans
             return
         n = next(i for i, (le, _, s, o) in enumerate(task.log) if s < PREPARED and o == owner and le == lease)
         if stands == PRODUCED:
             if rules.mark_in_transaction:
                 after = task._replace(log=_status(task.log, n, MARKED))
-                yield "sends its mark into the transaction", self._at(after, place, SENT, link=link), plans
+                yield "sends its mark into the transaction", self._at(after, place, SENT), plans
             elif rules.mark_first:
-                marks = _with(task.marks, self.keys[lease], self._whole(lease))
+                marks = _with(task.marks, self.keys[lease], lease)
                 yield "commits its mark on its own", self._at(task._replace(marks=marks), place, SENT), plans
             else:
                 after = task._replace(log=_status(task.log, n, PREPARED))
                 yield "commit_transaction", self._at(after, place, UNMARKED), plans
         else:
             after = task._replace(log=_status(task.log, n, PREPARED))
-            behind = self._at(after, place, DECIDED, link=link + 1)
-            yield "commit_transaction", self._at(after, place, COMMITTED) if link + 1 == self.links else behind, plans
+            yield "commit_transaction", self._at(after, place, COMMITTED), plans
 
     # What steps are made of.
 
@@ -382,7 +367,7 @@ class Writers:
         """The places after an init by `but`, each still where it was: the caller puts them in order."""
         held = []
         for n, code in enumerate(places):
-            stands = (code >> 1) % KINDS
+            stands = code >> 1
             if n == but or stands in (IDLE, COMMITTED, UNMARKED):
                 held.append(code)
             elif stands == INITED:
@@ -397,20 +382,16 @@ class Writers:
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         lease = self.lease_of[place]
         mark = task.marks[self.keys[lease]]
-        answer = self.rules.standing(None if mark is None else self._mark(mark), self.numbers[lease])
-        if answer in (Standing.WRITE, Standing.RESUME):
-            link, word = 0, f"{word}: not written"
-            if answer is Standing.RESUME:
-                assert mark is not None
-                link = mark % self.links + 1
-                word = f"{word} behind link {link}"
+        answer = self.rules.standing(None if mark is None else self.numbers[mark], self.numbers[lease])
+        if answer is Standing.WRITE:
+            word = f"{word}: not written"
             fenced = task.places[place] & 1
             if not self.rules.init_first:
                 yield word, self._at(task, place, INITED), plans
             elif fenced and not self.linger:
                 yield f"{word}; is refused: fenced", self._gone(task, place), plans
             else:
-                yield word, self._at(task, place, DECIDED, fenced, link), plans
+                yield word, self._at(task, place, DECIDED, fenced), plans
         elif answer is Standing.DONE:
             assert mark is not None
             yield f"{word}: done already, answers", self._answered(task, place, mark), plans
@@ -425,10 +406,9 @@ class Writers:
         return any(s in (MARKED, PREPARED) and self.keys[le] == key for le, _, s, _ in task.log)
 
     def _settled(self, task: Task, n: int) -> Task:
-        lease, rows = task.log[n][:2]
-        marks = task.marks
+        lease, marks = task.log[n][0], task.marks
         if self.rules.mark_in_transaction:
-            marks = _with(marks, self.keys[lease], lease * self.links + (rows.bit_length() - 1) % self.links)
+            marks = _with(marks, self.keys[lease], lease)
         return task._replace(log=_status(task.log, n, DONE), marks=marks)
 
     @staticmethod
@@ -441,9 +421,8 @@ class Writers:
         moved = tuple(Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age) for p in plans)
         return task._replace(log=task.log[:n] + task.log[n + 1 :]), moved
 
-    def _at(self, task: Task, place: int, stands: int, fenced: int = 0, link: int = 0) -> Task:
-        code = (link * KINDS + stands) * 2 + fenced
-        return task._replace(places=self._in_order(_with(task.places, place, code)))
+    def _at(self, task: Task, place: int, stands: int, fenced: int = 0) -> Task:
+        return task._replace(places=self._in_order(_with(task.places, place, stands * 2 + fenced)))
 
     def _gone(self, task: Task, place: int) -> Task:
         log = task.log
@@ -472,7 +451,7 @@ class Writers:
     def fault(self, state: State) -> Fault | None:
         plans, tasks = state
         for lease, plan in enumerate(plans):
-            for row in range(self.tasks * self.links):
+            for row in range(self.tasks):
                 bit = 1 << row
                 copies = sum(
                     1 for task in tasks for le, r, s, _ in task.log if le == lease and r & bit and s >= PREPARED
@@ -521,24 +500,20 @@ class Writers:
             return not plans or not product.may_be_written(plans[-1].age)
         return f"lease {len(plans) - 1}" in label and "crashes" not in label and "time passes" not in label
 
-    def _told(self, mark: int) -> str:
-        lease, link = divmod(mark, self.links)
-        return str(lease) if self.links == 1 else f"{lease}.{link}"
-
     def show(self, state: State) -> str:
         plans, tasks = state
         parts = []
         for t, task in enumerate(tasks):
             log = " ".join(
-                f"{le}:{SHOWN[s]}" + (f"(row {r.bit_length() - 1})" if self.tasks * self.links > 1 else "")
+                f"{le}:{SHOWN[s]}" + (f"(row {r.bit_length() - 1})" if self.tasks > 1 else "")
                 for le, r, s, _ in task.log
             )
             at = " ".join(
-                f"{self.lease_of[n]}:{STANDS[(code >> 1) % KINDS]}{'!' if code & 1 else ''}"
+                f"{self.lease_of[n]}:{STANDS[code >> 1]}{'!' if code & 1 else ''}"
                 for n, code in enumerate(task.places)
                 if code
             )
-            marks = ",".join("-" if m is None else self._told(m) for m in task.marks)
+            marks = ",".join("-" if m is None else str(m) for m in task.marks)
             parts.append(f"task {t}: log [{log}] mark {marks} attempts [{at}]")
         told = " ".join(
             f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans)

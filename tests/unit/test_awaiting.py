@@ -61,11 +61,6 @@ def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
     assert take("orders", [batch(0), withdrawn]).unsettled == ()
 
 
-def test_a_record_without_history_changed_last_when_it_was_planned() -> None:
-    assert WRITTEN.changed_at == WRITTEN.history[-1].at
-    assert WRITTEN.model_copy(update={"history": ()}).changed_at == WRITTEN.plan.planned_at
-
-
 def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
     view = View.of([batch(3, State.REJECTED), batch(0), batch(1, State.REJECTED), batch(2)])
     assert [one.batch.interval for one in awaiting_person(view)] == [hour(1), hour(3)]

@@ -157,7 +157,6 @@ def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_pa
         ({"quality": {"quarantine_limit": {"rows": 5}}}, []),
         ({"output": {"key": "n"}}, ["output"]),
         ({"output": {"partitions": 9}}, []),
-        ({"output": {"commit_every": {"rows": 5}}}, ["output"]),
         ({"quality": {"engine": "pandas"}}, []),
         ({"kafka": {"linger.ms": 5}}, []),
     ],
@@ -173,8 +172,3 @@ def test_the_order_of_columns_counts_and_that_of_spark_settings_does_not(changed
     settings = {"spark.sql.a": "1", "spark.sql.b": "2"}
     before = {"source": {"schema": one}, "spark": settings}
     assert changed(before=before, source={"schema": two}, spark=dict(reversed(settings.items()))) == ["source"]
-
-
-def test_how_long_a_chains_links_are_does_not_count(changed: Callable[..., list[str]]) -> None:
-    before = {"output": {"commit_every": {"rows": 5}}}
-    assert changed(before=before, output={"commit_every": {"rows": 6}}) == []

@@ -1,13 +1,9 @@
-"""Marks: what is written is read back whole, fits Kafka's limit, and leases compare as numbers that only grow.
-
-Marks of an early Fencepost are real: `marks_2.json` holds what a lane's group held.
-"""
+"""Marks: what is written is read back whole, fits Kafka's limit, and leases compare as numbers that only grow."""
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -17,7 +13,6 @@ from fencepost.errors import NeedsOperator
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 
-EARLY = Path(__file__).with_name("marks_2.json")
 LEASES = st.integers(0, 2**63 - 1)
 IDS = st.uuids().map(lambda made: urlsafe_b64encode(made.bytes).decode().rstrip("="))  # as Kafka writes a topic's id
 TALLIES = st.builds(
@@ -33,13 +28,12 @@ RECEIPTS = st.builds(
     ledger=IDS,
     lease=LEASES,
     topics=st.dictionaries(TOPICS, TALLIES, max_size=2),
-    complete=st.booleans(),
 )
 
 
 @given(RECEIPTS)
 def test_a_receipt_comes_back_from_its_mark(receipt: Receipt) -> None:
-    assert read_mark(mark_metadata(receipt), "out", "here") == receipt
+    assert read_mark(mark_metadata(receipt), "here") == receipt
 
 
 @given(RECEIPTS)
@@ -50,7 +44,7 @@ def test_a_mark_is_far_below_kafkas_limit_on_metadata(receipt: Receipt) -> None:
 @given(st.text() | st.none())
 def test_what_somebody_else_committed_is_no_mark_and_the_message_says_what_to_do(text: str | None) -> None:
     with pytest.raises(NeedsOperator, match="here: the offset committed there is not a mark") as refusal:
-        read_mark(text, "out", "here")
+        read_mark(text, "here")
     assert "kafka-consumer-groups.sh" in str(refusal.value)
 
 
@@ -58,8 +52,7 @@ def test_what_somebody_else_committed_is_no_mark_and_the_message_says_what_to_do
 def test_exactly_one_of_two_leases_of_a_ledger_is_superseded(mark: Receipt, lease: int) -> None:
     there = compare_mark(mark, lease, mark.ledger)
     back = compare_mark(mark.model_copy(update={"lease": lease}), mark.lease, mark.ledger)
-    ours = Standing.DONE if mark.complete else Standing.RESUME
-    expected = {ours} if lease == mark.lease else {Standing.WRITE, Standing.SUPERSEDED}
+    expected = {Standing.DONE} if lease == mark.lease else {Standing.WRITE, Standing.SUPERSEDED}
     assert {there, back} == expected
     assert (there is Standing.SUPERSEDED) == (mark.lease > lease)
 
@@ -71,26 +64,8 @@ def test_a_mark_of_another_ledger_proves_nothing_whatever_its_lease(mark: Receip
     assert compare_mark(mark.model_copy(update={"lease": lease}), lease, ledger) is Standing.WRITE
 
 
-def test_a_mark_of_ledger_version_2_counts_what_is_in_the_output() -> None:
-    first, second = [read_mark(text, "out", "here") for text in json.loads(EARLY.read_text())]
-    assert first == Receipt(
-        task=0,
-        ledger="UzAncvyTRpa+BuRiwgGwfA",
-        lease=57,
-        topics={"out": Tally(rows=1, fingerprint=8221117197270853080, bytes=33)},
-    )
-    assert compare_mark(second, 57, second.ledger) is Standing.DONE
-    assert compare_mark(second, 58, second.ledger) is Standing.WRITE
-
-
-@given(LEASES, IDS)
-def test_a_mark_of_ledger_version_1_names_no_ledger_and_is_nobodys(lease: int, ledger: str) -> None:
-    old = {"task": 0, "lease": lease, "rows": 3, "fingerprint": 7, "complete": True}
-    assert compare_mark(read_mark(json.dumps(old), "out", "here"), lease, ledger) is Standing.WRITE
-
-
 @given(RECEIPTS)
-def test_a_mark_of_neither_form_is_refused(mark: Receipt) -> None:
+def test_a_mark_of_another_form_is_refused(mark: Receipt) -> None:
     whole = json.loads(mark_metadata(mark))
     halves = ({"rows": 1}, {"fingerprint": 1}, {"topics": None})
     for damaged in (
@@ -98,7 +73,7 @@ def test_a_mark_of_neither_form_is_refused(mark: Receipt) -> None:
         *({k: v for k, v in whole.items() if k != "topics"} | half for half in halves),
     ):
         with pytest.raises(NeedsOperator, match="not a mark of Fencepost's"):
-            read_mark(json.dumps(damaged), "out", "here")
+            read_mark(json.dumps(damaged), "here")
 
 
 @given(LEASES, IDS)

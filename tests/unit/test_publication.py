@@ -184,7 +184,6 @@ def test_a_whole_copy_is_recorded_and_moves_the_frontier() -> None:
         ((), "do not cover"),
         ((a_receipt(0, 6, rows=ROWS),), "do not cover"),
         ((a_receipt(0, 7, rows=ROWS, ledger="x"),), "do not cover"),
-        ((a_receipt(0, 7, rows=ROWS, complete=False),), "do not cover"),
         ((WHOLE, WHOLE), "do not cover"),
         ((a_receipt(0, 7, rows=ROWS - 1),), "does not hold the records"),
         ((a_receipt(0, 7, rows=0),), "does not hold the records"),

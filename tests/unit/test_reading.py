@@ -78,7 +78,7 @@ def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> Non
 
 
 def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:
-    """An earlier Fencepost wrote them; who looks for the header finds none of them."""
+    """A setting left the header out; who looks for it finds none of them."""
     made = of(1, 1, PUBLISHED)
     bare = planned(made, output=made.plan.output.model_copy(update={"batch_header": False}))
     nothing: Any = None

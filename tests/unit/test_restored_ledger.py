@@ -52,11 +52,6 @@ def test_the_newest_plan_is_the_restored_ledgers_whatever_its_lease() -> None:
     assert validated_ends(View.of([OLD[0], moved_on])) == at("orders-out", 200)
 
 
-def test_plans_of_an_early_fencepost_name_no_ledger_and_come_first() -> None:
-    view = View.of([planned_in("", 40, batch(1)), planned_in("", 50, batch(0)), planned_in("L1", 60, batch(2))])
-    assert view.anchor == hour(1)
-
-
 TOPIC = "orders-in"
 
 

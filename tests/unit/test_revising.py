@@ -74,11 +74,6 @@ def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     assert reason_to_revise(batch(State.REJECTED), found) is None
 
 
-def test_a_plan_of_an_older_ledger_without_digests_is_not_written_on() -> None:
-    older = batch(State.PLANNED, digests={})
-    assert "earlier Fencepost" in (reason_to_revise(older, SAME) or "")
-
-
 @pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)

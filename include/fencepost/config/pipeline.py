@@ -142,22 +142,9 @@ class Source(Section):
         return self
 
 
-class CommitEvery(Section):
-    """The most that one transaction of a task-partition holds: a number of rows, or seconds of writing."""
-
-    rows: int | None = Field(default=None, ge=1)
-    seconds: float | None = Field(default=None, ge=0.01, le=600)
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
-        if (self.rows is None) == (self.seconds is None):
-            raise ValueError("give rows or seconds, one of the two")
-        return self
-
-
 # Of a pipeline's output: what a plan freezes by itself, and what changes no record.
 LEFT_OUT_OF_OUTPUT = {
-    *("partitions", "commit_every", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header"),
+    *("partitions", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header"),
 }
 
 
@@ -176,8 +163,6 @@ class Output(Section):
     headers: str | None = None
     partitions: int = Field(default=4, ge=1, le=10_000)
     layout: Layout = Layout.SOURCE
-    # Without it a task-partition is one transaction. With it, it is a chain of them, which a retry continues.
-    commit_every: CommitEvery | None = None
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
     # is written to the output, and judged there, before the eyes of readers who do not know of batches.
     publish: Literal["staged", "direct"] = "staged"
@@ -460,12 +445,10 @@ class Pipeline(Section):
         spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
-        # The length of a chain's links changes nothing, but having a chain does: it needs rows in one order.
-        chained = self.output.commit_every is not None
         rules, registry = self.digest_of_rules(), self.schema_registry
         return {
             "source": digest(source),
-            "output": digest([output, chained]),
+            "output": digest(output),
             "spark": digest_of_spark(spark),
             "transform": digest_of_file(self.transform_file),
             "files": digest_of_files(self.folder),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.finding import Finding, error, ok, warning
 from fencepost.doctor.look import Look, told
 from fencepost.errors import AccessDenied, SettingsError
@@ -40,28 +39,27 @@ def check_transaction_timeout(look: Look) -> Finding:
 
 def check_longest_write(look: Look) -> Finding:
     """A transaction as long as the longest one in the ledger would still commit."""
-    return longest_write(look.pipeline, look.view.all(), look.transaction_timeout, look.transaction_limit)
+    return longest_write(look.view.all(), look.transaction_timeout, look.transaction_limit)
 
 
-def longest_write(pipeline: Pipeline, batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
+def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
     """What the longest write and the longest copy in one transaction say of the transaction's timeout. Pure.
 
-    A write is at least as long as each of its transactions. A chain (`output.commit_every`) bounds them by itself.
+    A write is at least as long as each of its transactions.
     """
-    chained = pipeline.output.commit_every is not None
-    writes = [] if chained else [(b.written.seconds, str(b.id)) for b in batches if b.written]
+    writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
     copies = [(b.publication.seconds, str(b.id)) for b in batches if b.publication and b.publication.atomic]
-    raised = f"raise kafka.transaction.timeout.ms (the broker allows {round(limit.total_seconds() * 1000)})"
     for what, times, cure in (
-        ("write", writes, "Set output.commit_every, which ends transactions earlier"),
-        ("copy in one transaction", copies, "Lower output.atomic_megabytes"),
+        ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
+        ("copy in one transaction", copies, "lower output.atomic_megabytes"),
     ):
         longest, batch = max(times, default=(0.0, ""))
         if longest > timeout.total_seconds() * SHARE:
             return warning(
                 f"The longest {what} in the ledger took {told(timedelta(seconds=longest))} (batch {batch}), and the broker ends "
                 f"a transaction after {told(timeout)} (transaction.timeout.ms).",
-                f"{cure}, or {raised}.",
+                f"Raise kafka.transaction.timeout.ms to {round(longest / SHARE * 1000)} or more (the broker allows "
+                f"{round(limit.total_seconds() * 1000)}: transaction.max.timeout.ms), or {cure}.",
             )
     longest, _ = max([*writes, *copies], default=(0.0, ""))
     return ok(f"the longest took {longest:.0f} s, and a transaction may take {told(timeout)}")

@@ -49,11 +49,11 @@ ROWS_AT_ONCE = 2000  # so many rows that their arguments stay in the processor's
 
 
 class Transaction:
-    """A transactional producer's transaction, and those that follow it in a chain.
+    """A transactional producer's transaction, and those that follow it.
 
     `init()` fences every older producer with the same transactional.id and settles its open transaction. `with` then
     begins, and commits or aborts at the end. `failpoint` is the prefix of this transaction's failpoints. `shorter` says how a
-    transaction that takes too long can be made shorter.
+    transaction that takes too long can be made shorter, in words that continue "raise its timeout".
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Transaction:
             return found
         return TransactionTimedOut(
             f"{self.id}: {doing}: the transaction took {took:.1f} s, longer than transaction.timeout.ms "
-            f"({self._timeout * 1000:.0f}), so the broker ended it. In pipeline.yaml, {self._shorter}raise "
-            "kafka.transaction.timeout.ms; then run again. If another run writes the same batch, its newer producer ended "
+            f"({self._timeout * 1000:.0f}), so the broker ended it. Raise kafka.transaction.timeout.ms in "
+            f"pipeline.yaml{self._shorter}; then run again. If another run writes the same batch, its newer producer ended "
             f"the transaction, and you need not change anything. ({error.str()})"
         )
 

@@ -1,23 +1,19 @@
 """Writes a batch as a ledger record, and reads it back. It refuses a foreign or damaged record and never skips one.
 
-An older record is upcast to the present version step by step, as JSON, before it is validated: only the steps know the older
-forms. To change the form, raise LEDGER_VERSION and add the step from the version before.
+A record of another version is refused by that version's number.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerUnreadable
 from fencepost.model import LEDGER_VERSION, Batch, Event, State
-from fencepost.protocol.marks import receipt_from_2
 
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
 FOREIGN = (
@@ -91,83 +87,29 @@ def read_history(key: bytes | None, value: bytes | None, offset: int, pipeline: 
 
 def parse(value: bytes | None, where: str) -> Batch:
     """A ledger record's batch. LedgerUnreadable names the offset but not the content."""
-    value = value or b""
-    if not value.startswith(OLDER):  # an older one would fail, and thousands of failures take long
-        with suppress(ValidationError):
-            return Batch.model_validate_json(value)
-    return _parse_older(value, where)
+    with suppress(ValidationError):
+        return Batch.model_validate_json(value or b"")
+    raise LedgerUnreadable(f"{where}: {_what_is_wrong(value or b'')}")
 
 
-def _parse_older(value: bytes, where: str) -> Batch:
-    """The batch in a record of an older version. For any other record that failed to parse, raise the reason."""
+def _what_is_wrong(value: bytes) -> str:
+    """Why this value is no record, and the next step."""
     try:
         raw = json.loads(value)
         version = raw.get("version")
     except (ValueError, AttributeError, RecursionError):
-        raise LedgerUnreadable(f"{where}: not a Fencepost record. {FOREIGN}") from None
-    if isinstance(version, int) and version > LEDGER_VERSION:
-        raise LedgerUnreadable(
-            f"{where}: a newer Fencepost wrote it (record version {version}; this one reads {LEDGER_VERSION}). Upgrade."
+        return f"not a Fencepost record. {FOREIGN}"
+    if isinstance(version, int) and version != LEDGER_VERSION:
+        return (
+            f"written by another version of Fencepost, version {version}; this one reads {LEDGER_VERSION}. Run the pipeline with "
+            "the version that wrote it, in every process."
         )
     try:
-        batch = Batch.model_validate(upcast(raw))
-        if version in UPCASTS:
-            return batch
+        Batch.model_validate(raw)
         fields = "its encoding"
     except ValidationError as error:
         fields = ", ".join(sorted({_field(e["loc"]) for e in error.errors()}))
-    except ValueError:  # raised by a step; steps change plans and writes only
-        fields = "plan or written"
-    raise LedgerUnreadable(f"{where}: damaged in {fields}. {RESTORE}") from None
-
-
-def upcast(record: dict[str, Any]) -> dict[str, Any]:
-    """A record's JSON in the form of the present version. Pure.
-
-    Raises:
-        ValueError: it does not have the form of its version.
-    """
-    while isinstance(version := record.get("version"), int) and (step := UPCASTS.get(version)):
-        try:
-            record = step(record)
-        except (LookupError, TypeError) as error:
-            raise ValueError(f"not a record of version {version}") from error
-    return record
-
-
-def _from_1(record: dict[str, Any]) -> dict[str, Any]:
-    """In version 1 nothing names the ledger of a lease. Settings have one digest, which says nothing now."""
-    return {**record, "version": 2, "plan": {"ledger_topic_id": "", "digests": {}, **record["plan"]}}
-
-
-def _from_2(record: dict[str, Any]) -> dict[str, Any]:
-    """In version 2 a plan has one source and one output, as separate fields, and receipts name no topic."""
-    plan = dict(record["plan"])
-    plan.pop("settings_digest", None)  # from a record of version 1
-    source = {
-        "topic": plan.pop("source_topic"),
-        "topic_id": plan.pop("source_topic_id"),
-        "ranges": plan.pop("ranges"),
-        "lost": plan.pop("lost", []),
-    }
-    topic = plan.pop("output_topic")
-    output = {
-        "topic": topic,
-        "topic_id": plan.pop("output_topic_id"),
-        "batch_header": plan.pop("batch_header", True),
-    }
-    plan |= {"sources": [source], "output": {**output, "ends": plan.pop("output_ends")}}
-    after = {**record, "version": 3, "plan": plan}
-    if record.get("written") is not None:
-        written = dict(record["written"])
-        written["output"] = {**output, "ends": written.pop("output_ends")}
-        written["receipts"] = [receipt_from_2(receipt, topic) for receipt in written["receipts"]]
-        after["written"] = written
-    return after
-
-
-UPCASTS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
-OLDER = tuple(f'{{"version":{version},'.encode() for version in UPCASTS)  # how their records begin
+    return f"damaged in {fields}. {RESTORE}"
 
 
 def _field(location: tuple[int | str, ...]) -> str:

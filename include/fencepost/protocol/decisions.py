@@ -117,8 +117,8 @@ def record_planned(
         state=State.PLANNED,
         plan=plan,
         decision=decision,
+        history=(Event(state=State.PLANNED, at=plan.planned_at, note=note),),
     )
-    fresh = in_state(fresh, State.PLANNED, plan.planned_at, note)
     if latest is None or latest.state not in (REPLACEABLE | {State.PUBLISHING} if given_up else REPLACEABLE):
         return (fresh,)
     by = f"by revision {revision}{given_up and f'; {given_up}'}"
@@ -161,12 +161,12 @@ def record_written(view: View, interval: Interval, revision: int, result: Writte
 
 
 def check_receipts(batch: Batch, result: Written) -> None:
-    """Check that receipts cover the plan: each task-partition once, complete, and under the batch's own lease.
+    """Check that receipts cover the plan: each task-partition once, and under the batch's own lease.
 
     The task-partitions for malformed records need receipts only if there are any to quarantine.
     """
     wanted = batch.plan.tasks_with(result.aside)
-    tasks = sorted(r.task for r in result.receipts if r.complete)
+    tasks = sorted(r.task for r in result.receipts)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
     foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
     if tasks != list(range(wanted)) or foreign:

@@ -1,18 +1,12 @@
 """Marks: a group offset committed inside a writer's transaction, and what it tells the next attempt.
 
 A mark's partition is (source topic, t) under layout `source` and (output topic, t) under `output`. Its metadata is the
-receipt as compact JSON, far below Kafka's limit of 4,096 bytes. A mark with an incomplete receipt belongs to a chain of
-transactions (`output.commit_every`): it says how many of the task-partition's rows, in order, have committed.
-
-A lane is used for years, so its group still has marks of earlier versions. Those do not name the topic they count; the
-reader does.
+receipt as compact JSON, far below Kafka's limit of 4,096 bytes.
 """
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,7 +18,6 @@ class Standing(StrEnum):
     """What a writer may do once it has called init_transactions and then read its mark."""
 
     WRITE = "write"  # this lease has not committed: the mark is an older lease's or another ledger's, or there is none
-    RESUME = "resume"  # this lease has committed the first rows: continue after them
     DONE = "done"  # this lease has committed: skip, and return the receipt
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
@@ -36,9 +29,7 @@ def compare_mark(mark: Receipt | None, lease: int, ledger: str) -> Standing:
     """
     if mark is None or mark.ledger != ledger or mark.lease < lease:
         return Standing.WRITE
-    if mark.lease > lease:
-        return Standing.SUPERSEDED
-    return Standing.DONE if mark.complete else Standing.RESUME
+    return Standing.SUPERSEDED if mark.lease > lease else Standing.DONE
 
 
 def mark_metadata(receipt: Receipt) -> str:
@@ -46,8 +37,8 @@ def mark_metadata(receipt: Receipt) -> str:
     return receipt.model_dump_json()
 
 
-def read_mark(text: str | None, topic: str, where: str) -> Receipt:
-    """The receipt in a mark's metadata. An early receipt names no topic; it counts `topic`, the output.
+def read_mark(text: str | None, where: str) -> Receipt:
+    """The receipt in a mark's metadata.
 
     Raises:
         NeedsOperator: the offset was not committed by Fencepost.
@@ -55,23 +46,8 @@ def read_mark(text: str | None, topic: str, where: str) -> Receipt:
     try:
         return Receipt.model_validate_json(text or "")
     except ValidationError:
-        pass
-    try:
-        return Receipt.model_validate(receipt_from_2(json.loads(text or ""), topic))
-    except (ValueError, LookupError, TypeError, RecursionError):
         raise NeedsOperator(
             f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> are for "
             "marks only: delete the group with kafka-consumer-groups.sh, then `fencepost skip` the interval and run it "
             "with --reprocess."
         ) from None
-
-
-def receipt_from_2(receipt: dict[str, Any], topic: str) -> dict[str, Any]:
-    """The JSON of a receipt of ledger version 1 or 2, in the form of version 3. It counts records of `topic`.
-
-    Raises:
-        LookupError, TypeError, ValueError: it is not such a receipt.
-    """
-    rest = dict(receipt)
-    tally = {"rows": rest.pop("rows"), "fingerprint": rest.pop("fingerprint"), "bytes": rest.pop("bytes", 0)}
-    return {"ledger": "", **rest, "topics": {topic: tally}}

@@ -5,9 +5,9 @@
     record   publishing ──▶ published              the copy holds what was written; offsets move with it
 
 A publication that cannot go on (its staged records are gone, a topic was made anew, its marks may have expired) is given up:
-every task-partition gets a complete mark, an empty one where it has none, so that no attempt that comes late copies anything.
-Then a new revision takes the batch's place. A lane is free again when all of its task-partitions have complete marks, so its
-ids never need to be fenced.
+every task-partition gets a mark, an empty one where it has none, so that no attempt that comes late copies anything.
+Then a new revision takes the batch's place. A lane is free again when all of its task-partitions have marks, so its ids never
+need to be fenced.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
     publication = batch.publication
     assert publication is not None
     own = (publication.ledger, publication.known_lease)
-    tasks = sorted(r.task for r in receipts if r.complete and (r.ledger, r.lease) == own)
+    tasks = sorted(r.task for r in receipts if (r.ledger, r.lease) == own)
     if tasks != list(range(publication.tasks)) or len(receipts) != publication.tasks:
         raise TransitionRefused(
             f"batch {batch.id}: the receipts of its copy do not cover the {publication.tasks} task-partitions of its "

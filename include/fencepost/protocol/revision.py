@@ -107,7 +107,5 @@ PARTS = {
 
 
 def _what_changed(planned: Mapping[str, str], now: Mapping[str, str]) -> str:
-    if not planned:
-        return "it was planned by an earlier Fencepost, which did not record everything that decides its output"
     parts = [PARTS.get(p, p) for p in (*PARTS, *sorted({*planned, *now} - {*PARTS})) if planned.get(p) != now.get(p)]
     return f"what decides its output changed since it was planned: {', '.join(parts)}"

@@ -155,17 +155,14 @@ class View:
 
     @cached_property
     def _topics(self) -> dict[str, tuple[int, bool]]:
-        """For each ledger topic id in which batches were planned: its number in order, and whether a topic came after it.
-
-        Early plans name no topic; they were made in the first one.
-        """
+        """For each ledger topic id in which batches were planned: its number in order, and whether a topic came after it."""
         begun: dict[str, datetime] = {}
         for batch in self._all:
             topic, at = batch.plan.ledger_topic_id, batch.plan.planned_at
             if topic not in begun or at < begun[topic]:
                 begun[topic] = at
-        order = sorted(begun, key=lambda topic: (topic != "", begun[topic]))
-        return {topic: (n, topic not in {"", order[-1]}) for n, topic in enumerate(order)}
+        order = sorted(begun, key=lambda topic: begun[topic])
+        return {topic: (n, topic != order[-1]) for n, topic in enumerate(order)}
 
     def all(self) -> list[Batch]:
         """Every revision of every interval, in order of time and revision."""

@@ -6,15 +6,12 @@ the output topic may look. The lines of text show coordinates only.
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from fencepost.ledger.codec import upcast
 from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.quarantine import LIMIT, Quarantined
 from fencepost.quality.suite import Severity
-
-REPORT_VERSION = 2  # from 2 on, `batch` has the form of ledger version 3
 
 
 class ReceiptCheck(Frozen):
@@ -72,19 +69,12 @@ class Report(Frozen):
     `batch` is the ledger record with its plan and receipts. `seconds` are durations by step.
     """
 
-    version: int = REPORT_VERSION
     number: int = Field(ge=1)
     batch: Batch
     evaluation: Evaluation
     receipt_check: ReceiptCheck | None = None
     quarantined: Quarantined | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
-
-    @field_validator("batch", mode="before")
-    @classmethod
-    def _of_any_version(cls, batch: object) -> object:
-        """A report from an earlier Fencepost has a record of an earlier version."""
-        return upcast(batch) if isinstance(batch, dict) else batch
 
     @property
     def next_step(self) -> str:

@@ -18,12 +18,11 @@ CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
 WORD = 0xFFFFFFFF
 
 
-def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) -> DataFrame:
+def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
     """The rows, in `partitions` Spark partitions, each in the source's order if the transform kept it.
 
     A transform keeps the order by keeping `_partition` and `_offset`. Without them rows are ordered by key and value, so an
     attempt and its retry write the same sequence. For the same reason, a row without a key is placed by its value.
-    With `total`, rows made from one source record are ordered too, by all their columns: a resumed chain counts rows.
     """
     spark = records.sparkSession
     homes = F.array(*(F.lit(n) for n in numbers(partitions)))
@@ -31,8 +30,6 @@ def place_by_key(records: DataFrame, partitions: int, *, total: bool = False) ->
     shuffled = records.withColumn("_number", F.element_at(homes, place + 1))
     kept = {"_partition", "_offset"} <= set(records.columns)
     order = ["_partition", "_offset"] if kept else ["key", "value"]
-    if total:
-        order += [name for name in records.columns if name not in order]
     return (
         shuffled.repartition(partitions, "_number")
         .sortWithinPartitions(*order)

@@ -1,4 +1,4 @@
-"""The write step's other half, in the executors: one task-partition, one transaction (or a chain), one mark.
+"""The write step's other half, in the executors: one task-partition, one transaction, one mark.
 
 Invariant: however many attempts there are at a task-partition, each of its rows is in at most one committed transaction
 of a lease, together with the mark that proves it.
@@ -7,7 +7,6 @@ of a lease, together with the mark that proves it.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,14 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
-from fencepost.config.pipeline import CommitEvery
-from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, TransformNotDeterministic
+from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded
 from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
 from fencepost.kafka.offsets import committed_offsets
-from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
-from fencepost.model import BATCH_HEADER, Receipt, Tally
+from fencepost.kafka.transaction import Transaction
+from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.spark.diagnosis import carry
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
@@ -54,28 +52,27 @@ class WriterTask:
     quarantine: str | None = None
     quarantining: Quarantining | None = None
     first: int = 0  # the lowest task-partition that this job writes
-    commit_every: CommitEvery | None = None
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
     stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
     failpoint: str = "write"
-    shorter: str = "set output.commit_every, which writes in shorter transactions, or "  # as a `Transaction` takes it
+    shorter: str = (  # as a `Transaction` takes it
+        ", or give the source topic (under output.layout: output, the output topic) more partitions, so that each holds less"
+    )
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
     """Write task-partition `task` exactly once; return the receipt, and whether an earlier attempt had committed all of it.
 
     1. init_transactions: fence every earlier attempt and settle its open transaction;
-    2. read the mark: it says whether to write, to continue a chain after the rows it has committed, to skip, or to stop;
-    3. begin with the first row, produce, send the mark, commit; repeat this for each link of a chain.
+    2. read the mark: it says whether to write, to skip, or to stop;
+    3. begin with the first row, produce, send the mark, commit.
 
     Raises:
         Superseded: a later lease has committed here; this attempt is the zombie.
-        TransformNotDeterministic: the first rows differ from those that the chain has committed.
         Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
     transaction, mark = _initialised(job, task)  # 1, 2
-    begun = _begun(job, task)
     match compare_mark(mark, job.lease, job.ledger):
         case Standing.DONE:
             assert mark is not None
@@ -86,24 +83,20 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
                 f"{_of(job, task)}: its mark has lease {mark.lease}, later than ours ({job.lease}): a newer plan has taken this "
                 "one's lane and place. This attempt wrote nothing. Look at the ledger, and let the newer run continue."
             )
-        case Standing.RESUME:
-            assert mark is not None
-            begun, batches = mark, _behind(job, mark, batches)
-    return _write(job, transaction, begun, batches), False  # 3
+    return _write(job, transaction, task, batches), False  # 3
 
 
 def close_partition(job: WriterTask, task: int) -> Receipt:
     """Have a task-partition end with what this lease has committed of it, so that no attempt writes any more of it; the receipt.
 
-    It takes the place of an attempt that writes nothing: a mark that is complete stands in the way of all that come later. A
-    later lease's mark does so too, and is left alone.
+    It takes the place of an attempt that writes nothing: a mark stands in the way of all that come later. A later lease's mark
+    does so too, and is left alone.
     """
     transaction, mark = _initialised(job, task)
     standing = compare_mark(mark, job.lease, job.ledger)
     if mark is not None and standing is Standing.DONE:
         return mark
-    begun = mark if mark is not None and standing is Standing.RESUME else _begun(job, task)
-    closed = begun.model_copy(update={"complete": True})
+    closed = _nothing(job, task)
     if standing is not Standing.SUPERSEDED:
         with translated(_of(job, task), job.settings), transaction:
             transaction.add_offsets([_place(job, closed)], job.group)
@@ -119,8 +112,9 @@ def _initialised(job: WriterTask, task: int) -> tuple[Transaction, Receipt | Non
     return transaction, mark
 
 
-def _begun(job: WriterTask, task: int) -> Receipt:
-    return Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={}, complete=False)
+def _nothing(job: WriterTask, task: int) -> Receipt:
+    """The receipt of no row."""
+    return Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={})
 
 
 def _place(job: WriterTask, receipt: Receipt) -> TopicPartition:
@@ -136,7 +130,7 @@ def _of(job: WriterTask, task: int) -> str:
 def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     """The receipts of all task-partitions if this lease has committed every one of them, else None.
 
-    Sound without init_transactions: a complete mark is final. Its writer had fenced every attempt before it, and every
+    Sound without init_transactions: such a mark is final. Its writer had fenced every attempt before it, and every
     attempt after it reads the mark first. This does not wait for open transactions: the next init_transactions ends that of
     a dead attempt, and a mark that is not committed yet does not count.
     """
@@ -157,32 +151,26 @@ def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) 
     ]
     found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
     marks = [found.get((place.topic, place.partition)) for place in asked]
-    return [read_mark(mark.metadata, job.topic, doing) if mark else None for mark in marks]
+    return [read_mark(mark.metadata, doing) if mark else None for mark in marks]
 
 
-def _write(job: WriterTask, transaction: Transaction, begun: Receipt, batches: Iterator[pa.RecordBatch]) -> Receipt:
-    """Write the rows after those of `begun`, in one transaction or a chain, and return the receipt of all rows."""
-    task = begun.task
-    receipt = begun.model_copy(update={"topics": {job.topic: begun.tally(job.topic), **begun.topics}})
+def _write(job: WriterTask, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
+    """Write the rows in one transaction, and return their receipt."""
+    receipt = _nothing(job, task).model_copy(update={"topics": {job.topic: NOTHING}})
     header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
-    pieces = _pieces(batches, job.commit_every)
-    piece = next(pieces, None)
-    while not receipt.complete:
-        link = _Link(job.commit_every)
-        with translated(_of(job, task), job.settings), transaction:
-            while piece is not None and link.holds(piece):
-                kept, failed = _parted(job, piece)
-                own = task if job.to_own_partition else None
-                transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
-                if failed is not None and job.quarantine is not None:
-                    transaction.produce_rows(job.quarantine, failed)
-                receipt = _with(receipt, job, kept, failed)
-                reached(f"{job.failpoint}.rows", task)
-                piece = next(pieces, None)
-            if piece is None and job.promised is not None:
-                _check_promised(job, task, receipt.tally(job.topic))
-            receipt = receipt.model_copy(update={"complete": piece is None})
-            transaction.add_offsets([_place(job, receipt)], job.group)
+    own = task if job.to_own_partition else None
+    first = next(batches, None)  # whatever the transform takes to give its first row, no transaction is open yet
+    with translated(_of(job, task), job.settings), transaction:
+        for rows in chain([first] if first is not None else [], batches):
+            kept, failed = _parted(job, rows)
+            transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
+            if failed is not None and job.quarantine is not None:
+                transaction.produce_rows(job.quarantine, failed)
+            receipt = _with(receipt, job, kept, failed)
+            reached(f"{job.failpoint}.rows", task)
+        if job.promised is not None:
+            _check_promised(job, task, receipt.tally(job.topic))
+        transaction.add_offsets([_place(job, receipt)], job.group)
     return receipt
 
 
@@ -196,35 +184,6 @@ def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
         )
 
 
-class _Link:
-    """One transaction of a chain; it knows whether it may hold more rows."""
-
-    def __init__(self, limit: CommitEvery | None) -> None:
-        self._rows = limit.rows if limit else None
-        self._end = time.monotonic() + limit.seconds if limit and limit.seconds else None
-        self._held = 0
-
-    def holds(self, piece: pa.RecordBatch) -> bool:
-        """Whether this piece still belongs to the transaction; the first one always does."""
-        full = self._rows is not None and self._held + len(piece) > self._rows
-        late = self._end is not None and time.monotonic() >= self._end
-        if self._held and (full or late):
-            return False
-        self._held += len(piece)
-        return True
-
-
-def _pieces(batches: Iterator[pa.RecordBatch], limit: CommitEvery | None) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces small enough for a link of the chain; without a limit, as they come."""
-    if limit is None:
-        yield from batches
-        return
-    size = min(limit.rows or ROWS_AT_ONCE, ROWS_AT_ONCE)
-    for batch in batches:
-        for first in range(0, len(batch), size):
-            yield batch.slice(first, size)
-
-
 def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
     """The rows for the topic, and those for quarantine with their rules, timestamps and headers."""
     if QUARANTINED not in rows.schema.names:
@@ -236,34 +195,6 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
     if own.null_count == len(rows):
         return rows, None
     return rows.filter(own.is_null()), job.quarantining.with_headers(rows.filter(own.is_valid()))
-
-
-def _behind(job: WriterTask, committed: Receipt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows after those that a chain has committed, after a check that the first rows are the same.
-
-    Raises:
-        TransformNotDeterministic: they differ, so it is unknown which of these rows are committed.
-    """
-    seen = committed.model_copy(update={"topics": {}, "rules": {}})
-    rest: pa.RecordBatch | None = None
-    while seen.rows < committed.rows:
-        batch = next(batches, None)
-        if batch is None:
-            break
-        rest = batch.slice(committed.rows - seen.rows)
-        seen = _with(seen, job, *_parted(job, batch.slice(0, committed.rows - seen.rows)))
-    if _identity(seen) != _identity(committed):
-        raise TransformNotDeterministic(
-            f"{_of(job, committed.task)}: an earlier attempt committed {committed.rows} rows, and the first {seen.rows} rows of "
-            "this one differ: the transform does not give the same rows again. Make it deterministic (no random numbers, no "
-            "clock, no unstable order), and run with --reprocess: a new revision starts over."
-        )
-    return chain([rest] if rest is not None and len(rest) else [], batches)
-
-
-def _identity(receipt: Receipt) -> dict[str, tuple[int, int]]:
-    """Rows and fingerprint of each topic that has any."""
-    return {topic: (tally.rows, tally.fingerprint) for topic, tally in receipt.topics.items() if tally.rows}
 
 
 def _with(receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None) -> Receipt:

@@ -38,7 +38,7 @@ from fencepost.steps.topics import same_topics
 log = logging.getLogger("fencepost.steps.publish")
 
 # A publication goes on as it began: what the settings say now is for those that begin later.
-SHORTER = "lower output.atomic_megabytes, for batches whose publication begins later, and for this one "
+SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
 
 
 def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
@@ -57,11 +57,10 @@ def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
         marks=tuple((output.topic, t, 0) for t in tasks),
         to_own_partition=not publication.atomic,
         batch_header=output.batch_header,
-        commit_every=None if publication.atomic else pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
         promised=written.tally if publication.tasks == 1 else None,
         failpoint="publish",
-        shorter=SHORTER if publication.atomic else WriterTask.shorter,
+        shorter=SHORTER if publication.atomic else "",
     )
 
 
@@ -166,7 +165,7 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> Fencep
 def give_up(ledger: Ledger, batch: Batch) -> GivenUp | None:
     """End a publication that cannot go on, so that no attempt copies any more of it; None where all of it is copied after all.
 
-    1. every task-partition gets a complete mark, an empty one where none of it has committed;
+    1. every task-partition gets a mark, an empty one where none of it has committed;
     2. what had committed is counted: readers may have seen it.
     """
     publication, job, written = _publication(batch), publication_task(ledger, batch), batch.written

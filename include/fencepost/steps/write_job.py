@@ -143,10 +143,8 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         counts = count_again(raw, pipeline, plan).with_carried(carried)
         return Wrote(committed, counts, schema, names, _count_results(flagged))
     with analysis_errors(pipeline):
-        if plan.layout is Layout.OUTPUT:
-            placed = place_by_key(records, plan.writers, total=pipeline.output.commit_every is not None)
-        else:
-            placed = records.drop("_partition", "_offset")
+        by_key = plan.layout is Layout.OUTPUT
+        placed = place_by_key(records, plan.writers) if by_key else records.drop("_partition", "_offset")
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     answers = _collect(spark, answered, _task_partitions(answered, batch, pipeline), ledger, batch, raw, task.nonce)
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
@@ -307,7 +305,6 @@ def writer_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> Wri
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
-        commit_every=pipeline.output.commit_every,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
         quarantining=Quarantining(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fencepost.config.pipeline import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Interval, Outcome, Replayed, State, Tally, Written
+from fencepost.model import MALFORMED, Batch, Event, Interval, Outcome, Replayed, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
@@ -165,6 +165,7 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
         lease=41,
         plan=plan,
         written=written(tasks, rows, malformed),
+        history=(Event(state=State.WRITTEN, at=NOON),),
     )
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.ledger.codec import parse
-from fencepost.model import OffsetRange, ReadSchemas, RegisteredSchema, Schemas
-from fencepost.quality.report import REPORT_VERSION, ReceiptCheck, Report
+from fencepost.model import LEDGER_VERSION, OffsetRange, ReadSchemas, RegisteredSchema, Schemas
+from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
@@ -263,23 +262,10 @@ def test_a_write_that_fails_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_json_holds_the_same_data_and_its_version(name: str, tmp_path: Path) -> None:
+def test_json_holds_the_same_data_and_the_ledgers_version(name: str, tmp_path: Path) -> None:
     text = write_report(REPORTS[name], tmp_path).json.read_text(encoding="utf-8")
-    assert json.loads(text)["version"] == REPORT_VERSION
+    assert json.loads(text)["batch"]["version"] == LEDGER_VERSION
     assert Report.model_validate_json(text) == REPORTS[name]
-
-
-def test_a_report_of_an_earlier_fencepost_is_read() -> None:
-    """The question to a person shows it; its batch is a record of a ledger of version 2."""
-    records = json.loads((Path(__file__).parents[1] / "ledger_2.json").read_text())
-    record = next(r["value"] for r in records if json.loads(r["value"])["state"] == "rejected")
-    now = REPORTS["rejected"]
-    early = json.loads(now.model_dump_json()) | {"version": 1, "batch": json.loads(record)}
-    found = Report.model_validate_json(json.dumps(early))
-    assert found == now.model_copy(update={"version": 1, "batch": parse(record.encode(), "here")})
-    early["batch"]["plan"] = {}
-    with pytest.raises(ValueError, match="not a record of version 2"):
-        Report.model_validate_json(json.dumps(early))
 
 
 @pytest.mark.parametrize("name", REPORTS)

@@ -1,0 +1,181 @@
+"""A task-partition is one transaction: wherever an attempt ends, a retry makes it whole and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.model import Receipt, Tally
+from fencepost.protocol.marks import mark_metadata, read_mark
+from fencepost.spark import writer
+from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.spark.writer import WriterTask, write_partition
+
+LEASE, LEDGER = 7, "ledger-1"
+
+
+class Broken(Exception):
+    """The attempt dies."""
+
+
+class FakeKafka:
+    """Holds what has committed: values by transaction, and the mark. Commits fail while `fails`."""
+
+    def __init__(self) -> None:
+        self.committed: list[list[bytes]] = []
+        self.stamped: dict[str, set[str | None]] = {}  # by topic: the header that rows carry their timestamp in
+        self.mark: str | None = None
+        self.fails = False
+
+    def transaction(self, *_: object) -> FakeTransaction:
+        return FakeTransaction(self)
+
+    def receipt(self, *_: object) -> Receipt | None:
+        return read_mark(self.mark, "here") if self.mark else None
+
+
+class FakeTransaction:
+    """As much of `Transaction` as the writer uses."""
+
+    def __init__(self, kafka: FakeKafka) -> None:
+        self._kafka = kafka
+
+    def init(self) -> None: ...
+
+    def __enter__(self) -> None:
+        self._values: list[bytes] = []
+
+    def produce_rows(self, topic: str, rows: pa.RecordBatch, stamp: str | None = None, **_: Any) -> None:
+        self._values += rows.column("value").to_pylist()
+        self._kafka.stamped.setdefault(topic, set()).add(stamp)
+
+    def add_offsets(self, offsets: list[Any], group: str) -> None:
+        self._mark = offsets[0].metadata
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            if self._kafka.fails:
+                raise Broken
+            self._kafka.committed.append(self._values)
+            self._kafka.mark = self._mark
+
+
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
+    made = FakeKafka()
+    monkeypatch.setattr(writer, "Transaction", made.transaction)
+    monkeypatch.setattr(writer, "_mark", made.receipt)
+    return made
+
+
+def job() -> WriterTask:
+    return WriterTask(
+        settings=ClientSettings({}),
+        batch="b",
+        ledger=LEDGER,
+        lease=LEASE,
+        topic="t",
+        group="g",
+        transactional_ids=("id",),
+        marks=(("s", 0, 9),),
+        to_own_partition=False,
+        quarantining=Quarantining("b", (("rule", "reason"),) * 3),
+    )
+
+
+def batches(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, len(values), size):
+        some = values[first : first + size]
+        columns = {
+            "key": pa.array([b"%d" % n if n % 2 else None for n in some], pa.binary()),
+            "value": pa.array([b"%d" % n for n in some], pa.binary()),
+            "hash": pa.array(some, pa.int64()),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+SIZES = st.integers(1, 9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-5, 5), max_size=30), SIZES, SIZES, st.booleans())
+def test_an_attempt_commits_all_rows_or_none_and_a_retry_skips_what_is_committed(
+    values: list[int], size: int, size_then: int, fails: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        known = FakeKafka()
+        patch.setattr(writer, "Transaction", known.transaction)
+        patch.setattr(writer, "_mark", known.receipt)
+        known.fails = fails
+        if fails:
+            with pytest.raises(Broken):
+                write_partition(job(), 0, batches(values, size))
+            assert known.committed == []
+            known.fails = False
+        receipt, skipped = write_partition(job(), 0, batches(values, size_then))
+        assert known.committed == [[b"%d" % n for n in values]]
+        assert receipt == known.receipt()
+        length = sum(len(b"%d" % n) * (1 + n % 2) for n in values)
+        assert receipt.topics == {"t": Tally(rows=len(values), fingerprint=sum(values) % 2**64, bytes=length)}
+        assert not skipped
+        assert write_partition(job(), 0, batches(values, size)) == (receipt, True)
+        assert len(known.committed) == 1
+
+
+def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
+    """Rows for two topics: a number below 0 fails the rule of its own number less one."""
+    for batch, first in zip(batches(values, size), range(0, len(values), size), strict=True):
+        some = values[first : first + size]
+        headers = [json.dumps([{"key": "d2h5", "value": b64encode(b"%d" % n).decode()}]) for n in some]
+        said = [{"rule": -n - 1, "timestamp": 7, "headers": text} for n, text in zip(some, headers, strict=True)]
+        own = [json.dumps(one) if one["rule"] >= 0 else None for one in said]
+        yield batch.append_column(QUARANTINED, pa.array(own, pa.string()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-3, 5), max_size=30), SIZES)
+def test_rows_of_two_topics_are_one_transaction_and_one_receipt(values: list[int], size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        known = FakeKafka()
+        patch.setattr(writer, "Transaction", known.transaction)
+        patch.setattr(writer, "_mark", known.receipt)
+        two = replace(job(), quarantine="q")
+        receipt, _ = write_partition(two, 0, routed(values, size))
+        (committed,) = known.committed
+        good, bad = [n for n in values if n >= 0], [n for n in values if n < 0]
+        assert [v for v in committed if not v.startswith(b"-")] == [b"%d" % n for n in good]
+        assert [v for v in committed if v.startswith(b"-")] == [b"%d" % n for n in bad]
+        assert (receipt.tally("t").rows, receipt.tally("q").rows, receipt.rows) == (len(good), len(bad), len(values))
+        assert receipt.tally("q").fingerprint == sum(bad) % 2**64
+        assert receipt.rules == Counter(-n - 1 for n in bad)
+        assert write_partition(two, 0, routed(values, size)) == (receipt, True)
+
+
+def test_rows_for_quarantine_keep_their_timestamps_when_the_others_are_staged(kafka: FakeKafka) -> None:
+    staged = replace(job(), topic="staging", quarantine="q", stamp="fencepost-timestamp")
+    receipt, _ = write_partition(staged, 0, routed([1, -1, 2], 3))
+    assert kafka.stamped == {"staging": {"fencepost-timestamp"}, "q": {None}}
+    assert (receipt.tally("staging").rows, receipt.tally("q").rows) == (2, 1)
+
+
+def test_a_batch_without_rows_changes_nothing(kafka: FakeKafka) -> None:
+    empty = next(batches([1], 1)).slice(1)
+    receipt, _ = write_partition(job(), 0, iter([empty, *batches([1], 1), empty]))
+    assert receipt.topics["t"].rows == 1
+
+
+def test_what_an_older_lease_committed_is_not_ours(kafka: FakeKafka) -> None:
+    older = Receipt(task=0, ledger=LEDGER, lease=LEASE - 1, topics={"t": Tally(rows=3, fingerprint=6)})
+    kafka.mark = mark_metadata(older)
+    receipt, skipped = write_partition(job(), 0, batches([1, 2, 3], 3))
+    assert (kafka.committed, receipt.lease, skipped) == ([[b"1", b"2", b"3"]], LEASE, False)
