@@ -5,6 +5,7 @@ No other exception: Airflow's DAG processor loads all pipelines together, and on
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,9 +200,25 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
         GOOD + "quality: {quarantine_topic: fencepost.p.staging}", "is output.staging_topic (fencepost.p.staging)"
     ),
     "a limit of nothing": (GOOD + "quality: {quarantine_limit: {}}", "give rows, share, or both"),
+    "a limit left empty": (GOOD + "quality: {quarantine_limit: }", "quality.quarantine_limit: left empty; give rows, share"),
     "a limit in percent": (GOOD + "quality: {quarantine_limit: {share: 5}}", "quality.quarantine_limit.share"),
     "a limit in words": (GOOD + "quality: {quarantine_limit: all}", "quality.quarantine_limit"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [f for f in fields() if f[0] not in {"kafka", "spark"}])
+def test_a_field_left_empty_is_as_if_it_were_not_there_or_refused(folder: Path, path: tuple[str, ...]) -> None:
+    """Never another meaning, such as no limit."""
+    if path[0] == "schema_registry":
+        url = {} if path[1] == "url" else {"url": "http://127.0.0.1:1"}
+        content = GOOD + f"schema_registry: {json.dumps({**url, path[1]: None})}"
+    else:
+        content, url = changed(path, None), {}
+    result = outcome(folder, content)
+    if isinstance(result, Pipeline):
+        assert result == outcome(folder, GOOD + (f"schema_registry: {json.dumps(url)}" if url else ""))
+    else:
+        assert ".".join(path[:1]) in str(result)
 
 
 @pytest.mark.parametrize("name", CORPUS)

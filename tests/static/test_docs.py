@@ -32,9 +32,9 @@ from fencepost.doctor.finding import name_of
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
 from fencepost.outputs import topic as output_topic
-from fencepost.quality.catalogue import PROVEN
+from fencepost.quality.catalogue import HISTORY, PROVEN
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
-from fencepost.quality.suite import HISTORY, load_suite
+from fencepost.quality.suite import load_suite
 from fencepost.steps import write_job
 
 ROOT = Path(__file__).parents[2]

@@ -85,9 +85,15 @@ def test_a_transform_that_cannot_be_loaded_is_named(tmp_path: Path, name: str, t
     [
         ("{type: expect_column_values_to_be_betwixt}", "unknown.*did you mean"),
         ("{type: expect_column_values_to_match_like_pattern}", "SQL only"),
-        ("{type: expect_column_to_exist, kwargs: {column: n, row_condition: n > 1}}", "takes no row_condition"),
-        ("{type: expect_column_to_exist, kwargs: {column: 5}}", "expected a column's name"),
-        ("{type: expect_column_values_to_match_regex, kwargs: {column: n, regex: 5}}", "expected a regex as text"),
+        (
+            "{type: expect_column_to_exist, kwargs: {column: n, row_condition: n > 1}}",
+            "row_condition: unknown argument",
+        ),
+        ("{type: expect_column_to_exist, kwargs: {column: 5}}", "kwargs.column: Input should be a valid string"),
+        (
+            "{type: expect_column_values_to_match_regex, kwargs: {column: n, regex: 5}}",
+            "kwargs.regex: Input should be a",
+        ),
         ("{type: expect_batch_volume_like_history, kwargs: {at_least: 1}}", "at_least"),
     ],
 )

@@ -287,6 +287,8 @@ class Quality(Section):
     @field_validator("quarantine_limit", mode="before")
     @classmethod
     def _none_is_no_limit(cls, limit: object) -> object:
+        if limit is None:
+            raise ValueError("left empty; give rows, share, or both. quarantine_limit: none is no limit")
         return None if limit == "none" else limit
 
 

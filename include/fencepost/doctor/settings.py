@@ -14,8 +14,9 @@ from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
 from fencepost.kafka.registry import NotRegistered, Registry
 from fencepost.paths import reports_folder
-from fencepost.quality.prepare import NotEvaluable, check_alone
-from fencepost.quality.suite import HISTORY, load_suite
+from fencepost.quality.catalogue import HISTORY
+from fencepost.quality.prepare import NotEvaluable, known
+from fencepost.quality.suite import load_suite
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
@@ -45,7 +46,7 @@ def check_suite(pipeline: Pipeline) -> Finding:
         if declared.type in HISTORY:
             continue
         try:
-            entry, _ = check_alone(declared, pipeline.quality.engine)
+            entry = known(declared.type, pipeline.quality.engine)
         except NotEvaluable as raised:
             raise SettingsError(f"{file}: expectations.{declared.index}: {declared.title}: {raised}.") from None
         if entry is None:

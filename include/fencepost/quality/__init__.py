@@ -1,6 +1,7 @@
 """Judges a batch: the suite a pipeline declares, the engines that evaluate it, the gate and the report.
 
 suite.py           the declared suite: no Great Expectations, no Spark
+arguments.py       what each type may be asked, checked when the suite is loaded
 checks.py          results of checks, as values
 catalogue.py       expectation types proven to give one answer on pandas and on Spark
 rules.py           rules of severity quarantine, as the write step applies them

@@ -10,13 +10,16 @@ from typing import Any
 
 @functools.cache
 def settle_differences() -> None:
-    """Give two metrics one meaning on both engines. Defining the class registers it with Great Expectations.
+    """Give two metrics one meaning on both engines, and a quantile's bounds theirs. Defining a class registers it with Great
+    Expectations.
 
     `A > B` with a null: on Spark it is neither expected nor unexpected and passes silently; pandas counts it as
-    unexpected, and so do we. Quantiles: Spark takes the value at rank ceil(q * n), pandas the nearest one; we take Spark's.
+    unexpected, and so do we. Quantiles: Spark takes the value at rank ceil(q * n), pandas the nearest one; we take Spark's. Great
+    Expectations takes 100.01 for a quantile up to 100 (a tolerance of 1 in 10,000); we do not.
     """
     from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+    from great_expectations.expectations import core
     from great_expectations.expectations.metrics.column_aggregate_metric_provider import (
         ColumnAggregateMetricProvider,
         column_aggregate_value,
@@ -51,3 +54,10 @@ def settle_differences() -> None:
         def _pandas(cls, column: Any, quantiles: Sequence[float], **kwargs: Any) -> list[Any]:  # noqa: N805
             ordered = column.dropna().sort_values().to_list()
             return [ordered[max(math.ceil(q * len(ordered)) - 1, 0)] for q in quantiles]
+
+    class ExpectColumnQuantileValuesToBeBetween(core.ExpectColumnQuantileValuesToBeBetween):  # type: ignore[name-defined,misc]
+        def _validate(self, metrics: Any, *args: Any, **kwargs: Any) -> Any:
+            ranges = self.configuration.kwargs["quantile_ranges"]["value_ranges"]
+            pairs = zip(metrics["column.quantile_values"], ranges, strict=True)
+            within = [(low is None or low <= v) and (high is None or v <= high) for v, (low, high) in pairs]
+            return {**super()._validate(metrics, *args, **kwargs), "success": all(within)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import engines
-from fencepost.quality.catalogue import Kind, Scope
+from fencepost.quality.catalogue import HISTORY, Kind, Scope
 from fencepost.quality.checks import CheckResult, Engine, Evaluation, SampleRow, Status
 from fencepost.quality.columns import HASH, column_kinds, condition_error, prepared_frame, to_pandas
 from fencepost.quality.empty import on_no_records
@@ -22,7 +22,7 @@ from fencepost.quality.gate import expectations, judge
 from fencepost.quality.history import History, liken
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut, sample_row
-from fencepost.quality.suite import HISTORY, Suite
+from fencepost.quality.suite import Suite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from fencepost.model import Frozen
+from fencepost.quality.arguments import moment_of, split_regex
 from fencepost.quality.catalogue import EXPRESSION, ONE_ENGINE_ONLY, PROVEN, Entry, Kind, Scope
 from fencepost.quality.suite import Declared
 
@@ -64,7 +65,8 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
     Raises:
         NotEvaluable: the type is not proven, or an argument does not fit the columns.
     """
-    entry, condition = check_alone(declared, engine)
+    entry = known(declared.type, engine)
+    condition = _text(declared, "row_condition")
     kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
     columns = _columns(kwargs)
     if declared.type == EXPRESSION:
@@ -75,9 +77,9 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto
             declared=declared, entry=None, columns=columns, condition=condition, for_pandas=kwargs, for_spark=kwargs
         )
     if entry.scope is Scope.SCHEMA:
+        if kwargs.get("column_index") == 0:  # Great Expectations takes 0 for no index
+            kwargs["column_index"] = -len(kinds)
         return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
-    if not columns and entry.scope is not Scope.TABLE:
-        raise NotEvaluable("its column is required but missing")
     _refuse_unknown_columns(columns, kinds)
     _check_kinds(entry, columns, kinds)
     for name in entry.values:
@@ -99,41 +101,13 @@ def _of_expression(declared: Declared, entry: Entry | None, condition: str | Non
         entry=entry,
         columns=(),
         condition=condition,
-        expression=str(declared.kwargs["expression"]),
+        expression=_text(declared, "expression"),
         for_pandas={},
         for_spark={},
     )
     asked: dict[str, JsonValue] = {"column": one.holds, "value_set": [True]}
     asked |= {name: value for name, value in declared.kwargs.items() if name == "mostly"}
     return one.model_copy(update={"for_pandas": asked, "for_spark": asked})
-
-
-def check_alone(declared: Declared, engine: Literal["auto", "pandas", "spark"]) -> tuple[Entry | None, str | None]:
-    """Check an expectation as far as that needs no columns; return its catalogue entry and its row_condition.
-
-    Raises:
-        NotEvaluable: the type is not proven, or an argument fits no column at all.
-    """
-    entry, condition, kwargs = known(declared.type, engine), condition_of(declared), declared.kwargs
-    _columns(kwargs)
-    if entry is None:
-        return None, condition
-    if declared.type == EXPRESSION:
-        _check_expression(kwargs)
-    if entry.scope is Scope.SCHEMA:
-        if condition is not None:
-            raise NotEvaluable("it looks at columns, not at records, so it takes no row_condition")
-        if "type_" in kwargs and not isinstance(kwargs["type_"], str):
-            raise NotEvaluable("type_ is required: the name of a Spark type, such as StringType")
-        return entry, None
-    _check_ignored_rows(entry, kwargs)
-    if kwargs.get("allow_relative_error"):
-        raise NotEvaluable("allow_relative_error is not allowed: quantiles are exact on both engines")
-    if "strftime_format" in kwargs:
-        _check_strftime(kwargs["strftime_format"])
-    for name in REGEXES:
-        _regexes(kwargs.get(name, []), python_regex)
-    return entry, condition
 
 
 def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None:
@@ -146,29 +120,6 @@ def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None
     if entry is None and (engine == "auto" or not _exists_on(name, engine)):
         raise NotEvaluable(_why_not(name))
     return entry
-
-
-def condition_of(declared: Declared) -> str | None:
-    """Its row_condition, Spark SQL.
-
-    Raises:
-        NotEvaluable: it is no text.
-    """
-    condition = declared.kwargs.get("row_condition")
-    if condition is not None and (not isinstance(condition, str) or not condition.strip()):
-        raise NotEvaluable(f"row_condition is a Spark SQL condition, such as \"origin = 'JFK'\"; found {condition!r}")
-    return condition
-
-
-def _check_expression(kwargs: Mapping[str, JsonValue]) -> None:
-    for name in kwargs:
-        if name not in {"expression", "mostly", "row_condition"}:
-            raise NotEvaluable(f"{name}: unknown argument; allowed here are expression, row_condition and mostly")
-    expression = kwargs.get("expression")
-    if not isinstance(expression, str) or not expression.strip():
-        raise NotEvaluable(
-            f'expression is a condition in Spark SQL, such as "arrived >= departed"; found {expression!r}'
-        )
 
 
 def _exists_on(name: str, engine: str) -> bool:
@@ -204,9 +155,12 @@ def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
         for column in value if isinstance(value, list) else [value]:
             if isinstance(column, str):
                 found.append(column)
-            elif column is not None:
-                raise NotEvaluable(f"{name}: expected a column's name; found {column!r}")
     return tuple(found)
+
+
+def _text(declared: Declared, name: str) -> str | None:
+    value = declared.kwargs.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
@@ -230,20 +184,6 @@ def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kin
         raise NotEvaluable(f"it compares columns of one kind; {listed}. Cast one of them in the transform")
 
 
-def _check_ignored_rows(entry: Entry, kwargs: Mapping[str, JsonValue]) -> None:
-    declared = kwargs.get("ignore_row_if", entry.ignore_row_if[0] if entry.ignore_row_if else None)
-    if entry.ignore_row_if and (declared not in entry.ignore_row_if or declared is None):
-        allowed = " or ".join(str(name) for name in entry.ignore_row_if if name)
-        raise NotEvaluable(f"pandas and Spark treat nulls here alike only with ignore_row_if: {allowed}")
-
-
-def _check_strftime(template: JsonValue) -> None:
-    try:
-        datetime.strptime(datetime.now(UTC).strftime(str(template)), str(template))  # noqa: DTZ007
-    except ValueError as error:
-        raise NotEvaluable(f"strftime_format {template!r} cannot parse a time: {error}") from None
-
-
 def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue:
     """A bound or set value in the units of the prepared column: days for dates, microseconds for times."""
     if isinstance(value, list):
@@ -254,9 +194,7 @@ def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
     if kind in (Kind.INTEGER, Kind.NUMBER) and isinstance(value, int | float) and not isinstance(value, bool):
-        if name != "value_set":
-            return _exact(value, name)
-        if kind is Kind.NUMBER:
+        if kind is Kind.NUMBER or name != "value_set":
             return value
         if float(value).is_integer():
             return int(value)
@@ -268,19 +206,10 @@ def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue
             raise wrong from None
     if kind is Kind.TIMESTAMP and isinstance(value, str):
         try:
-            moment = datetime.fromisoformat(value)
+            return (moment_of(value) - EPOCH) // timedelta(microseconds=1)
         except ValueError:
             raise wrong from None
-        aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return (aware - EPOCH) // timedelta(microseconds=1)
     raise wrong
-
-
-def _exact(bound: int | float, name: str) -> int | float:
-    """Great Expectations turns every bound into a double; beyond 2**53 the engines round it differently."""
-    if isinstance(bound, int) and abs(bound) > 2**53:
-        raise NotEvaluable(f"{name}: {bound} is beyond 2**53, where Great Expectations cannot compare exactly")
-    return bound
 
 
 def shown(value: object, kind: Kind) -> object:
@@ -300,33 +229,16 @@ def shown(value: object, kind: Kind) -> object:
 def _regexes(value: JsonValue, translate: Callable[[str], str]) -> JsonValue:
     if isinstance(value, list):
         return [_regexes(one, translate) for one in value]
-    if not isinstance(value, str):
-        raise NotEvaluable(f"expected a regex as text; found {value!r}")
-    return translate(value)
-
-
-LEADING_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+    return translate(str(value))
 
 
 def python_regex(pattern: str) -> str:
     r"""The pattern for Python, read as Java reads it: \d, \w, \s and \b mean ASCII."""
-    flags, rest = _split(pattern)
+    flags, rest = split_regex(pattern)
     return f"(?a{flags}:{rest})"
 
 
 def java_regex(pattern: str) -> str:
     """The pattern for Spark, read as Python reads it: only a newline ends a line."""
-    flags, rest = _split(pattern)
+    flags, rest = split_regex(pattern)
     return f"(?d{flags}:{rest})"
-
-
-def _split(pattern: str) -> tuple[str, str]:
-    found = LEADING_FLAGS.match(pattern)
-    flags, rest = (found.group(1), pattern[found.end() :]) if found else ("", pattern)
-    if set(flags) - set("imsx") or "(?P" in rest:
-        raise NotEvaluable(f"regex {pattern!r}: use only what Python and Java share: flags i m s x, no (?P...) groups")
-    try:
-        re.compile(f"(?a{flags}:{rest})")
-    except re.error as error:
-        raise NotEvaluable(f"regex {pattern!r} is not valid: {error}") from None
-    return flags, rest

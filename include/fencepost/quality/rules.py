@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fencepost.errors import SettingsError
-from fencepost.quality.catalogue import Entry
 from fencepost.quality.columns import column_kinds, condition_error, holds, prepared_column
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare
 from fencepost.quality.suite import Declared
@@ -148,18 +147,13 @@ def _fails_pair(one: Prepared, left: Column, right: Column) -> Column:
     """Whether two values of a row fail: a null equals only a null, and is greater than nothing."""
     from pyspark.sql import functions as F
 
-    kwargs, entry = one.for_spark, one.entry
-    assert entry is not None
+    kwargs = one.for_spark
     if one.declared.type == "expect_column_pair_values_to_be_equal":
         fits = left.eqNullSafe(right)
     else:
         fits = F.coalesce(left >= right if kwargs.get("or_equal") else left > right, F.lit(False))
     left_out = left.isNull() & right.isNull()
-    if _ignored(entry, kwargs) == "either_value_is_missing":
+    if kwargs.get("ignore_row_if") == "either_value_is_missing":
         left_out = left.isNull() | right.isNull()
     fails: Column = ~left_out & ~fits
     return fails
-
-
-def _ignored(entry: Entry, kwargs: Mapping[str, Any]) -> Any:
-    return kwargs.get("ignore_row_if", entry.ignore_row_if[0])

@@ -12,14 +12,14 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError
 
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.quality.catalogue import PROVEN, ROW_BY_ROW, Scope
+from fencepost.quality.catalogue import HISTORY, PROVEN, ROW_BY_ROW, Scope, arguments_of
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
@@ -36,7 +36,6 @@ REFUSED_KWARGS = {
 }
 # A receipt counts rows by rule, and has to fit into an offset's metadata.
 MOST_RULES = 100
-LISTS = ("value_set", "regex_list", "column_list", "column_set", "type_list", "like_pattern_list")
 
 
 class Severity(StrEnum):
@@ -48,37 +47,6 @@ class Severity(StrEnum):
     CRITICAL = "critical"
     WARNING = "warning"
     QUARANTINE = "quarantine"
-
-
-class Limits(Frozen):
-    """How a batch is compared with the newest `batches` published before it; see `history.py`."""
-
-    batches: int = Field(default=30, ge=2, le=1000)
-    at_least: int = Field(default=7, ge=2, le=1000)
-    spreads: float = Field(default=5, gt=0, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _can_be_judged(self) -> Self:
-        if self.at_least > self.batches:
-            raise ValueError(f"at_least ({self.at_least}) is above batches ({self.batches}): nothing would be judged")
-        return self
-
-
-class VolumeLimits(Limits):
-    """`tolerance` is a share of the median."""
-
-    tolerance: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-
-
-class FreshnessLimits(Limits):
-    """`tolerance_seconds` are added to the median."""
-
-    tolerance_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
-
-
-VOLUME, FRESHNESS = "expect_batch_volume_like_history", "expect_batch_freshness_like_history"
-# Fencepost's own types, which compare the batch with earlier ones. Great Expectations evaluates all others.
-HISTORY: dict[str, type[Limits]] = {VOLUME: VolumeLimits, FRESHNESS: FreshnessLimits}
 
 
 # They compare the records of a batch with each other.
@@ -137,8 +105,8 @@ class Suite(Frozen):
 def load_suite(file: Path) -> Suite:
     """Read and check `expectations.yaml`.
 
-    It refuses an empty suite, a duplicate declaration and a check that could not fail: each would pass silently. It also
-    refuses a rule of severity `quarantine` that does not judge each row by itself.
+    It refuses an empty suite, a duplicate declaration and arguments with which a check could not fail: each would pass
+    silently. It also refuses a rule of severity `quarantine` that does not judge each row by itself.
     It does not know whether a type exists; the gate finds that out.
 
     Raises:
@@ -191,37 +159,35 @@ def _read_one(entry: object, index: int, file: Path) -> Declared:
     if not isinstance(kwargs, dict):
         raise SettingsError(f"{where}.kwargs: expected a mapping (found {_shown(kwargs)}).")
     plain = {_name(k, where): _plain(v, f"{where}.kwargs.{k}") for k, v in kwargs.items()}
-    _refuse_what_cannot_fail(kind, plain, f"{where}.kwargs")
+    _check_arguments(kind, plain, f"{where} ({kind}): kwargs")
     if severity == Severity.QUARANTINE:
         _refuse_what_judges_no_row(kind, plain, where)
     return Declared(index=index, type=kind, severity=Severity(severity), description=description.strip(), kwargs=plain)
 
 
-def _refuse_what_cannot_fail(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
-    """Refuse arguments that Great Expectations accepts and with which every batch passes."""
-    if kind in HISTORY:
-        _check_limits(HISTORY[kind], kwargs, where)
-        return
-    for name, reason in REFUSED_KWARGS.items():
-        if name in kwargs:
-            raise SettingsError(f"{where}.{name}: not allowed: {reason}.")
-    mostly = kwargs.get("mostly")
-    if "mostly" in kwargs and (isinstance(mostly, bool) or not isinstance(mostly, int | float) or not 0 < mostly <= 1):
-        raise SettingsError(
-            f"{where}.mostly: allowed is a number above 0 and up to 1, the share of non-null rows that must "
-            f"hold (found {_shown(mostly)})."
-        )
-    bounds = [kwargs.get("min_value"), kwargs.get("max_value")]
-    if kind.endswith("_between") and "quantile" not in kind and bounds == [None, None]:
-        raise SettingsError(f"{where}: min_value or max_value is required; without them every value passes.")
-    for name in LISTS:
-        value = kwargs.get(name)
-        if name in kwargs and (not isinstance(value, list) or not value):
-            raise SettingsError(f"{where}.{name}: expected a list with at least one value (found {_shown(value)}).")
-    values = kwargs.get("value_set")
-    if isinstance(values, list) and any(v is None for v in values):
-        # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
-        raise SettingsError(f"{where}.value_set: null is not allowed; nulls are skipped by set checks anyway.")
+def _check_arguments(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
+    """Refuse arguments that the type does not take, before anything is planned and for every use of the expectation."""
+    model = arguments_of(kind)
+    for name, value in kwargs.items():
+        if name in REFUSED_KWARGS:
+            raise SettingsError(f"{where}.{name}: not allowed: {REFUSED_KWARGS[name]}.")
+        if value is None:
+            raise SettingsError(f"{where}.{name}: left empty; give a value, or leave the argument out.")
+    try:
+        model.model_validate(kwargs)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = "".join(f".{part}" for part in first["loc"])
+        allowed = ", ".join(sorted(model.model_fields, key=lambda name: not model.model_fields[name].is_required()))
+        match first["type"]:
+            case "missing":
+                said = f"required but missing; the arguments are {allowed}"
+            case "extra_forbidden":
+                said = f"unknown argument; allowed are {allowed}"
+            case _:
+                found = f" (found {_shown(first['input'])})" if field else ""
+                said = first["msg"].removeprefix("Value error, ") + found
+        raise SettingsError(f"{where}{field}: {said}.") from None
 
 
 def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: str) -> None:
@@ -236,20 +202,6 @@ def _refuse_what_judges_no_row(kind: str, kwargs: dict[str, JsonValue], where: s
             f"{where}.kwargs.mostly: not allowed with severity: quarantine, which judges every row. quality.quarantine_limit in "
             "pipeline.yaml says how many may fail."
         )
-
-
-def _check_limits(limits: type[Limits], kwargs: dict[str, JsonValue], where: str) -> None:
-    for name in kwargs:
-        if name not in limits.model_fields:
-            allowed = ", ".join(limits.model_fields)
-            raise SettingsError(f"{where}.{name}: unknown field; allowed here are {allowed}.")
-    try:
-        limits.model_validate(kwargs, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = "".join(f".{part}" for part in first["loc"])
-        found = f" (found {_shown(first['input'])})" if field else ""
-        raise SettingsError(f"{where}{field}: {first['msg']}{found}.") from None
 
 
 def _plain(value: Any, where: str) -> JsonValue:

@@ -14,7 +14,8 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.model import Batch, Layout, Plan
 from fencepost.protocol.advice import REASON
-from fencepost.quality.suite import FRESHNESS, load_suite
+from fencepost.quality.catalogue import FRESHNESS
+from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.quarantine import is_result

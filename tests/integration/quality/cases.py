@@ -82,7 +82,14 @@ for column in COLUMNS:
     n = len(found)
     drawn(f"{C}unique_value_count_to_be_between", True, n, column=column, min_value=n, max_value=n)
     drawn(f"{C}unique_value_count_to_be_between", False, n, column=column, max_value=n, strict_max=True)
-    drawn(f"{C}proportion_of_unique_values_to_be_between", share is not None, share, column=column, min_value=0)
+    drawn(
+        f"{C}proportion_of_unique_values_to_be_between",
+        share is not None,
+        share,
+        column=column,
+        min_value=0,
+        strict_min=True,
+    )
     known = len(values(column)) / len(RECORDS)
     drawn(f"{C}proportion_of_non_null_values_to_be_between", known >= 0.65, known, column=column, min_value=0.65)
     if not found:
@@ -128,10 +135,9 @@ for column in "id half single ratio price day moment later no_number".split():
 for column in ("name", "flag", "raw", "tags", "wide"):
     refused(f"{V}be_between", column=column, min_value=1)
     refused(f"{C}max_to_be_between", column=column, min_value=1)
-refused(f"{V}be_between", column="big", min_value=2**53 + 1)
 refused(f"{V}be_between", column="half", min_value="1")
 refused(f"{V}be_between", column="day", min_value=5)
-refused(f"{V}be_between", column="moment", min_value="yesterday")
+refused(f"{V}be_between", column="moment", min_value=5)
 refused(f"{V}be_in_set", column="half", value_set=["1"])
 refused(f"{V}be_in_set", column="code", value_set=[5])
 refused(f"{V}be_in_set", column="flag", value_set=[1])
@@ -160,7 +166,7 @@ for column in "half price ratio".split():
     observed = {"quantiles": quantiles, "values": at}
     Q = f"{C}quantile_values_to_be_between"
     drawn(Q, True, observed, column=column, quantile_ranges={"quantiles": quantiles, "value_ranges": ranges})
-    off = [[None, None], *ranges[1:-1], [at[-1] * 2 + 9, None]]
+    off = [[None, at[0]], *ranges[1:-1], [at[-1] + 1e-9, None]]  # Great Expectations has a tolerance of its own
     drawn(Q, False, observed, column=column, quantile_ranges={"quantiles": quantiles, "value_ranges": off})
 for what in ("mean", "sum", "stdev", "median"):
     drawn(f"{C}{what}_to_be_between", False, None, column="no_number", min_value=-1, max_value=1)
@@ -176,7 +182,7 @@ drawn(
 # Texts.
 ASCII = re.ASCII
 for column in "name code raw nothing".split():
-    for pattern in (r"^\d", r"^\w+$", r"a.*b", "^A", r"(?i)^a", r"^(?:A|U)A$", "", "^end.$", "x$", r"\s"):
+    for pattern in (r"^\d", r"^\w+$", r"a.*b", "^A", r"(?i)^a", r"^(?:A|U)A$", "()", "^end.$", "x$", r"\s"):
         flags = re.ASCII | (re.IGNORECASE if pattern.startswith("(?i)") else 0)
         plain = re.compile(pattern.removeprefix("(?i)"), flags)
         by_value(f"{V}match_regex", column, lambda v, p=plain: bool(p.search(v)), regex=pattern)
@@ -219,11 +225,7 @@ def is_date(text: str) -> bool:
 for column in ("code", "raw", "tags"):
     by_value(f"{V}be_json_parseable", column, is_json)
     by_value(f"{V}match_strftime_format", column, is_date, strftime_format="%Y-%m-%d")
-refused(f"{V}match_strftime_format", column="code", strftime_format="%Q")
 refused(f"{V}match_regex", column="half", regex="1")
-refused(f"{V}match_regex", column="name", regex="(unclosed")
-refused(f"{V}match_regex", column="name", regex="(?P<year>.)")
-refused(f"{V}match_regex", column="name", regex=r"\p{L}")
 refused(f"{V}match_like_pattern", column="name", like_pattern="A%")
 refused(f"{V}be_dateutil_parseable", column="code")
 refused(f"{V}be_increasing", column="id")
@@ -262,7 +264,6 @@ by_record(
     f"{C}pair_values_to_be_equal", pair("flag", "maybe", lambda x, y: x == y, False), column_A="flag", column_B="maybe"
 )
 refused(f"{C}pair_values_to_be_equal", column_A="name", column_B="half")
-refused(f"{C}pair_values_to_be_equal", column_A="half", column_B="twin", ignore_row_if="neither")
 for some in (["half", "code"], ["id", "name"], ["flag", "maybe", "half"]):
     for rule, skip in (("all_values_are_missing", all), ("any_value_is_missing", any), ("never", lambda _: False)):
         kept = Counter(tuple(r[c] for c in some) for r in RECORDS if not skip([r[c] is None for c in some]))
@@ -279,7 +280,6 @@ by_record(
     sum_total=0,
     ignore_row_if="any_value_is_missing",
 )
-refused("expect_multicolumn_sum_to_equal", column_list=["half", "twin"], sum_total=0)
 
 
 # Expressions: what is null is not judged.
@@ -292,8 +292,6 @@ by_record("expect_expression_to_be_true", sums, expression="half + twin > 0", mo
 by_record("expect_expression_to_be_true", lambda r: (r["half"] or 0) < 4, expression="coalesce(half, 0) < 4")
 refused("expect_expression_to_be_true", expression="nowhere > 0")
 refused("expect_expression_to_be_true", expression="sum(half) > 0")
-refused("expect_expression_to_be_true", expression=" ")
-refused("expect_expression_to_be_true", expression="half > 0", column="half")
 
 # The table, and row conditions.
 for total in (len(RECORDS), 5):
@@ -317,6 +315,9 @@ drawn("expect_table_column_count_to_equal", True, len(ALL_COLUMNS), value=len(AL
 drawn("expect_table_column_count_to_be_between", False, len(ALL_COLUMNS), max_value=3)
 drawn(f"{C}to_exist", True, ..., column="half")
 drawn(f"{C}to_exist", False, ..., column="nowhere")
+for index in (0, 1):
+    drawn(f"{C}to_exist", True, ..., column=ALL_COLUMNS[index], column_index=index)
+    drawn(f"{C}to_exist", False, ..., column=ALL_COLUMNS[2], column_index=index)
 for column, name in (
     ("half", "IntegerType"),
     ("price", "DecimalType"),
@@ -326,7 +327,6 @@ for column, name in (
     drawn(f"{V}be_of_type", True, name, column=column, type_=name)
     drawn(f"{V}be_of_type", False, name, column=column, type_="StringType")
     drawn(f"{V}be_in_type_list", True, name, column=column, type_list=["StringType", name])
-refused(f"{V}be_of_type", column="half", type_="int64")
 
 
 def plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ from integration.quality.cases import CASES, plain
 # Values that trap an engine, beside those that the suite's own cases are made of.
 TRAPS = """
     big bigint, wide_open double, tiny float, exact decimal(15,5), text string, bytes binary, yes boolean, then timestamp_ntz,
-    day date
+    day date, long bigint
 """
 TRAP_ROWS: list[tuple[Any, ...]] = [
     (2**53, float("inf"), 0.1, None, "", b"", True, None, None),
@@ -57,7 +57,7 @@ KWARGS: list[tuple[str, dict[str, Any]]] = [
     *((EXPRESSION, {"expression": sql}) for sql in ("big > 0", "text = ''", "wide_open > 0 AND yes", "isnan(tiny)")),
     (EXPRESSION, {"expression": "boolean(NULL)"}),
     (EXPRESSION, {"expression": "big > 0", "row_condition": "yes"}),
-    ("expect_column_pair_values_to_be_equal", {"column_A": "big", "column_B": "big"}),
+    ("expect_column_pair_values_to_be_equal", {"column_A": "big", "column_B": "long"}),
     ("expect_column_pair_values_to_be_equal", {"column_A": "wide_open", "column_B": "tiny"}),
     ("expect_column_pair_values_to_be_equal", {"column_A": "text", "column_B": "bytes"}),
     ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "wide_open", "column_B": "tiny", "or_equal": True}),
@@ -95,7 +95,9 @@ def failing(batch: DataFrame, rules: list[Declared]) -> list[list[tuple[int, int
 def test_each_row_fails_a_rule_on_its_way_to_the_output_as_it_does_at_the_gate(spark: Any) -> None:
     """The gate judges what is read back from the record's JSON; the write path the row that becomes it."""
     columns = TRAPS + ", _topic string, _partition int, _offset bigint, _key binary"
-    batch = spark.createDataFrame([(*row, "t", 0, n, None) for n, row in enumerate(TRAP_ROWS)], columns)
+    batch = spark.createDataFrame(
+        [(*row, row[0] if n < 4 else 7, "t", 0, n, None) for n, row in enumerate(TRAP_ROWS)], columns
+    )
     rules = rules_for(batch, KWARGS)
     assert {rule.type for rule in rules} == set(ROW_BY_ROW), "every type is asked of some column"
     values = batch.drop(*COORDINATES).schema

@@ -11,10 +11,11 @@ import pytest
 
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
+from fencepost.quality.catalogue import FRESHNESS, VOLUME
 from fencepost.quality.checks import Status
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, PastBatch, history_of, liken
-from fencepost.quality.suite import FRESHNESS, VOLUME, Declared, Severity, Suite, load_suite
+from fencepost.quality.suite import Declared, Severity, Suite, load_suite
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
 
@@ -145,7 +146,7 @@ def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not
 @pytest.mark.parametrize(
     ("kwargs", "says"),
     [
-        ("{bathces: 3}", "kwargs.bathces: unknown field; allowed here are batches, at_least, spreads, tolerance"),
+        ("{bathces: 3}", "kwargs.bathces: unknown argument; allowed are batches, at_least, spreads, tolerance"),
         ("{batches: many}", "kwargs.batches: Input should be a valid integer"),
         ("{spreads: 0}", "kwargs.spreads: Input should be greater than 0"),
         ("{batches: 3}", "at_least (7) is above batches (3): nothing would be judged"),
