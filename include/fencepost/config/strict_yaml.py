@@ -1,7 +1,12 @@
-"""Reads any YAML file as plain values, or raises SettingsError with the line.
+"""Reads any YAML 1.2 file as plain values, or raises SettingsError with the line.
 
-It refuses what YAML allows but nobody means: a key given twice, an alias of itself, aliases that multiply. Messages quote
-nothing from the file but its keys: YAML reads a password that begins with `*`, `!` or `&` as syntax and would quote it.
+By YAML 1.1, as most libraries have it, `NO` is a boolean, `010` is 8, `12:30` is 750 and `1_000` is a number. Here they are
+texts, but for a number that begins with 0, which is refused: 1.2 would drop the 0. Dates and times are still values, and `<<`
+merges.
+
+It also refuses what YAML allows but nobody means: a key given twice, an anchor given twice, an alias of itself, aliases that
+multiply. Messages quote nothing from the file but its keys: YAML reads a password that begins with `*`, `!` or `&` as syntax and
+would quote it.
 """
 
 from __future__ import annotations
@@ -10,14 +15,42 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml.constructor import ConstructorError
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.resolver import VersionedResolver
 
 from fencepost.config.files import read_file
 from fencepost.errors import SettingsError
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
+LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 LARGEST = 100_000  # nodes that a file's aliases may expand to
+CORE = "tag:yaml.org,2002:"
+# The plain texts that are not texts: YAML 1.2's core schema, with times and merges. The last column are their first characters.
+PLAIN = {
+    "null": (r"(?:~|null|Null|NULL|)\Z", "~nN"),  # and none at all
+    "bool": (r"(?:true|True|TRUE|false|False|FALSE)\Z", "tTfF"),
+    "int": (r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", "-+0123456789"),
+    "float": (
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
+        "-+.0123456789",
+    ),
+    "timestamp": (
+        r"[0-9]{4}-(?:[0-9]{2}-[0-9]{2}|[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?"
+        r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)\Z",
+        "0123456789",
+    ),
+    "merge": (r"<<\Z", "<"),
+}
+BY_FIRST = {
+    first: [(CORE + name, re.compile(pattern)) for name, (pattern, firsts) in PLAIN.items() if first in firsts]
+    for first in {"", *"".join(firsts for _, firsts in PLAIN.values())}
+}
 
 
 def read_yaml(file: Path) -> Any:
@@ -26,23 +59,25 @@ def read_yaml(file: Path) -> Any:
     Raises:
         SettingsError: the file cannot be read or parsed; names the file, and the line if there is one.
     """
+    reader = YAML(typ="safe", pure=True)
+    reader.Resolver, reader.Composer, reader.Constructor = _Resolver, _Composer, _Constructor
     try:
-        return yaml.load(read_file(file).decode("utf-8"), Loader=_Strict)  # noqa: S506 - a SafeLoader
+        return reader.load(read_file(file).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: cannot be read: {error}.") from None
     except RecursionError:
         raise SettingsError(f"{file}: not valid YAML: nested too deeply.") from None
-    except yaml.YAMLError as error:
+    except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise SettingsError(f"{file}{where}: not valid YAML: {_problem(error)}.") from None
 
 
-def _problem(error: yaml.YAMLError) -> str:
+def _problem(error: YAMLError) -> str:
     """What is wrong, in YAML's words if they quote nothing from the file."""
     if isinstance(error, Refused):
         return str(error.problem)
-    if isinstance(error, yaml.reader.ReaderError):
+    if isinstance(error, ReaderError):
         return f"character {error.position + 1} of the file is a control character or not a character"
     problem = str(getattr(error, "problem", None) or "its syntax is wrong")
     # YAML quotes single characters and token names, which may stay, and names of aliases, anchors and tags, which may not.
@@ -53,50 +88,75 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 class Refused(ConstructorError):
-    """Raised for what `_Strict` refuses; its message quotes nothing but a key."""
+    """Raised for what is refused here; its message quotes nothing but a key."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(None, None, problem, mark)
 
 
-class _Strict(yaml.SafeLoader):
-    """A SafeLoader that refuses duplicate keys and endless structures, and raises nothing but YAMLError."""
+class _Resolver(VersionedResolver):
+    """Reads every file as YAML 1.2, even one that says `%YAML 1.1`."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
+    @property
+    def processing_version(self) -> tuple[int, int]:
+        return 1, 2
+
+    @property
+    def versioned_resolver(self) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+        """The tags that a plain text may have, by its first character."""
+        return BY_FIRST
+
+
+class _Composer(Composer):
+    """Refuses endless structures."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
         self._sizes: dict[int, int] = {}  # nodes below a node, with aliases expanded
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        alias = isinstance(event, yaml.AliasEvent)
+        event = self.parser.peek_event()
+        alias = isinstance(event, AliasEvent)
+        if not alias and event.anchor in self.anchors:
+            raise Refused("an unknown or duplicate anchor; quote a text that begins with &", event.start_mark)
         node = super().compose_node(parent, index)
         if alias and id(node) not in self._sizes:
             raise Refused("an alias inside the node that it names", event.start_mark)
         children: list[Any] = []
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, MappingNode):
             children = [n for pair in node.value for n in pair]
-        elif isinstance(node, yaml.SequenceNode):
+        elif isinstance(node, SequenceNode):
             children = node.value
         size = self._sizes[id(node)] = 1 + sum(self._sizes[id(child)] for child in children)
         if self.anchors and size > LARGEST:
             raise Refused(f"its aliases expand to more than {LARGEST} values", event.start_mark)
         return node
 
+
+class _Constructor(SafeConstructor):
+    """Refuses duplicate keys and values that are none, and raises nothing but YAMLError."""
+
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
-        except (yaml.YAMLError, RecursionError):
+        except (YAMLError, RecursionError):
             raise
-        except Exception as error:  # 2026-02-30, !!int x: PyYAML lets Python's own errors through
-            kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        except Exception as error:  # 2026-02-30, !!int x: ruamel.yaml lets Python's own errors through
+            kind = str(node.tag).removeprefix(CORE)
             raise Refused(f"a value looks like {kind} but is not valid", node.start_mark) from error
         if isinstance(value, str) and NO_TEXT.search(value):  # neither databases nor UTF-8 can hold it
             raise Refused("an escape such as \\0 or \\ud800 stands for no character", node.start_mark)
+        if type(value) in (int, float) and isinstance(node, ScalarNode) and LEADING_ZERO.match(node.value):
+            raise Refused(
+                "a number begins with 0; leave the 0 out, or quote the value if it is a text", node.start_mark
+            )
         return value
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[Any] = set()
-        for key_node, _ in node.value:
+        for key_node, _ in node.value if isinstance(node, MappingNode) else ():
+            if key_node.tag == CORE + "merge":
+                continue
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str | int | float | bool):
                 if key in seen:

@@ -166,7 +166,11 @@ for column in "half price ratio".split():
     observed = {"quantiles": quantiles, "values": at}
     Q = f"{C}quantile_values_to_be_between"
     drawn(Q, True, observed, column=column, quantile_ranges={"quantiles": quantiles, "value_ranges": ranges})
-    off = [[None, at[0]], *ranges[1:-1], [at[-1] + 1e-9, None]]  # Great Expectations has a tolerance of its own
+    off = [
+        [None, at[0]],
+        *ranges[1:-1],
+        [math.nextafter(at[-1], math.inf), None],
+    ]
     drawn(Q, False, observed, column=column, quantile_ranges={"quantiles": quantiles, "value_ranges": off})
 for what in ("mean", "sum", "stdev", "median"):
     drawn(f"{C}{what}_to_be_between", False, None, column="no_number", min_value=-1, max_value=1)
