@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 from click.testing import Result
 from rich.console import Console
 from typer.testing import CliRunner
 
 from fencepost.cli.app import app, main
-from fencepost.cli.arguments import interval_of
-from fencepost.errors import SettingsError
-from fencepost.model import Batch, State
+from fencepost.cli.arguments import decision_of, interval_of
+from fencepost.config.digest import software
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError, TransitionRefused
+from fencepost.model import Batch, Decision, Interval, State, StepResult
 from fencepost.protocol.view import View
 from unit.pages.ledgers import batch, hour, ledger, quarantining, replaying
 
@@ -28,6 +37,7 @@ output: {topic: paid-orders-of-all-countries-in-one-topic}
 schedule: {start: 2026-01-01}
 kafka: {bootstrap.servers: "127.0.0.1:1"}
 """
+SUITE = "expectations: [{type: expect_column_to_exist, kwargs: {column: a}}]"
 
 
 class FakeLedger:
@@ -176,12 +186,13 @@ def test_a_list_of_pipelines_breaks_no_line_when_it_is_piped(tmp_path: Path, mon
         (EOFError("secret"), 3, "unexpected error in pipelines: EOFError in test_cli.py"),
         (KeyboardInterrupt(), 130, "interrupted; run the same command again"),
         (KeyError("secret"), 4, "defect in Fencepost: KeyError in test_cli.py"),
+        (BrokenPipeError("secret"), 3, "unexpected error in pipelines: BrokenPipeError in test_cli.py"),
     ],
 )
 def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
     raised: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Click says "Aborted" of an EOFError, which py4j and Spark's workers raise, and exits with 1."""
+    """Typer exits with 1 on an EOFError or a BrokenPipeError, which py4j and Spark's workers raise."""
 
     def broken() -> None:
         raise raised
@@ -216,3 +227,132 @@ def test_a_replay_is_shown_under_its_interval_and_quarantine_tells_what_it_left(
     every = json.loads(command("quarantine", [base, addition], "--all", "--json").stdout)["batches"]
     assert [b["revision"] for b in every] == [1, 2]
     assert "nothing in quarantine" in command("quarantine", [base, replaying(base, 2, rows=15, left=0)]).stdout
+
+
+@pytest.fixture
+def console_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`fencepost`, with two pipelines of which one is broken."""
+    for name in ("orders", "returns"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "transform.sql").write_text("SELECT 1")
+        (tmp_path / name / "expectations.yaml").write_text(SUITE)
+        (tmp_path / name / "pipeline.yaml").write_text(GOOD % name)
+    (tmp_path / "returns" / "expectations.yaml").unlink()
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("FENCEPOST_STATE", str(tmp_path / ".state"))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    return Path(sys.executable).with_name("fencepost")
+
+
+def ended(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([script, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["pipelines"], ["pipelines", "--json"], ["--help"], ["--version"]])
+def test_an_output_that_nobody_reads_is_not_a_rejected_batch(console_script: Path, arguments: list[str]) -> None:
+    """`fencepost ... | head -1`"""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as unread:
+        done = subprocess.run([console_script, *arguments], stdout=unread, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 141
+    assert done.stderr == b""
+
+
+SKIP = ["skip", "orders", "--start", "2026-01-01", "--end", "2026-01-02", "--json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "type_", "words"),
+    [
+        ([*SKIP, "--reason", " "], "SettingsError", "--reason: give a reason"),
+        (["run", "nowhere", *SKIP[2:]], "SettingsError", "no pipeline 'nowhere'"),
+        (["status", "returns", "--json"], "SettingsError", "expectations.yaml: does not exist"),
+        (SKIP, "SettingsError", "Missing option '--reason'"),
+        (["status", "--json"], "SettingsError", "Missing argument"),
+        (["status", "orders", "--jsn", "--json"], "SettingsError", "No such option: --jsn"),
+    ],
+)
+def test_a_failure_is_json_too(console_script: Path, arguments: list[str], type_: str, words: str) -> None:
+    done = ended(console_script, *arguments)
+    told = json.loads(done.stdout)
+    assert (told["error"]["type"], told["exit_code"], done.returncode) == (type_, 2, 2)
+    assert words in told["error"]["message"]
+    assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("action", "place"),
+    [
+        ("skip", "fencepost.steps.advance.skip_batch"),
+        ("withdraw", "fencepost.steps.plan.withdraw_batch"),
+        ("publish", "fencepost.steps.advance.advance_batch"),
+    ],
+)
+def test_a_decision_is_told_as_a_run_is(
+    command: Status, monkeypatch: pytest.MonkeyPatch, action: str, place: str
+) -> None:
+    made: list[Decision] = []
+
+    def decide(pipeline: Pipeline, interval: Interval, decision: Decision, **_: object) -> StepResult:
+        made.append(decision)
+        if decision.reason == "refuse":
+            raise TransitionRefused("not so")
+        return StepResult.of(action, batch(1), f"{action} is done", changed=True)
+
+    monkeypatch.setattr(place, decide)
+    times = ["--start", "2026-01-01T01:00", "--end", "2026-01-01T02:00"]
+    told = command(action, [], *times, "--reason", "so", "--json")
+    shown = json.loads(told.stdout)
+    assert (told.exit_code, shown["error"], shown["exit_code"]) == (0, None, 0)
+    assert [(s["step"], s["message"]) for s in shown["steps"]] == [(action, f"{action} is done")]
+    assert (made[0].action, made[0].reason) == (action, "so")
+    refused = command(action, [], *times, "--reason", "refuse", "--json")
+    assert json.loads(refused.stdout)["error"] == {"type": "TransitionRefused", "message": "not so"}
+    assert refused.exit_code == 4
+    assert f"{action} is done" in command(action, [], *times, "--reason", "so").stderr
+
+
+def test_whoever_decides_is_named_with_the_process_s_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can set LOGNAME."""
+    mine = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setenv("LOGNAME", "the_boss")
+    assert decision_of("skip", "so").by == f"the_boss (process user: {mine})"
+    monkeypatch.setenv("LOGNAME", mine)
+    assert decision_of("skip", "so").by == mine
+    monkeypatch.delenv("LOGNAME")
+    monkeypatch.setenv("USER", "someone")
+    assert decision_of("skip", "so").by == f"someone (process user: {mine})"
+    monkeypatch.delenv("USER")
+    monkeypatch.setattr("os.getuid", lambda: 54_321)
+    assert decision_of("skip", "so").by == "uid 54321"
+
+
+def test_the_version_is_told_with_that_of_what_computes_records(console_script: Path) -> None:
+    assert ended(console_script, "--version").stdout.strip() == software()
+
+
+def test_a_shell_completes_options_and_the_names_of_pipelines(
+    console_script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--install-completion" in ended(console_script, "--help").stdout
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "complete_bash")
+    for words, completed in (("fencepost status ord", "orders"), ("fencepost doctor r", "returns")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", "2")
+        assert ended(console_script).stdout.split() == [completed]
+
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_s_help_teaches(name: str) -> None:
+    """An example that the command takes, and a word on every option."""
+    one = COMMANDS[name]
+    (example,) = re.findall(r"^Example: fencepost (.*)$", one.help, re.MULTILINE)
+    words = shlex.split(example.split(" | ")[0])
+    assert words[0] == name
+    with one.make_context(name, words[1:]):
+        pass
+    assert all(parameter.help for parameter in one.params if parameter.name != "help")

@@ -1,20 +1,21 @@
 """The command line: the four steps without Airflow, a look at the ledger, and the local stack.
 
 Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth another run; 4 a person has to act.
-`--json` prints one JSON document on standard output; everything else goes to standard error.
+`--json` prints one JSON document on standard output, of a failure too; everything else goes to standard error.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from fencepost.cli.acls import acls
-from fencepost.cli.console import err
+from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.demo import cluster, demo
 from fencepost.cli.doctor import doctor
@@ -24,19 +25,25 @@ from fencepost.cli.replay import replay
 from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
-from fencepost.errors import FencepostError
+from fencepost.config.digest import software
+from fencepost.errors import FencepostError, SettingsError
 from fencepost.local.commands import register
 from fencepost.spark.diagnosis import unexpected
 from fencepost.steps.jobs import start_log
 
 
 class Commands(TyperGroup):
-    """Catches errors that Click would misread: Click takes an EOFError for a closed terminal and exits with 1."""
+    """Catches errors that Typer would misread: it takes an EOFError for a closed terminal and a BrokenPipeError for a closed
+    output, and exits with 1."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command. Nothing here asks for input, so a stream that ended is Spark's or a worker's."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if not is_read(1):
+                end_quietly()
+            raise unexpected(error, str(ctx.invoked_subcommand or "")) from error  # of a JVM or a worker that ended
         except EOFError as error:
             raise unexpected(error, str(ctx.invoked_subcommand or "")) from error
         except KeyboardInterrupt:
@@ -47,11 +54,31 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Exactly-once batch ETL from Kafka to Kafka, on Spark, Airflow and Great Expectations.",
     epilog="Exit codes: 0 published or nothing to do, 1 rejected, 2 usage or settings, 3 run it again, 4 a person has to act.",
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        out.print(software(), soft_wrap=True)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version, with those of the packages that compute and encode records.",
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 for command in (
@@ -75,15 +102,22 @@ register(app)  # up, down, services, jars
 
 
 def main() -> None:
-    """The console script: Fencepost's errors become one clear line and an exit code."""
+    """The console script: Fencepost's errors become one clear line and an exit code, and with `--json` a document."""
+    as_json = "--json" in sys.argv
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "WARNING"))
-        app()
+        sys.exit(app(standalone_mode=not as_json))
     except FencepostError as error:
         err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False, soft_wrap=True)
-        sys.exit(error.exit_code)
+        failed, exit_code = error, error.exit_code
+    except TyperException as error:  # of usage; without --json Typer itself prints it and exits
+        failed, exit_code = SettingsError(error.format_message()), error.exit_code
+        err.print(f"{str(failed).rstrip('.')}. See fencepost --help.", markup=False, soft_wrap=True)
     except Exception as error:  # unforeseen; its message may quote records
-        found = unexpected(error)
-        err.print(str(found), markup=False, soft_wrap=True)
-        sys.exit(found.exit_code)
+        failed = unexpected(error)
+        err.print(str(failed), markup=False, soft_wrap=True)
+        exit_code = failed.exit_code
+    if as_json:
+        print_json(plain_error(failed, exit_code))
+    sys.exit(exit_code)

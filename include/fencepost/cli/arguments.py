@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 from datetime import datetime
 from typing import Annotated
 
@@ -14,12 +14,23 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.local.state_folder import StateFolder
 from fencepost.model import Decision, Interval, to_utc, utc_now
+from fencepost.paths import pipelines_folder
 
-PipelineName = Annotated[str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.")]
+
+def names_like(incomplete: str) -> list[str]:
+    """The names of pipelines that begin so, for a shell's completion."""
+    folder = pipelines_folder()
+    files = folder.glob("*/pipeline.yaml") if folder.is_dir() else ()
+    return sorted(file.parent.name for file in files if file.parent.name.startswith(incomplete))
+
+
+PipelineName = Annotated[
+    str, typer.Argument(help="The pipeline's name: its folder in include/pipelines.", autocompletion=names_like)
+]
 Start = Annotated[str, typer.Option(help="Start of the interval, ISO 8601; UTC if it has no zone.")]
 End = Annotated[str, typer.Option(help="End of the interval (exclusive), ISO 8601.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Reason = Annotated[str, typer.Option(help="Why; stored in the ledger with who and when.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; of a failure too.")]
+Reason = Annotated[str, typer.Option(help="Why, for later readers: stored in the ledger with your name and the time.")]
 
 
 def interval_of(start: str, end: str) -> Interval:
@@ -48,11 +59,14 @@ def decision_of(action: str, reason: str) -> Decision:
 
 
 def user_name() -> str:
-    """The name of the user who decides; in a container a user may have only a number."""
+    """Who decides: the user whom LOGNAME or USER name, and the process's, if that is another. Anybody can set the variables. In
+    a container a user may have only a number."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = f"uid {os.getuid()}"
+    claimed = os.environ.get("LOGNAME") or os.environ.get("USER") or user
+    return user if claimed == user else f"{claimed} (process user: {user})"
 
 
 def pipeline_of(name: str) -> Pipeline:

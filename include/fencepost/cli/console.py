@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
+
+CLOSED_PIPE = 141  # as of a program that ends with SIGPIPE: 128 + 13
+
+
+def end_quietly(*_: object) -> NoReturn:
+    """End the command, because nobody reads its output any more: `fencepost status orders | head -1`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains at exit
+    raise SystemExit(CLOSED_PIPE)
+
+
+def is_read(descriptor: int) -> bool:
+    """Whether a pipe still has a reader."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return not poll.poll(0)
+
+
+setattr(Console, "on_broken_pipe", end_quietly)  # noqa: B010 - rich exits with 1, which is a rejected batch's
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -15,3 +35,9 @@ out = Console(highlight=False)
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def plain_error(error: Exception, exit_code: int) -> dict[str, Any]:
+    """A failure for programs."""
+    return {"error": {"type": type(error).__name__, "message": str(error)}, "exit_code": exit_code}

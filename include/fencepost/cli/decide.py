@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-from fencepost.cli.arguments import End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
-from fencepost.cli.console import out
+from collections.abc import Callable, Iterator
+
+from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
+from fencepost.cli.run import show_steps, spark_session
+from fencepost.config.pipeline import Pipeline
+from fencepost.model import Decision, Interval, StepResult
+
+Step = Callable[[Pipeline, Interval, Decision], StepResult]
 
 
-def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
-    """Let the frontier pass an interval without its output. The ledger stores who, when and why."""
+def skip(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
+    """Let the frontier pass an interval without its output. The ledger stores who, when and why.
+
+    The interval must not be published. Its records stay in the source: `fencepost run --reprocess` writes them later.
+
+    Example: fencepost skip nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "source was wrong"
+    """
     from fencepost.steps.advance import skip_batch
 
-    out.print(skip_batch(pipeline_of(pipeline), interval_of(start, end), decision_of("skip", reason)).message)
+    _decide("skip", skip_batch, pipeline, start, end, reason, as_json)
 
 
-def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
+def withdraw(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
     """Take an interval that was planned by mistake out of the order, so that earlier intervals get their records again.
 
     The interval must have no records, or must not be published. The ledger stores who, when and why.
+
+    Example: fencepost withdraw nyc_flights --start 2013-02-01T00:00-05:00 --end 2013-02-02T00:00-05:00 --reason "too early"
     """
     from fencepost.steps.plan import withdraw_batch
 
-    out.print(withdraw_batch(pipeline_of(pipeline), interval_of(start, end), decision_of("withdraw", reason)).message)
+    _decide("withdraw", withdraw_batch, pipeline, start, end, reason, as_json)
 
 
-def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason) -> None:
-    """Publish a rejected batch. The ledger stores who, when and why."""
-    from fencepost.cli.run import spark_session
+def publish(pipeline: PipelineName, start: Start, end: End, reason: Reason, as_json: AsJson = False) -> None:
+    """Publish a rejected batch. The ledger stores who, when and why.
+
+    Read its report first: `fencepost status` names the file.
+
+    Example: fencepost publish nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --reason "a storm"
+    """
     from fencepost.steps.advance import advance_batch
 
-    decision, found = decision_of("publish", reason), pipeline_of(pipeline)
-    with spark_session(found) as spark:  # started for a large staged batch alone
-        out.print(advance_batch(found, interval_of(start, end), decision, spark=spark).message)
+    def publish_batch(found: Pipeline, interval: Interval, decision: Decision) -> StepResult:
+        with spark_session(found) as spark:  # started for a large staged batch alone
+            return advance_batch(found, interval, decision, spark=spark)
+
+    _decide("publish", publish_batch, pipeline, start, end, reason, as_json)
+
+
+def _decide(action: str, step: Step, pipeline: str, start: str, end: str, reason: str, as_json: bool) -> None:
+    found, interval, decision = pipeline_of(pipeline), interval_of(start, end), decision_of(action, reason)
+
+    def results() -> Iterator[StepResult]:
+        yield step(found, interval, decision)
+
+    show_steps(pipeline, interval, results(), as_json=as_json)

@@ -11,7 +11,12 @@ from fencepost.paths import CHECKOUT
 
 
 def demo() -> None:
-    """Start everything, load real flights, run three days through Airflow, and show the results."""
+    """Start everything, load real flights, run three days through Airflow, and show the results.
+
+    `fencepost services` shows what runs then, and `fencepost down` stops it.
+
+    Example: fencepost demo
+    """
     _check_checkout("demo")
     from fencepost.local.demo import demo as run_demo
 
@@ -27,6 +32,8 @@ def cluster(
     Three Kafka brokers (three replicas, two in sync, TLS, SCRAM, ACLs, a user for each pipeline), a Spark master with two
     workers, a schema registry, PostgreSQL and Airflow. All of it is apart from `up` and `demo`, with topics, DAG runs and
     logins of its own. What was killed is started again at the end. `fencepost services` shows it, `fencepost down` stops it.
+
+    Example: fencepost cluster --days 1
     """
     _check_checkout("cluster")
     from fencepost.local.cluster_demo import cluster as run_cluster

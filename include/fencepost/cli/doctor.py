@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fencepost.cli.arguments import AsJson, use_local_stack
+from fencepost.cli.arguments import AsJson, names_like, use_local_stack
 from fencepost.cli.console import err, out, print_json
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
@@ -35,7 +35,10 @@ STYLE = {"error": "bold red", "warning": "yellow"}
 def doctor(
     pipeline: Annotated[
         str | None,
-        typer.Argument(help="The pipeline's name: its folder in include/pipelines. Without it, all of them."),
+        typer.Argument(
+            help="The pipeline's name: its folder in include/pipelines. Without it, all of them.",
+            autocompletion=names_like,
+        ),
     ] = None,
     spark_job: Annotated[
         bool | None,
@@ -52,6 +55,8 @@ def doctor(
     reports. Executes each transform.py. A check ends within a minute, and the small Spark job within three.
 
     Exit code 0: all is well, or there are warnings only. 1: a run would fail or lose its guarantee. 2: usage.
+
+    Example: fencepost doctor nyc_flights
     """
     use_local_stack()
     found = examine_all(*_pipelines(pipeline), spark_job=spark_job)

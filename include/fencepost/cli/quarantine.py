@@ -38,6 +38,8 @@ def quarantine(
     `fencepost replay` sends what is left through the present transform and checks.
 
     The records are in the topic that it names. The last header of a record names its batch.
+
+    Example: fencepost quarantine nyc_flights --start 2013-01-01 --end 2013-02-01
     """
     from fencepost.ledger.ledger import Ledger
 

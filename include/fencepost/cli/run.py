@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
-from fencepost.cli.console import err, print_json
+from fencepost.cli.console import err, plain_error, print_json
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Interval, State, StepResult, offsets_of
@@ -61,8 +61,7 @@ def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult],
                 "pipeline": pipeline,
                 "interval": interval.model_dump(mode="json"),
                 "steps": [s.model_dump(mode="json") for s in steps],
-                "error": {"type": type(failure).__name__, "message": str(failure)} if failure else None,
-                "exit_code": failure.exit_code if failure else 0,
+                **(plain_error(failure, failure.exit_code) if failure else {"error": None, "exit_code": 0}),
             }
         )
         raise typer.Exit(failure.exit_code if failure else 0)

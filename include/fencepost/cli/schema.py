@@ -21,6 +21,8 @@ def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
     Starts Spark to know the type of the transform's result. Reads no record, and registers nothing. Exit code 2: something does
     not fit.
+
+    Example: fencepost schema nyc_weather
     """
     found = pipeline_of(pipeline)
     if not found.uses_registry:

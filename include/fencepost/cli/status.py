@@ -30,7 +30,12 @@ STATE_STYLE = {
 
 
 def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show what awaits a person, the state of every interval, what holds the frontier back, and the frontier's lag."""
+    """Show what awaits a person, the state of every interval, what holds the frontier back, and the frontier's lag.
+
+    What awaits a person comes first, with the command for it. The frontier is the source's offsets up to which all is decided.
+
+    Example: fencepost status nyc_flights
+    """
     from fencepost.ledger.ledger import Ledger
     from fencepost.protocol.advice import what_next
     from fencepost.protocol.awaiting import awaiting_person
@@ -150,7 +155,10 @@ def _print_awaiting(awaiting: Sequence[Awaiting]) -> None:
 
 
 def show_ledger(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """Show every revision of every interval in the ledger, with its history."""
+    """Show every revision of every interval in the ledger, with its history: who or what changed its state, and when.
+
+    Example: fencepost ledger nyc_flights --json
+    """
     from fencepost.ledger.ledger import Ledger
 
     ledger = Ledger(pipeline_of(pipeline))

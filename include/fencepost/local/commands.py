@@ -85,6 +85,8 @@ def up(only: Only = None) -> None:
     """Start Kafka, PostgreSQL and Airflow on this machine, and a schema registry if a pipeline uses one.
 
     Running services stay as they are.
+
+    Example: fencepost up --only kafka
     """
     with errors_shown():
         services = start_stack(only)
@@ -92,7 +94,10 @@ def up(only: Only = None) -> None:
 
 
 def down(only: Only = None) -> None:
-    """Stop what `up` started, and only that. The data stay."""
+    """Stop what `up` started, and only that. The data stay.
+
+    Example: fencepost down
+    """
     stopped: list[str] = []
     progress = Progress()
 
@@ -111,7 +116,10 @@ def down(only: Only = None) -> None:
 def services(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Show where the local services are, and how to log in. Prints passwords. Exit code 1: none is running."""
+    """Show where the local services are, and how to log in. Prints passwords. Exit code 1: none is running.
+
+    Example: fencepost services --json
+    """
     with errors_shown():
         found = _stack().services()
         cluster = _cluster()
@@ -131,7 +139,10 @@ def services(
 
 
 def jars() -> None:
-    """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256."""
+    """Download the jars that Spark's jobs need for Kafka and Avro, and check their SHA-256. Does nothing if they are there.
+
+    Example: fencepost jars
+    """
     folder = connector_folder()
     with errors_shown(), out.status(f"downloading to {folder}"):
         downloaded = jar_files.ensure_connector(folder)
