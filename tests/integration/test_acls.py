@@ -20,6 +20,9 @@ from confluent_kafka.admin import (
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of
+from fencepost.doctor.finding import Level
+from fencepost.doctor.look import Look
+from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.jars import class_path, java
@@ -224,6 +227,26 @@ def test_who_may_not_create_a_topic_that_is_missing_is_told_so(
     ):
         plan_batch(pipeline, day(1))
     assert group_offsets(secured.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
+
+
+def test_the_doctor_names_the_missing_topics_that_a_plan_may_not_create_and_creates_none(
+    secured: SecuredBroker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(expectations=RULE, kafka=secured.scram(USER), **STAGED)
+    creates = [of(pipeline, right) for right in RIGHTS if right.use is Use.CREATE]
+    prepare(secured, pipeline, missing={right.name for right in creates})
+    grant(secured, rights_of(pipeline))
+    assert [one.level for one in check_rights(Look(pipeline))] == [Level.OK]
+    lacking = creates[0]
+    revoke(secured, lacking)
+    (told,) = check_rights(Look(pipeline))
+    assert (told.level, told.found) == (
+        Level.WARNING,
+        f"Topic {lacking.name} does not exist, and this user may not create it.",
+    )
+    assert f"--operation Create --topic {lacking.name}" in told.command
+    there = set(secured.admin.list_topics(timeout=20).topics)
+    assert there.isdisjoint(right.name for right in creates)
 
 
 def test_create_is_asked_for_only_of_topics_that_are_missing(secured: SecuredBroker, staged: Pipeline) -> None:

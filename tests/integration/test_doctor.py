@@ -326,7 +326,7 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     told = {one.found.removesuffix(".") for one in of(found, "rights")}
     assert told == {
         f"The pipeline's user lacks DescribeConfigs on topic {pipeline.output.topic}: {Use.OPTIONAL}",
-        f"Topic {pipeline.ledger_topic} does not exist, and as far as Kafka tells, this user may not create it",
+        f"Topic {pipeline.ledger_topic} does not exist, and this user may not create it",
         f"The pipeline's user lacks Read on groups beginning with {pipeline.name}.",
         f"The pipeline's user lacks DescribeConfigs on the cluster: {Use.OPTIONAL}",
     }

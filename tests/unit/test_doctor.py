@@ -19,7 +19,7 @@ from fencepost.doctor.kafka import longest_write, unfinished
 from fencepost.doctor.look import Look, told
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
 from fencepost.doctor.topics import replication, retention_left, to_be_written
-from fencepost.errors import AccessDenied, NeedsOperator, SettingsError
+from fencepost.errors import AccessDenied, KafkaRefused, NeedsOperator, SettingsError, TopicMissing
 from fencepost.kafka.cluster import Copies
 from fencepost.model import State
 from fencepost.protocol.view import View
@@ -272,3 +272,30 @@ def test_every_check_has_a_name_of_its_own(pipelines: Path) -> None:
     names = [one.check for one in examine(load_pipeline(pipelines))]
     assert len(names) == len(set(names)) >= 18
     assert Look(load_pipeline(pipelines)).command("kafka-configs") == "kafka-configs.sh --bootstrap-server 127.0.0.1:1"
+
+
+def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_reason(pipelines: Path) -> None:
+    from fencepost.config.loading import load_pipeline
+    from fencepost.doctor.rights import check_rights
+
+    class Strict:
+        """A cluster without topics, whose policy takes none."""
+
+        def rights(self, resource: str, name: str) -> frozenset[str]:
+            if resource == "topic":
+                raise TopicMissing(name)
+            return frozenset({"DescribeConfigs"})
+
+        def check_may_create(self, topic: str) -> None:
+            raise KafkaRefused(f"creating topic {topic}: three replicas are required.")
+
+    ledger: Any = SimpleNamespace(cluster=Strict())
+    look = Look(load_pipeline(pipelines), ledger)
+    look.has_groups = False
+    found = {one.found: one.level for one in check_rights(look)}
+    assert found == {
+        f"Topic {topic} does not exist, and Kafka refuses to create it: creating topic {topic}: three replicas are required.": (
+            Level.WARNING
+        )
+        for topic in ("out", "fencepost.p.staging", "fencepost.p.ledger")
+    }

@@ -10,7 +10,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import Resource, Right, Use, acl_commands, rights_of
 from fencepost.doctor.finding import Finding, error, ok, warning
 from fencepost.doctor.look import Look
-from fencepost.errors import AccessDenied, JobFailed, Retriable, TopicMissing, WriteFailed
+from fencepost.errors import AccessDenied, JobFailed, NeedsOperator, Retriable, SettingsError, TopicMissing, WriteFailed
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, check_allowed
 from fencepost.kafka.errors import Need
@@ -65,14 +65,7 @@ def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
     except AccessDenied:
         told = frozenset()
     except TopicMissing:
-        create = [right for right in rows if right.use is Use.CREATE]
-        if not create or "Create" in (look.cluster.rights("cluster", "") or ()):
-            return None
-        return warning(
-            f"Topic {first.name} does not exist, and as far as Kafka tells, this user may not create it.",
-            "Create the topic, or grant the right.",
-            _grant(look, create),
-        )
+        return _not_created(look, first.name, [right for right in rows if right.use is Use.CREATE])
     if told is None:
         return None
     lacking = [right for right in rows if right.use is not Use.CREATE and right.operation not in told]
@@ -83,6 +76,21 @@ def _lacking(look: Look, rows: Sequence[Right]) -> Finding | None:
     if needed:
         return error(f"The pipeline's user lacks {listed} on {on}.", "Grant it.", _grant(look, needed))
     return warning(f"The pipeline's user lacks {listed} on {on}: {lacking[0].use}.", "Grant it.", _grant(look, lacking))
+
+
+def _not_created(look: Look, topic: str, create: Sequence[Right]) -> Finding | None:
+    """Why the plan could not create a missing topic; None if it could, or if no plan does."""
+    if not create:
+        return None
+    missing = f"Topic {topic} does not exist, and"
+    try:
+        look.cluster.check_may_create(topic)
+    except AccessDenied:
+        grant = _grant(look, create)
+        return warning(f"{missing} this user may not create it.", "Create the topic, or grant the right.", grant)
+    except (NeedsOperator, SettingsError) as refused:
+        return warning(f"{missing} Kafka refuses to create it: {refused}", "Create the topic.")
+    return None
 
 
 def _told(look: Look, right: Right) -> frozenset[str] | None:

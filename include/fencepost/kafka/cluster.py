@@ -194,15 +194,28 @@ class Cluster:
             return self.describe(topic)
         except TopicMissing:
             pass
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
-        futures = self._admin.create_topics([new], request_timeout=self._timeout)
+        self._create(NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {})))
+        return self._once_known(lambda: self.describe(topic))
+
+    def check_may_create(self, topic: str) -> None:
+        """Check that this user may create a topic that is missing. The cluster judges the request, and creates nothing.
+
+        Raises:
+            AccessDenied: the user may not.
+            NeedsOperator, SettingsError: the cluster would refuse it to anybody, by a policy for example.
+        """
+        self._create(NewTopic(topic, num_partitions=1, replication_factor=-1), validate_only=True)
+
+    def _create(self, new: NewTopic, *, validate_only: bool = False) -> None:
+        """Create it, if another run has not."""
+        name = new.topic
+        futures = self._admin.create_topics([new], request_timeout=self._timeout, validate_only=validate_only)
         try:
-            self._ask(f"creating topic {topic}, which is missing", futures[topic], Need("Create", "topic", topic))
+            self._ask(f"creating topic {name}, which is missing", futures[name], Need("Create", "topic", name))
         except FencepostError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-        return self._once_known(lambda: self.describe(topic))
 
     def grow_topic(self, topic: Topic, partitions: int) -> Topic:
         """The topic with so many partitions, at least as many as it has; they are known to the broker that is asked then."""
