@@ -13,13 +13,17 @@ import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
+from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
-from fencepost.airflow.dag import describe
+from fencepost.airflow.dag import describe, empty_dag
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
+from fencepost.paths import pipelines_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -157,13 +161,53 @@ def test_a_pipeline_airflow_refuses_is_broken_too(
 
     def refuse(pipeline: Pipeline) -> DAG:
         if pipeline.name == "refused":
-            raise ValueError("Airflow says no")
-        return build_dag(pipeline)
+            raise ImportError("Airflow says no")
+        return empty_dag(pipeline)
 
-    monkeypatch.setattr("fencepost.airflow.dag.build_dag", refuse)
+    monkeypatch.setattr("fencepost.airflow.dag.empty_dag", refuse)
     assert list(build_dags()) == ["counted"]
     with pytest.raises(SettingsError, match="refused: Airflow says no"):
         refuse_broken_pipelines()
+
+
+def test_a_tasks_process_loads_its_own_pipeline_and_no_other(
+    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow parses the DAG's file again for each task; with hundreds of pipelines that took seconds."""
+    for name in ("first", "second", "third"):
+        make_pipeline(name)
+    for variable in (_AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID):
+        monkeypatch.setenv(variable, "")  # Airflow's own context manager leaves them behind
+    loaded: list[str] = []
+
+    def load(folder: Path) -> Pipeline:
+        loaded.append(folder.name)
+        return load_pipeline(folder)
+
+    monkeypatch.setattr("fencepost.config.loading.load_pipeline", load)
+    with _airflow_parsing_context_manager(dag_id="second", task_id="plan"):
+        bag = DagBag(dag_folder=str(ROOT / "dags" / "fencepost_dags.py"))
+        assert (list(bag.dags), loaded) == (["second"], ["second"])
+        assert set(bag.dags["second"].task_ids) == {"plan", "write", "validate", "advance"}
+    with _airflow_parsing_context_manager(dag_id="somebody_elses", task_id="x"):
+        assert build_dags() == {}
+    with _airflow_parsing_context_manager(dag_id="third", task_id="x"):
+        (pipelines_folder() / "third" / "pipeline.yaml").write_text("source: 5")
+        with pytest.raises(SettingsError, match=r"third/pipeline\.yaml: source"):
+            build_dags()
+    assert loaded == ["second", "third"]
+
+
+def test_looking_for_broken_pipelines_makes_no_task_a_second_time(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tasks(dag: DAG, pipeline: Pipeline) -> DAG:
+        raise AssertionError("tasks are made")
+
+    monkeypatch.setattr("fencepost.airflow.dag._with_tasks", tasks)
+    refuse_broken_pipelines()
+    with pytest.raises(AssertionError, match="tasks are made"):
+        build_dags()
 
 
 def test_where_all_pipelines_are_good_nothing_is_refused(pipeline: Pipeline) -> None:
