@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk.bases.sensor import PokeReturnValue
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
 from fencepost.airflow import AdvanceOperator, PlanOperator
 from fencepost.config.pipeline import Pipeline
@@ -89,11 +89,32 @@ def test_plan_goes_on_at_once_when_its_turn_comes(
     assert len(steps.calls) == 1
 
 
-def test_plan_waits_for_a_free_lane_without_using_up_retries(
-    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf
+BUSY = ("before", "running", "running", "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "waits", "lane"), [([BUSY], 1, True), ([BUSY], 7, True), ([], 0, False), ([], 3, False)]
+)
+def test_a_plan_that_waits_gives_its_slot_back_at_once_and_uses_up_no_retry(
+    steps: FakeStep,
+    pipeline: Pipeline,
+    context_of: ContextOf,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: list[Any],
+    waits: int,
+    lane: bool,
 ) -> None:
-    steps.answer = NoFreeLane("all 4 lanes are taken")
-    assert PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of()) is False
+    """Whether for its turn or for a lane, which a write holds for minutes."""
+    if not lane:
+        steps.answer = NoFreeLane("all 4 lanes are taken")
+    slept: list[float] = []
+    monkeypatch.setattr("fencepost.airflow.operators.time.sleep", slept.append)
+    plan = PlanOperator(task_id="plan", pipeline=pipeline)
+    before = datetime.now(UTC)
+    with pytest.raises(AirflowRescheduleException) as raised:
+        plan.execute(context_of(*earlier, waits=waits))
+    assert timedelta(seconds=25) < raised.value.reschedule_date - before < timedelta(seconds=60)
+    assert (slept, len(steps.calls)) == ([], 0 if lane else 1)
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 # How long a plan waits for its turn. Then it fails, so that its run does not keep its place for ever.
 PATIENCE = timedelta(days=1)
-# At first it looks again every second or two in its own process, because most earlier plans take no longer, ...
-AT_ONCE = timedelta(seconds=20)
+# Runs that start together plan one after the other within seconds. So a plan that is not yet waiting looks again for so long, ...
+AT_ONCE = timedelta(seconds=10)
 LOOK_AGAIN = 1.5  # seconds
-# ... then it returns its slot and comes again later. Not sooner: the scheduler may learn that the last look has ended only
-# after it has queued the next one, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
+# ... then it returns its slot, and each later look is one question. Not sooner: the scheduler may learn that the last look has
+# ended only after it has queued the next one, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
 COME_AGAIN = timedelta(seconds=30)
 
 PLANNED = {"success", "skipped"}
@@ -78,8 +78,8 @@ class PlanOperator(BaseSensorOperator):
 
     A plan that overtakes an earlier one would take that interval's records into its own batch. `depends_on_past` would
     keep the order too, but then Airflow refuses a backfill of "Missing Runs" (`_validate_backfill_params` in
-    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: a long wait uses neither a slot nor a
-    retry. The plan waits for a free lane in the same way.
+    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: it waits in Airflow, where it uses neither a slot
+    nor a retry. The plan waits for a free lane in the same way. Airflow needs no triggerer for that.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -90,27 +90,22 @@ class PlanOperator(BaseSensorOperator):
         """Plan, or log what the plan waits for."""
         interval, params = interval_of(context), dict(context["params"])
         self.log.info("interval %s, params %s", interval, params)
-        give_back = time.monotonic() + AT_ONCE.total_seconds()
         reprocess, replay = bool(params["reprocess"]), bool(params.get("replay"))
         if reprocess and replay:
             raise AirflowFailException(
                 "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
                 "quarantine; replay sends what is in quarantine now through the transform."
             )
-        while isinstance(answer := self._plan_in_turn(context, interval, reprocess, replay), str):
-            if time.monotonic() > give_back:
-                self.log.info("not yet: %s", answer)
-                return False
-            time.sleep(LOOK_AGAIN)
+        answer = _await_turn(context) or self._plan(interval, reprocess, replay)
+        if isinstance(answer, str):
+            self.log.info("not yet: %s", answer)
+            return False
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
-    def _plan_in_turn(self, context: Context, interval: Interval, reprocess: bool, replay: bool) -> StepResult | str:
+    def _plan(self, interval: Interval, reprocess: bool, replay: bool) -> StepResult | str:
         from fencepost.steps.plan import plan_batch
         from fencepost.steps.replay import plan_replay
 
-        reason = waits_for(context)
-        if reason is not None:
-            return reason
         with airflow_errors():
             try:
                 if replay:
@@ -118,6 +113,14 @@ class PlanOperator(BaseSensorOperator):
                 return plan_batch(self.pipeline, interval, reprocess=reprocess)
             except NoFreeLane as error:
                 return str(error)
+
+
+def _await_turn(context: Context) -> str | None:
+    """What this look waits for in vain; None if it is the plan's turn."""
+    give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
+    while (reason := waits_for(context)) is not None and time.monotonic() < give_back:
+        time.sleep(LOOK_AGAIN)
+    return reason
 
 
 def waits_for(context: Context) -> str | None:
