@@ -316,13 +316,62 @@ def test_the_environment_is_taken_where_it_is_allowed(folder: Path, monkeypatch:
     assert pipeline.description == "costs ${WHERE}, $$ and $5"
 
 
+SECRETS_OF_SPARK = """
+spark.authenticate.secret spark.ssl.keyPassword spark.ssl.keyStorePassword spark.ssl.ui.trustStorePassword
+spark.ssl.privateKeyPassword spark.hadoop.fs.s3a.secret.key spark.hadoop.fs.s3a.access.key spark.hadoop.fs.s3a.session.token
+spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net spark.hadoop.fs.azure.account.oauth2.client.secret
+spark.hadoop.fs.gs.auth.service.account.private.key spark.hadoop.javax.jdo.option.ConnectionPassword
+spark.hadoop.fs.s3a.encryption.key spark.sql.catalog.lake.token spark.sql.catalog.lake.credential
+spark.sql.catalog.lake.s3.secret-access-key spark.sql.catalog.lake.header.Authorization spark.sql.catalog.lake.jdbc.password
+spark.kubernetes.authenticate.submission.oauthToken spark.kafka.clusters.a.sasl.jaas.config spark.kafka.clusters.a.ssl.key.pem
+spark.executorEnv.DB_PASSWORD spark.executorEnv.PGPASS spark.executorEnv.AWS_SECRET_ACCESS_KEY spark.executorEnv.API_KEY
+spark.yarn.appMasterEnv.DB_PWD spark.kubernetes.driverEnv.SENTRY_DSN spark.my.apiKey spark.my.passphrase
+""".split()
+PLAIN_OF_SPARK = """
+spark.authenticate.secret.file=/x spark.authenticate.secret.driver.file=/x spark.authenticate.secretBitLength=256
+spark.authenticate=true spark.ssl.keyStore=/x spark.ssl.keyStoreType=JKS spark.ssl.privateKey=/x
+spark.io.encryption.keySizeBits=256 spark.io.encryption.enabled=true spark.hadoop.fs.s3a.aws.credentials.provider=org.A
+spark.hadoop.fs.s3a.endpoint=http://127.0.0.1:9
+spark.hadoop.hadoop.security.credential.provider.path=jceks://file/x spark.kubernetes.authenticate.oauthTokenFile=/x
+spark.kubernetes.driver.secrets.tls=/etc/tls spark.kubernetes.executor.secretKeyRef.DB_PASSWORD=shop:password
+spark.kubernetes.container.image.pullSecrets=registry spark.kafka.clusters.a.sasl.token.mechanism=SCRAM-SHA-512
+spark.security.credentials.hive.enabled=false spark.sql.mapKeyDedupPolicy=LAST_WIN spark.executorEnv.TZ=UTC
+spark.executorEnv.DB_PASSWORD_FILE=/run/x spark.executor.extraJavaOptions=-Dkey=7,-Dpassword.file=/x
+spark.sql.catalog.lake.uri=jdbc:postgresql://db/lake?sslmode=require spark.hadoop.fs.s3a.secret.key=$${env.S3_SECRET}
+""".split()
+
+
+@pytest.mark.parametrize("written", [SECRET, "${INNOCENT}"])
+@pytest.mark.parametrize("name", SECRETS_OF_SPARK)
 def test_a_secret_for_a_spark_setting_is_refused_with_another_way(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, written: str
 ) -> None:
+    """Written out or from the environment: it would be an argument of spark-submit, which `ps` shows to everybody."""
     monkeypatch.setenv("INNOCENT", SECRET)
-    result = outcome(folder, changed(("spark", "spark.hadoop.fs.s3a.secret.key"), "${INNOCENT}"))
-    assert "arguments of spark-submit" in str(result)
+    result = outcome(folder, changed(("spark", name), written))
+    assert f"spark: {name} looks like a secret, but spark settings are arguments of spark-submit" in str(result)
     assert "os.environ in transform.py" in str(result)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"jdbc:postgresql://etl:{SECRET}@db/shop",
+        f"jdbc:postgresql://db/shop?user=etl&password={SECRET}",
+        f"-Xmx1g -Djavax.net.ssl.trustStorePassword={SECRET}",
+        f"AccountName=shop;AccountKey={SECRET}==",
+        f"https://shop.blob.core.windows.net/x?sv=2026&sig={SECRET}",
+        f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
+    ],
+)
+def test_a_secret_inside_a_spark_setting_is_refused_whatever_the_setting_is_called(folder: Path, value: str) -> None:
+    assert "spark.any.thing looks like a secret" in str(outcome(folder, changed(("spark", "spark.any.thing"), value)))
+
+
+@pytest.mark.parametrize("setting", PLAIN_OF_SPARK)
+def test_a_spark_setting_that_only_tells_of_a_secret_is_taken(folder: Path, setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert isinstance(outcome(folder, changed(("spark", name), value)), Pipeline)
 
 
 @pytest.mark.parametrize(

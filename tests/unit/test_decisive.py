@@ -59,19 +59,11 @@ def test_a_spark_setting_counts_unless_it_is_known_not_to(changed: Callable[...,
     "setting",
     """spark.executor.memory=2g spark.executor.cores=3 spark.driver.memory=2g spark.log.level=INFO spark.ui.enabled=true
     spark.speculation=true spark.speculation.quantile=0.5 spark.eventLog.enabled=true spark.network.timeout=9s
-    spark.authenticate.secret=guess spark.dynamicAllocation.enabled=true""".split(),
+    spark.authenticate.enableSaslEncryption=true spark.dynamicAllocation.enabled=true""".split(),
 )
 def test_resources_and_logs_do_not_count(changed: Callable[..., list[str]], setting: str) -> None:
     name, _, value = setting.partition("=")
     assert changed(spark={name: value}) == []
-
-
-def test_a_credential_counts_by_its_name_alone(changed: Callable[..., list[str]]) -> None:
-    """Its value says who reads, and a digest of it in the ledger could be guessed at."""
-    name = "spark.hadoop.fs.s3a.secret.key"
-    assert changed(before={"spark": {name: "one"}}, spark={name: "another"}) == []
-    assert changed(spark={name: "one"}) == ["spark"]
-    assert changed(before={"spark": {name: "one"}}, spark={"spark.hadoop.fs.s3a.access.key": "one"}) == ["spark"]
 
 
 def test_a_jar_counts_by_its_content(changed: Callable[..., list[str]], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fencepost.config.kafka_options import SHOWN_KAFKA
 from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
+from fencepost.config.spark_options import ARGUMENTS
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
 from fencepost.paths import pipelines_folder
@@ -167,11 +168,8 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
         )
     if path in PUBLIC and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
-    if path[0] == "spark" and (SECRET_NAMES.search(name) or SECRET_KEYS.search(path[-1])):
-        return (
-            f"${{{name}}} looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine "
-            "can read; read it from os.environ in transform.py, or set it in Spark's own spark-defaults.conf."
-        )
+    if path[0] == "spark" and SECRET_NAMES.search(name):
+        return f"${{{name}}} {ARGUMENTS}."
     return None
 
 

@@ -28,7 +28,6 @@ from pydantic import (
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
 from fencepost.config.registry import SchemaRegistry
-from fencepost.config.secret_names import SECRET_KEYS
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
@@ -441,17 +440,15 @@ class Pipeline(Section):
         """A digest for each part that decides a batch's output. Reads the pipeline's folder.
 
         Of the suite only the rules of severity `quarantine` count: if another expectation is corrected, Fencepost must not
-        write the output again. The values of credentials are left out too, but not their names: they only say who may read,
-        and a digest in the ledger would help to guess them.
+        write the output again. Credentials are in no digest: one in the ledger would help to guess them.
         """
-        spark = {name: "" if SECRET_KEYS.search(name) else value for name, value in self.spark.items()}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
         rules, registry = self.digest_of_rules(), self.schema_registry
         return {
             "source": digest(source),
             "output": digest(output),
-            "spark": digest_of_spark(spark),
+            "spark": digest_of_spark(self.spark),
             "transform": digest_of_file(self.transform_file),
             "files": digest_of_files(self.folder),
             **({QUARANTINE: rules} if rules else {}),

@@ -11,3 +11,35 @@ SECRET_NAMES = re.compile(
 )
 
 URL_WITH_PASSWORD = re.compile(r"://[^/\s@]*:[^/\s]*@")
+# Settings of Spark, and those that it hands on: spark.hadoop.fs.s3a.secret.key, spark.ssl.keyPassword, a catalog's token.
+SECRET_SETTINGS = re.compile(
+    r"passw(or)?d|passphrase|pwd|secret|token|credential|jaas|authorization|(api|access|account).?key|[._-]keys?(\.|$)|\.pem$",
+    re.IGNORECASE,
+)
+# A name that ends so, or has this in it, tells of a secret and is none: where it lies, how long it is.
+TELLS_OF_ONE = re.compile(
+    r"(file|path|location|uri|url|endpoint|providers?|class|impl|regex|mechanism|algorithm|type|mode|enabled|length|bits|name|id|ms"
+    r"|seconds|interval|ratio|itemkey)$|\.secrets\.|secretkeyref\.|pullsecrets$",
+    re.IGNORECASE,
+)
+OF_PROCESS = re.compile(
+    r"spark\..*env\.(?P<name>\w+)", re.IGNORECASE
+)  # spark.executorEnv.NAME, spark.yarn.appMasterEnv.NAME
+# An option of a JVM or of a URL, or a key in PEM.
+SECRET_TEXT = re.compile(
+    r"(passw(or)?d|passphrase|pwd|secret|token|(api|access|account|secret)[._-]?key|\bsig)\s*=\s*[^\s&;]"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY",
+    re.IGNORECASE,
+)
+HARMLESS = re.compile(r"|true|false|\$\{[^}]*\}", re.IGNORECASE)  # ${env.NAME}: Hadoop itself asks the environment
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a setting of Spark looks as if its value were a secret, or had one in it."""
+    if HARMLESS.fullmatch(value):
+        return False
+    if URL_WITH_PASSWORD.search(value) or SECRET_TEXT.search(value):
+        return True
+    variable = OF_PROCESS.fullmatch(name)
+    found = SECRET_NAMES.search(variable["name"]) if variable else SECRET_SETTINGS.search(name)
+    return found is not None and TELLS_OF_ONE.search(name) is None

@@ -1,9 +1,15 @@
-"""The Spark settings that a pipeline may not set, because the protocol depends on them."""
+"""The Spark settings that a pipeline may not set: the protocol depends on them, or they are secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fencepost.config.secret_names import looks_secret
+
+ARGUMENTS = (
+    "looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine can read; read it "
+    "from os.environ in transform.py, or set it in Spark's own spark-defaults.conf"
+)
 FIXED_SPARK = {
     "spark.sql.adaptive.enabled": ("false", "the plan fixes the number of task-partitions"),
     "spark.sql.session.timeZone": ("UTC", "all times are UTC"),
@@ -18,16 +24,18 @@ OWN_SPARK = {
 
 
 def check_spark(values: Mapping[str, str]) -> None:
-    """Refuse Spark settings that the protocol depends on, and those that Spark would ignore.
+    """Refuse Spark settings that the protocol depends on, those that Spark would ignore, and secrets.
 
     Raises:
-        ValueError: names the setting, what was found and what is allowed.
+        ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
     """
     for name, value in values.items():
         if not name.startswith("spark."):
             raise ValueError(f"{name}: Spark's settings begin with 'spark.'; Spark would ignore this one")
         if name in OWN_SPARK:
             raise ValueError(f"{name} cannot be set: {OWN_SPARK[name]}")
+        if looks_secret(name, value):
+            raise ValueError(f"{name} {ARGUMENTS}")
         allowed, reason = FIXED_SPARK.get(name, (value, ""))
         if value != allowed:
             raise ValueError(f"{name} is {value!r}, allowed is {allowed!r}: {reason}")
