@@ -7,6 +7,7 @@ import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from random import Random
 from time import process_time
 from typing import Any
@@ -15,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fencepost.formats.json_decoder import DEEPEST, Decoder, Malformed, make_decoder
+from fencepost.formats.framing import Malformed
+from fencepost.formats.json_decoder import DEEPEST, JsonDecoder
+from fencepost.formats.rows import decode_first
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
 
@@ -52,7 +55,7 @@ def said(schema: pa.Schema, value: bytes) -> list[Any] | None:
 
 def decoded(schema: pa.Schema, values: list[bytes]) -> list[list[Any] | None]:
     """All of a batch, through Arrow's columns; None where it is malformed."""
-    columns, why = Decoder(schema).decode_values(values)
+    columns, why = JsonDecoder(schema).decode_values(values)
     rows = zip(*(c.to_pylist() for c in columns), strict=True)
     kinds = [f.type for f in schema]
     return [
@@ -155,14 +158,14 @@ def test_a_deep_value_in_a_string_is_not_held_once_for_each_level() -> None:
     inner = "[" * 900 + '"' + "x" * 100_000 + '"' + "]" * 900
     tracemalloc.start()
     try:
-        assert Decoder(pa.schema([("s", pa.string())])).decode(f'{{"s":{inner}}}'.encode()) == [inner]
+        assert JsonDecoder(pa.schema([("s", pa.string())])).decode(f'{{"s":{inner}}}'.encode()) == [inner]
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
 
 
 def test_a_reason_names_the_place_and_no_value() -> None:
-    decoder = Decoder(pa.schema([("id", pa.int32()), ("at", pa.list_(pa.struct([("x", pa.date32())])))]), ["id"])
+    decoder = JsonDecoder(pa.schema([("id", pa.int32()), ("at", pa.list_(pa.struct([("x", pa.date32())])))]), ["id"])
     reasons = {
         b'{"id": 4711000000}': "id: not an integer of 32 bits",
         b'{"id": null}': "id: null or missing, and declared not null",
@@ -186,11 +189,11 @@ def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_rec
     headers = pa.array([[{"key": "h", "value": None}], None, []] * 834, kind)
     values = [None if n % 5 == 0 else b"{" if n % 5 == 1 else b'{"n": %d}' % n for n in range(2500)]
     batch = pa.RecordBatch.from_pydict(
-        {"value": pa.array(values, pa.binary()), "offset": pa.array(range(2500)), "headers": headers[:2500]}
+        {"value": pa.array(values, pa.binary()), "_offset": pa.array(range(2500)), "_headers": headers[:2500]}
     )
-    schema = pa.schema([("n", pa.int32())])
-    found = pa.Table.from_batches(list(make_decoder(schema, ["n"])([batch])))
-    assert found.column_names == ["n", "_offset", "_headers", "_tombstone", "_malformed"]
+    make = partial(JsonDecoder, pa.schema([("n", pa.int32())]), ["n"])
+    decode = decode_first(make, ["n", "_offset", "_headers", "_tombstone", "_malformed"], keep=False)
+    found = pa.Table.from_batches(list(decode([batch])))
     assert found["n"].to_pylist() == [n if n % 5 > 1 else None for n in range(2500)]
     assert found["_offset"].to_pylist() == list(range(2500))
     assert found["_headers"].combine_chunks() == headers[:2500]
@@ -203,7 +206,8 @@ def test_large_records_are_decoded_a_few_at_a_time() -> None:
     sizes = [1, 9_000_000, 1, 3_000_000, 3_000_000, 3_000_000, None, 1]
     values = [None if size is None else b'{"s":"%s"}' % (b"x" * size) for size in sizes]
     batch = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
-    pieces = list(make_decoder(pa.schema([("s", pa.string())]), [])([batch]))
+    make = partial(JsonDecoder, pa.schema([("s", pa.string())]))
+    pieces = list(decode_first(make, ["s", "_tombstone", "_malformed"], keep=False)([batch]))
     assert [len(piece) for piece in pieces] == [1, 1, 3, 3]
     lengths = [length for piece in pieces for length in pc.binary_length(piece.column("s")).to_pylist()]
     assert lengths == sizes

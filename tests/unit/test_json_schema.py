@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from fencepost.formats.format import BadSchema
-from fencepost.formats.json_decoder import Decoder, Framing, Malformed, UnknownId
+from fencepost.formats.framing import Framing, Malformed, UnknownId
+from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.formats.json_framed import JsonSchema, to_spark
 from fencepost.formats.json_schema import Json, Property, parse, render, to_json
 
@@ -281,14 +282,14 @@ def test_a_record_that_is_valid_fits_the_declared_types(given: tuple[Json, Any])
     fields = to_spark(kind)
     assert isinstance(fields, StructType)
     required = [one.name for one in kind.properties if one.required and not one.type.nullable]
-    decoder = Decoder(to_arrow_schema(fields), required, framing=Framing(frozenset([7])))
+    decoder = JsonDecoder(to_arrow_schema(fields), required, framing=Framing(frozenset([7])))
     row = decoder.decode(b"\0\0\0\0\7" + json.dumps(value).encode())
     assert [cell is None for cell in row] == [value.get(name) is None for name in fields.fieldNames()]
 
 
-def decoder_of(kind: DataType, *required: str) -> Decoder:
+def decoder_of(kind: DataType, *required: str) -> JsonDecoder:
     assert isinstance(kind, StructType)
-    return Decoder(to_arrow_schema(kind), required, framing=Framing(frozenset([7]), {8: "gone"}, "unknown"))
+    return JsonDecoder(to_arrow_schema(kind), required, framing=Framing(frozenset([7]), {8: "gone"}, "unknown"))
 
 
 FRAMED: list[tuple[bytes, str]] = [

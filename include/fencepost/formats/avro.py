@@ -1,51 +1,52 @@
-"""Format `avro`: Confluent's five bytes (0, and a schema's id in four), then one Avro value. Spark decodes and encodes.
+"""Format `avro`: Confluent's five bytes (0, and a schema's id in four), then one Avro value.
 
-Spark's `from_avro` has no word for a broken value: it gives a struct of nulls, and does not notice what follows a value. So the
-value is decoded inside a record, and followed by sixteen bytes that nobody knows beforehand: only if exactly the value's own
-bytes were read does the record's second field hold them.
+`avro_decoder.py` decodes, in executors. Spark encodes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from fencepost.formats.avro_decoder import Reader
 from fencepost.formats.avro_schema import (
-    MOST_DIGITS,
     NAME,
     Field,
     Incompatible,
     check_holdable,
-    digits,
     is_struct_of_members,
     parse,
     render,
-    resolve,
     to_json,
     union_members,
 )
 from fencepost.formats.avro_schema import Avro as Schema
-from fencepost.formats.format import HEADER, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header, taken_names
+from fencepost.formats.format import (
+    BadSchema,
+    Declared,
+    Encoded,
+    Unfit,
+    decoded_first,
+    framing_of,
+    header,
+    read_rows,
+    taken_names,
+)
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType, StructType
 
-END = 16
+    from fencepost.formats.rows import Decoder
+
+    Check = Callable[[Column], Column]
+
 MOST_BRANCHES = 63  # of a union: their numbers take one byte
-OPTIONS = {
-    "mode": "PERMISSIVE",
-    "datetimeRebaseMode": "CORRECTED",
-    # A union's columns keep their names when a type is added to it.
-    "enableStableIdentifiersForUnionType": "true",
-    "stableIdentifierPrefixForUnionType": "member_",
-}
 
 
 def check_readable(reader: Schema, *, columns: bool) -> None:
@@ -74,13 +75,11 @@ class Avro:
             raise ValueError("format avro takes no schema: it comes from the schema registry")
 
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
 
-        decoded = decode(raw, "value", "_decoded", declared.frozen)
-        fields = [F.col(f"_decoded.`{f.name}`").alias(f.name) for f in _fields(decoded, "_decoded")]
-        others = [F.col(name).alias(f"_{name}") for name in kept]
-        tombstone = F.col("value").isNull().alias("_tombstone")
-        return decoded.select(*fields, *others, tombstone, F.col("_decoded_malformed").alias("_malformed"))
+        fields = to_spark(parse(declared.frozen.reader.text))
+        assert isinstance(fields, StructType), "`check_readable` refuses others"
+        return read_rows(raw, fields, kept, _maker(fields, declared.frozen, whole=False))
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F
@@ -98,18 +97,22 @@ class Avro:
         self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
     ) -> DataFrame:
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
 
         assert schema is not None
-        decoded = decode(raw, "value", "_decoded", ReadSchemas(reader=schema, writers=(schema,)))
+        frame = raw.select("value", *beside)
+        decoded = decode(frame, "value", "_decoded", ReadSchemas(reader=schema, writers=(schema,)))
         bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_decoded_malformed"))
         checked = decoded.withColumn(
             "_decoded", F.when(F.isnull("_decoded_malformed"), F.col("_decoded")).otherwise(bad)
         )
-        found = {f.name: f.dataType for f in _fields(decoded, "_decoded")}
+        whole = decoded.schema["_decoded"].dataType
+        assert isinstance(whole, StructType)
+        found = {f.name: f.dataType for f in whole.fields}
         columns = [
             _as_given(F.col(f"_decoded.`{f.name}`"), found[f.name], f.dataType).alias(f.name) for f in fields.fields
         ]
-        return checked.select(*columns, *beside)
+        return checked.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]))
 
     def reader(
         self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
@@ -119,7 +122,9 @@ class Avro:
         return render(parsed)
 
     def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
-        return render(resolve(parse(text, _texts(references)), parse(reader)))
+        found = parse(text, _texts(references))
+        Reader(found, parse(reader))
+        return render(found)
 
     def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
         parsed = parse(text, _texts(references))
@@ -140,7 +145,7 @@ class Avro:
             (later, earlier, "the old cannot read the new"),
         ):
             try:
-                resolve(one, other)
+                Reader(one, other)
             except Incompatible as error:
                 said.append(f"{what} ({error})")
         return ", ".join(said)
@@ -172,152 +177,70 @@ def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
     return column.cast(wanted)
 
 
+def _maker(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from fencepost.formats.avro_rows import AvroDecoder
+
+    writers = {writer.id: writer.text for writer in schemas.writers}
+    return partial(AvroDecoder, to_arrow_schema(fields), framing_of(schemas), schemas.reader.text, writers, whole=whole)
+
+
 def decode(frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
     """The frame with the values in the binary column `raw` as the column `into`, and `<into>_malformed`: why there is none.
 
     A null is neither a value nor malformed. A record with an id that the schemas do not know fails the job, with `UNKNOWN_ID`.
+    The frame has no column `_tombstone` or `_malformed`.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.avro.functions import from_avro
+    from pyspark.sql.types import StructField, StructType
 
-    reader = parse(schemas.reader.text)
-    ours, wrapped = secrets.token_bytes(END), f"{into}_wrapped"
-    options = OPTIONS | {"avroSchema": _wrapped(_as_read(reader))}
-    head, end = F.substring(raw, 1, HEADER), F.lit(bytearray(ours))
-    payload = F.concat(F.expr(f"substring(`{raw}`, {HEADER + 1})"), end)
-    cases = [
-        (head == F.lit(bytearray(header(s.id))), from_avro(payload, _wrapped(parse(s.text)), options))
-        for s in schemas.writers
-    ]
-    found = frame.withColumn(wrapped, reduce(lambda c, case: c.when(*case), cases[1:], F.when(*cases[0])))
-    value = F.col(wrapped)["payload"]
-    valid = _validity(reader)
-    sound, fits = F.coalesce(F.col(wrapped)["_end"] == end, F.lit(False)), F.lit(True)
-    if valid is not None:
-        fits = F.coalesce(valid(value), F.lit(True))
-    schema_id = F.concat(F.lit("schema id "), F.conv(F.hex(F.substring(raw, 2, 4)), 16, 10))
-    why = (
-        F.when(F.col(raw).isNull(), F.lit(None))
-        .when(F.length(raw) < HEADER, F.concat(F.length(raw), F.lit(" bytes, and no schema id")))
-        .when(
-            F.substring(raw, 1, 1) != F.lit(bytearray(1)),
-            F.concat(F.lit("the first byte is 0x"), F.hex(F.substring(raw, 1, 1)), F.lit(", not 0: no schema id")),
-        )
+    fields = StructType([StructField(into, to_spark(parse(schemas.reader.text)))])
+    others = [F.col(f"`{name}`") for name in frame.columns if name != raw]
+    found = decoded_first(
+        frame.select(F.col(f"`{raw}`"), *others), fields, _maker(fields, schemas, whole=True), keep=raw
     )
-    for one, reason in schemas.refused.items():
-        why = why.when(head == F.lit(bytearray(header(one))), F.concat(schema_id, F.lit(f": {reason}")))
-    known = F.lit(False)
-    for writer in schemas.writers:
-        known = known | (head == F.lit(bytearray(header(writer.id))))
-    why = (
-        why.when(~known, F.raise_error(F.lit(UNKNOWN_ID)).cast("string"))
-        .when(~sound, F.concat(schema_id, F.lit(": not one value of that schema, from the sixth byte to the last")))
-        .when(
-            ~fits, F.concat(schema_id, F.lit(": text that is not UTF-8, or a decimal with more digits than declared"))
-        )
-    )
-    names = frame.columns
-    why_name = f"{into}_malformed"
-    judged = found.select(*(F.col(f"`{n}`") for n in names), F.col(wrapped), why.alias(why_name))
-    value = F.when(F.col(why_name).isNull(), value)
-    kind = _decimals_as_declared(judged.schema[wrapped].dataType["payload"].dataType, reader)  # type: ignore[index]
-    return judged.select(*(F.col(f"`{n}`") for n in names), value.cast(kind).alias(into), F.col(why_name))
+    names = [F.col(f"`{name}`") for name in frame.columns]
+    return found.select(*names, F.col(f"`{into}`"), F.col("_malformed").alias(f"{into}_malformed"))
 
 
-def _fields(frame: DataFrame, column: str) -> list[StructField]:
-    return frame.schema[column].dataType.fields  # type: ignore[attr-defined,no-any-return]
+def to_spark(kind: Schema) -> DataType:
+    """Spark's type of a schema's values. All within it may be null, as in declared types."""
+    from pyspark.sql import types as T
 
-
-def _wrapped(kind: Schema) -> str:
-    end = Schema("fixed", name="_fencepost_end", size=END)
-    return json.dumps(to_json(Schema("record", name="_fencepost", fields=(Field("payload", kind), Field("_end", end)))))
-
-
-def _as_read(kind: Schema) -> Schema:
-    """The schema as Avro and Spark keep its values whole.
-
-    Decimals are as wide as Spark has them: it cuts a value off that has more digits than a narrow type. Items of type double are
-    a union of that one type: an array of plain doubles keeps floats in Avro 1.12.0 (AVRO-4110).
-    """
-    if kind.logical == "decimal" and (kind.kind == "bytes" or kind.size > 8):
-        # More digits than fit in a fixed type would be no decimal to Avro.
-        return replace(kind, precision=MOST_DIGITS if kind.kind == "bytes" else min(MOST_DIGITS, digits(kind.size)))
-    items = None if kind.items is None else _as_read(kind.items)
-    if kind.kind == "array" and items is not None and items.kind == "double":
-        items = Schema("union", branches=(items,))
-    return replace(
-        kind,
-        fields=tuple(replace(one, type=_as_read(one.type)) for one in kind.fields),
-        items=items,
-        branches=tuple(_as_read(branch) for branch in kind.branches),
-    )
-
-
-Check = Callable[["Column"], "Column"]
-
-
-def _validity(kind: Schema) -> Check | None:
-    """Whether a decoded value is what the schema says: texts are UTF-8, decimals have no more digits than declared."""
-    from pyspark.sql import functions as F
-
-    if kind.kind == "string":
-        return F.is_valid_utf8
     if kind.logical == "decimal":
-        if (wide := _as_read(kind).precision) == kind.precision:
-            return None  # Spark itself takes no more digits
-        # Of the very type of the column: for another one Spark would round to compare, and 99.99 would be 100.
-        bound = F.lit(str(10 ** (kind.precision - kind.scale))).cast(f"decimal({wide},{kind.scale})")
-        return lambda c: F.abs(c) < bound
+        return T.DecimalType(kind.precision, kind.scale)
     if kind.kind == "record":
-        checks = [(one.name, check) for one in kind.fields if (check := _validity(one.type))]
-        return _all([lambda c, n=n, v=v: v(c[n]) for n, v in checks])  # type: ignore[misc]
+        return T.StructType([T.StructField(one.name, to_spark(one.type)) for one in kind.fields])
+    if kind.kind == "union" and is_struct_of_members(kind):
+        return T.StructType([T.StructField(name, to_spark(branch)) for name, branch in union_members(kind).items()])
     if kind.kind == "union":
-        if not is_struct_of_members(kind):
-            return _validity(kind.others[0]) if kind.others else None
-        members = [(name, check) for name, branch in union_members(kind).items() if (check := _validity(branch))]
-        return _all([lambda c, n=n, v=v: v(c[n]) for n, v in members])  # type: ignore[misc]
-    if kind.items is None:
-        return None
-    inner = _validity(kind.items)
-    if kind.kind == "array":
-        return None if inner is None else lambda c: F.forall(c, _known(inner))
-    keys: Check = lambda c: F.forall(F.map_keys(c), F.is_valid_utf8)  # noqa: E731
-    return keys if inner is None else _all([keys, lambda c: F.forall(F.map_values(c), _known(inner))])
-
-
-def _known(check: Check) -> Check:
-    from pyspark.sql import functions as F
-
-    return lambda c: F.coalesce(check(c), F.lit(True))
-
-
-def _all(checks: Sequence[Check]) -> Check | None:
-    if not checks:
-        return None
-    return lambda c: reduce(lambda a, b: a & b, [_known(check)(c) for check in checks])
-
-
-def _decimals_as_declared(found: DataType, kind: Schema) -> DataType:
-    """The type that Spark found, with each decimal as the schema declares it."""
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructField, StructType
-
-    if kind.logical == "decimal":
-        return DecimalType(kind.precision, kind.scale)
-    if kind.kind == "union" and not is_struct_of_members(kind):
-        return _decimals_as_declared(found, kind.others[0]) if kind.others else found
-    if isinstance(found, StructType):
-        inner = [one.type for one in kind.fields] or list(kind.others)
-        return StructType(
-            [
-                StructField(f.name, _decimals_as_declared(f.dataType, k), f.nullable)
-                for f, k in zip(found.fields, inner, strict=True)
-            ]
-        )
-    if isinstance(found, ArrayType) and kind.items:
-        return ArrayType(_decimals_as_declared(found.elementType, kind.items), found.containsNull)
-    if isinstance(found, MapType) and kind.items:
-        return MapType(found.keyType, _decimals_as_declared(found.valueType, kind.items), found.valueContainsNull)
-    return found
+        widest = next((branch for branch in kind.others if branch.kind in ("long", "double")), None)
+        return to_spark(widest or (kind.others or kind.branches)[0])
+    if kind.kind == "array" and kind.items:
+        return T.ArrayType(to_spark(kind.items))
+    if kind.kind == "map" and kind.items:
+        return T.MapType(T.StringType(), to_spark(kind.items))
+    simple = {
+        "null": T.NullType(),
+        "boolean": T.BooleanType(),
+        "int": T.IntegerType(),
+        "long": T.LongType(),
+        "float": T.FloatType(),
+        "double": T.DoubleType(),
+        "bytes": T.BinaryType(),
+        "fixed": T.BinaryType(),
+        "string": T.StringType(),
+        "enum": T.StringType(),
+    }
+    times = {
+        "date": T.DateType(),
+        "timestamp-millis": T.TimestampType(),
+        "timestamp-micros": T.TimestampType(),
+        "local-timestamp-millis": T.TimestampNTZType(),
+        "local-timestamp-micros": T.TimestampNTZType(),
+    }
+    return times.get(kind.logical or "", simple[kind.kind])
 
 
 def encode(column: Column, kind: DataType, schema: RegisteredSchema) -> Encoded:

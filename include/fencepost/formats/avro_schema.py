@@ -1,10 +1,4 @@
-"""Avro schemas as values: parsed, checked for what Spark can hold, compared with each other, and written out again.
-
-Pure. Java's Avro, which decodes for Spark, resolves a writer's schema with a reader's by rules of its own: it ignores logical
-types, takes any record's name for another's outside of unions, and knows a field's alias only where the record has the same full
-name. `resolve` applies the specification's rules instead, and gives the writer's schema with the reader's names, so that
-Java has nothing left to decide.
-"""
+"""Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fencepost.formats.format import BadSchema
@@ -35,15 +29,6 @@ LOGICAL = {
     "uuid": ("string", "fixed"),
     "duration": ("fixed",),
 }
-PROMOTIONS = {
-    "int": ("long", "float", "double"),
-    "long": ("float", "double"),
-    "float": ("double",),
-    "string": ("bytes",),
-    "bytes": ("string",),
-}
-# Into a union Java promotes to these only.
-PROMOTIONS_INTO_UNION = {**PROMOTIONS, "int": ("long", "double"), "long": ("double",)}
 MOST_DIGITS = 38  # of a Spark decimal
 
 
@@ -325,137 +310,3 @@ def parts(kind: Avro) -> Iterator[tuple[str, Avro]]:
         yield ("[]" if kind.kind == "array" else "{}"), kind.items
     for branch in kind.branches:
         yield "", branch
-
-
-def resolve(writer: Avro, reader: Avro) -> Avro:
-    """The writer's schema with the names of the reader's where these match, for a decoder that reads with the reader's.
-
-    Raises:
-        Incompatible: names the field and the reason.
-    """
-    found = _Resolver().match(writer, reader, "")
-    to_json(found)
-    return found
-
-
-@dataclass
-class _Resolver:
-    _dropped: int = field(default=0)
-
-    def match(self, writer: Avro, reader: Avro, path: str) -> Avro:
-        at = path or "the value"
-        if writer.kind == "union":
-            branches = tuple(self.match(branch, reader, path) for branch in writer.branches)
-            said = [b.name or b.kind for b in branches]
-            if len(set(said)) < len(said):
-                raise Incompatible(f"{at}: two types of a union would be read as one")
-            return replace(writer, branches=branches)
-        if reader.kind == "union":
-            return self.match(writer, self._branch(writer, reader, at), path)
-        if writer.kind != reader.kind and reader.kind not in PROMOTIONS.get(writer.kind, ()):
-            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
-        self._check_logical(writer, reader, at)
-        if reader.kind in NAMED and not _same_name(writer, reader):
-            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}, which has no such alias")
-        if writer.kind == "record":
-            return self._record(writer, reader, path)
-        if writer.kind == "enum":
-            lost = [s for s in writer.symbols if s not in reader.symbols]
-            if lost and reader.enum_default is None:
-                raise Incompatible(
-                    f"{at}: the symbols {', '.join(lost)} are not read, and {reader.says()} has no default"
-                )
-        if writer.kind == "fixed" and writer.size != reader.size:
-            raise Incompatible(f"{at}: written as {writer.size} bytes, read as {reader.size}")
-        if writer.items is not None:
-            assert reader.items is not None
-            step = "[]" if writer.kind == "array" else "{}"
-            return replace(writer, items=self.match(writer.items, reader.items, f"{path}{step}"))
-        return replace(writer, name=reader.name, aliases=()) if writer.name else writer
-
-    def _branch(self, writer: Avro, reader: Avro, at: str) -> Avro:
-        for branch in reader.branches:
-            if branch.kind == writer.kind and (branch.kind not in NAMED or _same_name(writer, branch)):
-                return branch
-        for branch in reader.branches:
-            if branch.kind in PROMOTIONS_INTO_UNION.get(writer.kind, ()):
-                return branch
-        raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
-
-    def _check_logical(self, writer: Avro, reader: Avro, at: str) -> None:
-        """Java ignores logical types here: seconds would be read as milliseconds, and 1.23 as 12.3."""
-        one, two = writer.logical, reader.logical
-        alike = one == two or one is None or two is None
-        if one == two == "decimal":
-            alike = writer.scale == reader.scale and writer.precision <= reader.precision
-        elif "decimal" in (one, two):
-            alike = writer.kind == reader.kind
-        if not alike:
-            raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
-
-    def _record(self, writer: Avro, reader: Avro, path: str) -> Avro:
-        written = {one.name: one for one in writer.fields}
-        sources: dict[str, Field] = {}  # by the name in the writer's schema
-        for wanted in reader.fields:
-            at = f"{path}.{wanted.name}" if path else wanted.name
-            name = next((n for n in (wanted.name, *wanted.aliases) if n in written and n not in sources), None)
-            if name is not None:
-                sources[name] = wanted
-            elif wanted.default is MISSING:
-                raise Incompatible(f"{at}: not written, and it has no default")
-            elif not _is_default(wanted.default, wanted.type):
-                raise Incompatible(f"{at}: not written, and its default is not a value of {wanted.type.says()}")
-        fields = []
-        for one in writer.fields:
-            if (read := sources.get(one.name)) is None:
-                fields.append(Field(self._fresh(), self._renamed(one.type)))
-            else:
-                at = f"{path}.{read.name}" if path else read.name
-                fields.append(Field(read.name, self.match(one.type, read.type, at)))
-        return Avro("record", name=reader.name, fields=tuple(fields))
-
-    def _fresh(self) -> str:
-        self._dropped += 1
-        return f"_dropped_{self._dropped}"
-
-    def _renamed(self, kind: Avro) -> Avro:
-        """A type that is skipped, under names that no other has."""
-        return replace(
-            kind,
-            name=self._fresh() if kind.name else "",
-            aliases=(),
-            fields=tuple(Field(one.name, self._renamed(one.type)) for one in kind.fields),
-            items=None if kind.items is None else self._renamed(kind.items),
-            branches=tuple(self._renamed(branch) for branch in kind.branches),
-        )
-
-
-def _same_name(writer: Avro, reader: Avro) -> bool:
-    return writer.simple_name == reader.simple_name or writer.name in reader.aliases
-
-
-def _is_default(value: Any, kind: Avro) -> bool:
-    """Whether a default in JSON is a value of the type. Of a union it may be any type's, as for today's Java."""
-    if kind.kind == "union":
-        return any(_is_default(value, branch) for branch in kind.branches)
-    if kind.kind == "record":
-        return isinstance(value, dict) and all(
-            _is_default(value[f.name], f.type) if f.name in value else f.default is not MISSING for f in kind.fields
-        )
-    if kind.kind == "array":
-        assert kind.items is not None
-        return isinstance(value, list) and all(_is_default(v, kind.items) for v in value)
-    if kind.kind == "map":
-        assert kind.items is not None
-        return isinstance(value, dict) and all(_is_default(v, kind.items) for v in value.values())
-    if kind.kind == "enum":
-        return value in kind.symbols
-    if kind.kind in ("bytes", "fixed"):
-        fits = isinstance(value, str) and all(ord(c) < 256 for c in value)
-        return fits and (kind.kind == "bytes" or len(value) == kind.size)
-    if kind.kind in ("int", "long"):
-        bits = 31 if kind.kind == "int" else 63
-        return type(value) is int and -(2**bits) <= value < 2**bits
-    if kind.kind in ("float", "double"):
-        return type(value) in (int, float)
-    return type(value) is {"null": type(None), "boolean": bool, "string": str}[kind.kind]

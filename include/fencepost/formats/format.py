@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from fencepost.formats.framing import Framing
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+    from fencepost.formats.rows import Decoder
 
 
 class Unfit(ValueError):
@@ -30,6 +33,33 @@ UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 def taken_names(names: Iterable[str]) -> list[str]:
     """Those of the names, in lower case, that a column of every transform's source has already."""
     return sorted(TAKEN & {name.lower() for name in names})
+
+
+def framing_of(schemas: ReadSchemas) -> Framing:
+    """What is in front of the records that are read with these."""
+    return Framing(frozenset(writer.id for writer in schemas.writers), dict(schemas.refused), UNKNOWN_ID)
+
+
+def read_rows(raw: DataFrame, fields: StructType, kept: Sequence[str], make: Callable[[], Decoder]) -> DataFrame:
+    """What `Format.read` gives, by a decoder of these fields that executors make."""
+    from pyspark.sql import functions as F
+
+    read = raw.select("value", *(F.col(name).alias(f"_{name}") for name in kept if name != "value"))
+    return decoded_first(read, fields, make, keep="_value" if "value" in kept else None)
+
+
+def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decoder], keep: str | None) -> DataFrame:
+    """A frame whose first column is decoded: these fields, itself under the name `keep` if there is one, the other columns,
+    `_tombstone` (it is null) and `_malformed` (why it is malformed, or null). The fields of either are null."""
+    from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+    from fencepost.formats.rows import decode_first
+
+    whole, *others = frame.schema.fields
+    kept = [] if keep is None else [StructField(keep, whole.dataType)]
+    added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
+    result = StructType([*fields.fields, *kept, *others, *added])
+    return frame.mapInArrow(decode_first(make, result.fieldNames(), keep=keep is not None), result)
 
 
 def header(schema_id: int) -> bytes:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from fencepost.formats.format import Declared, Encoded, Unfit
+from fencepost.formats.format import Declared, Encoded, Unfit, read_rows
 from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from fencepost.formats.json_decoder import Framing
+    from fencepost.formats.framing import Framing
 
 JSON_OUT = {
     "ignoreNullFields": "false",
@@ -73,16 +74,10 @@ def read_json(
 ) -> DataFrame:
     """What `Format.read` gives, for JSON objects with these fields, which have a framing or none."""
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-    from fencepost.formats.json_decoder import make_decoder
+    from fencepost.formats.json_decoder import JsonDecoder
 
-    read = raw.select("value", *(name for name in kept if name != "value"))
-    begin = 0 if "value" in kept else 1
-    others = [StructField(f"_{f.name}", f.dataType) for f in read.schema.fields[begin:]]
-    added = [StructField("_tombstone", BooleanType()), StructField("_malformed", StringType())]
-    decode = make_decoder(to_arrow_schema(fields), required, keep_value="value" in kept, framing=framing)
-    return read.mapInArrow(decode, StructType([*fields.fields, *others, *added]))
+    return read_rows(raw, fields, kept, partial(JsonDecoder, to_arrow_schema(fields), required, framing))
 
 
 def check_sayable(fields: StructType) -> None:

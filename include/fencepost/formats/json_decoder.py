@@ -1,7 +1,7 @@
 """Decodes a JSON record into a row of declared types: exactly what it says, or malformed with the reason.
 
-JSON written from the row says what the record said, in values of the declared types. This runs in executors, so it imports
-neither Spark nor anything else of Fencepost.
+JSON written from the row says what the record said, in values of the declared types. This runs in executors, so it does not
+import Spark.
 """
 
 from __future__ import annotations
@@ -11,57 +11,20 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from fencepost.formats.framing import Framing, Malformed
+from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
 LONGEST_NAME = 50_000  # bytes of a map's key: Spark writes longer ones too, but cannot read them back to judge them
 SHALLOW = 100  # nesting that always fits into Python's own limit on recursion
-# These bound the Python objects in memory, which take ten times the bytes of ordinary JSON. Spark passes several times as many.
-ROWS_AT_ONCE = 1000
-BYTES_AT_ONCE = 8_000_000
 Convert = Callable[[Any], Any]
-
-
-class Malformed(ValueError):
-    """A record is malformed. The text has place and reason, never a value."""
-
-
-class UnknownId(Exception):
-    """A record's schema has an id of which nobody said what to do. The text is the framing's."""
-
-
-@dataclass(frozen=True)
-class Framing:
-    """Five bytes in front of a record: 0, and the id of its schema in four. A record of an id that is neither `known` nor
-    `refused`, for the reason there, fails the job with the text `unknown`."""
-
-    known: frozenset[int]
-    refused: Mapping[int, str] = field(default_factory=dict)
-    unknown: str = "unknown schema id"
-
-    def split(self, value: bytes) -> tuple[int, bytes]:
-        """The id, and the record.
-
-        Raises:
-            Malformed: there is no id, or it is refused.
-        """
-        if len(value) < 5:
-            raise Malformed(f"{len(value)} bytes, and no schema id")
-        if value[0]:
-            raise Malformed(f"the first byte is 0x{value[0]:02X}, not 0: no schema id")
-        schema_id = int.from_bytes(value[1:5])
-        if schema_id in self.refused:
-            raise Malformed(f"schema id {schema_id}: {self.refused[schema_id]}")
-        if schema_id not in self.known:
-            raise UnknownId(self.unknown)
-        return schema_id, value[5:]
 
 
 class _NeedsSource(Exception):
@@ -101,84 +64,15 @@ class _Array(_Sourced, list[Any]):
     """An array that knows its own text."""
 
 
-def make_decoder(
-    schema: pa.Schema, required: Collection[str], *, keep_value: bool = False, framing: Framing | None = None
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` that replaces `value` by the schema's columns.
+class JsonDecoder(Decoder):
+    """Decodes JSON texts into rows of one schema. `required` fields must not be null. `framing`: the records have it."""
 
-    `_value` follows if it is kept, then the other columns unchanged, then `_tombstone` (the value is null, and so are its
-    fields) and `_malformed` (the reason, or null). The fields of a malformed record are null. `required` fields must not be
-    null. `framing`: the records have it.
-    """
-
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(schema, required, keep_value=keep_value, framing=framing)
-        for batch in batches:
-            for first, end in _pieces(batch.column("value")):
-                yield decoder.decode_batch(batch.slice(first, end - first))
-
-    return decode
-
-
-def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
-    """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
-    first = held = 0
-    for at, size in enumerate(pc.fill_null(pc.binary_length(values), 0).to_pylist()):
-        if at > first and (at - first == ROWS_AT_ONCE or held + size > BYTES_AT_ONCE):
-            yield first, at
-            first, held = at, 0
-        held += size
-    if len(values):
-        yield first, len(values)
-
-
-class Decoder:
-    """Decodes JSON texts into rows of one schema."""
-
-    def __init__(
-        self,
-        schema: pa.Schema,
-        required: Collection[str] = (),
-        *,
-        keep_value: bool = False,
-        framing: Framing | None = None,
-    ) -> None:
-        self._schema = schema
-        self._keep_value, self._framing = keep_value, framing
+    def __init__(self, schema: pa.Schema, required: Collection[str] = (), framing: Framing | None = None) -> None:
+        super().__init__(schema)
+        self._framing = framing
         self._fields = [(f.name, _converter(f.type, f.name), f.name in required) for f in schema]
 
-    def decode_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch with the columns that `make_decoder` describes."""
-        at = batch.schema.get_field_index("value")
-        values = batch.column(at)
-        columns, why = self.decode_values(values.to_pylist())
-        others = [(f"_{f.name}", batch.column(i)) for i, f in enumerate(batch.schema) if i != at or self._keep_value]
-        added = [("_tombstone", values.is_null()), ("_malformed", pa.array(why, pa.string()))]
-        named = [*zip(self._schema.names, columns, strict=True), *others, *added]
-        return pa.RecordBatch.from_arrays([column for _, column in named], [name for name, _ in named])
-
-    def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
-        """The schema's columns, and for each record the reason why it is malformed, or None."""
-        nothing = [None] * len(self._fields)
-        rows, why = [], []
-        for value in values:
-            row, reason = nothing, None
-            if value is not None:
-                try:
-                    row = self.decode(value)
-                except Malformed as malformed:
-                    reason = str(malformed)
-            rows.append(row)
-            why.append(reason)
-        columns = zip(*rows, strict=True) if rows else [()] * len(self._fields)
-        return [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], why
-
     def decode(self, value: bytes) -> list[Any]:
-        """One record's fields, in the schema's order and as pyarrow takes them.
-
-        Raises:
-            Malformed: the record does not fit the declared types exactly.
-        """
         if self._framing is None:
             return self._decode(value)
         schema_id, record = self._framing.split(value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fencepost.formats.format import HEADER, UNKNOWN_ID, BadSchema, Declared, Encoded, Unfit, header, taken_names
+from fencepost.formats.format import HEADER, BadSchema, Declared, Encoded, Unfit, framing_of, header, taken_names
 from fencepost.formats.json import JSON_OUT, Json, check_sayable, fields_of, read_json
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
 from fencepost.formats.json_schema import Json as Schema
@@ -35,16 +35,12 @@ class JsonSchema:
     def read(self, raw: DataFrame, declared: Declared, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql.types import StructField, StructType
 
-        from fencepost.formats.json_decoder import Framing
-
         schemas = declared.frozen
         reader = parse(schemas.reader.text)
         own = [StructField(one.name, to_spark(one.type)) for one in reader.properties]
         required = [one.name for one in reader.properties if one.required and not one.type.nullable]
         fields = StructType([*own, *fields_of(declared.types).fields])
-        known = frozenset(writer.id for writer in schemas.writers)
-        framing = Framing(known, dict(schemas.refused), UNKNOWN_ID)
-        return read_json(raw, fields, [*required, *declared.required], kept, framing)
+        return read_json(raw, fields, [*required, *declared.required], kept, framing_of(schemas))
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F

@@ -24,7 +24,7 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.avro import decode, encode
 from fencepost.formats.bytes import as_bytes
-from fencepost.model import NO_SCHEMAS, ReadSchemas, Schemas
+from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
 
@@ -41,6 +41,8 @@ RECORD = StructType(
         StructField("headers", StringType()),
     ]
 )
+
+DECODED_KEY = "fencepost_key"
 
 
 def read_source(
@@ -63,12 +65,17 @@ def read_source(
         raw = raw.withColumn("record", in_text(F.col("headers")))
     if source.headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
+    if source.key_format == "avro":
+        assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
+        raw = decode(
+            raw, "key", DECODED_KEY, schemas.source_key
+        )  # first: a value in bytes is less to carry than its fields
+        kept += [DECODED_KEY, f"{DECODED_KEY}_malformed"]
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
     if source.headers:  # null again where there are none, as the connector has it
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
     if source.key_format == "avro":
-        assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
-        frame = _with_key_decoded(with_record(frame), schemas.source_key)  # the record keeps the key's bytes
+        frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
     return frame, F.col("_malformed").isNotNull()
 
 
@@ -85,16 +92,15 @@ def with_record(frame: DataFrame, *without: str) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def _with_key_decoded(frame: DataFrame, schemas: ReadSchemas) -> DataFrame:
+def _with_decoded_key(frame: DataFrame) -> DataFrame:
     """The frame with `_key` as a value of the key's schema. A record with a malformed key has neither key nor fields."""
-    decoded = decode(frame, "_key", "_decoded_key", schemas)
-    bad = F.col("_decoded_key_malformed")
+    decoded, bad = F.col(f"_{DECODED_KEY}"), F.col(f"_{DECODED_KEY}_malformed")
     why = F.coalesce("_malformed", F.concat(F.lit("key: "), bad))
     kept = {"_record", "_topic", "_partition", "_offset", "_timestamp", "_headers", "_tombstone"}
-    columns = {name: F.col(f"`{name}`") for name in frame.columns}
+    columns = {name: F.col(f"`{name}`") for name in frame.columns if not name.startswith(f"_{DECODED_KEY}")}
     columns = {name: c if name in kept else F.when(bad.isNull(), c) for name, c in columns.items()}
-    columns |= {"_key": F.col("_decoded_key"), "_malformed": why}
-    return decoded.select(*(column.alias(name) for name, column in columns.items()))
+    columns |= {"_key": decoded, "_malformed": why}
+    return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def no_headers() -> Column:

@@ -1,0 +1,41 @@
+"""What is in front of a record whose schema is in a registry, and what is malformed. Executors use this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Malformed(ValueError):
+    """A record is malformed. The text has place and reason, never a value."""
+
+
+class UnknownId(Exception):
+    """A record's schema has an id of which nobody said what to do. The text is the framing's."""
+
+
+@dataclass(frozen=True)
+class Framing:
+    """Five bytes in front of a record: 0, and the id of its schema in four. A record of an id that is neither `known` nor
+    `refused`, for the reason there, fails the job with the text `unknown`."""
+
+    known: frozenset[int]
+    refused: Mapping[int, str] = field(default_factory=dict)
+    unknown: str = "unknown schema id"
+
+    def split(self, value: bytes) -> tuple[int, bytes]:
+        """The id, and the record.
+
+        Raises:
+            Malformed: there is no id, or it is refused.
+        """
+        if len(value) < 5:
+            raise Malformed(f"{len(value)} bytes, and no schema id")
+        if value[0]:
+            raise Malformed(f"the first byte is 0x{value[0]:02X}, not 0: no schema id")
+        schema_id = int.from_bytes(value[1:5])
+        if schema_id in self.refused:
+            raise Malformed(f"schema id {schema_id}: {self.refused[schema_id]}")
+        if schema_id not in self.known:
+            raise UnknownId(self.unknown)
+        return schema_id, value[5:]

@@ -1,0 +1,219 @@
+"""Bytes are exactly one value of their schema, or malformed with the place and the reason."""
+
+from __future__ import annotations
+
+import json
+import struct
+from decimal import Decimal
+from random import Random
+from time import process_time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_type
+
+from avro_schemas import Chance, written
+from fencepost.formats.avro import to_spark
+from fencepost.formats.avro_decoder import MOST_EMPTY, Reader, read_long
+from fencepost.formats.avro_schema import parse
+from fencepost.formats.framing import Malformed
+
+
+def reader_of(writer: Any, reader: Any = None) -> Reader:
+    return Reader(parse(json.dumps(writer)), parse(json.dumps(writer if reader is None else reader)))
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def varint(number: int) -> bytes:
+    """Without a bound, as fastavro writes it."""
+    number, out = (number << 1) ^ (number >> max(number.bit_length(), 1)), bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+MAP = {"type": "map", "values": "int"}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+DECIMAL = logical("bytes", "decimal", precision=4, scale=2)
+FIXED = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 3, "scale": 0}
+MALFORMED: dict[str, tuple[Any, bytes, str]] = {
+    "an int that Java reads as 5": ("int", varint(8589934597), "f: not an int of 32 bits"),
+    "an int one too large": ("int", varint(2**31), "f: not an int of 32 bits"),
+    "an int one too small": ("int", varint(-(2**31) - 1), "f: not an int of 32 bits"),
+    "a small int in six bytes": ("int", b"\x82\x80\x80\x80\x80\0", "f: not an int of 32 bits"),
+    "a long one too large": ("long", varint(2**63), "a number of more than 64 bits"),
+    "a long of eleven bytes": ("long", b"\x80" * 10 + b"\0", "a number of more than ten bytes"),
+    "a boolean of 2": ("boolean", b"\2", "f: the byte 02 is no boolean"),
+    "a boolean of 255": ("boolean", b"\xff", "f: the byte FF is no boolean"),
+    "a name twice": (MAP, b"\4\2a\2\2a\4\0", "f: two entries of one name"),
+    "a name twice, in two blocks": (MAP, b"\2\2a\2\2\2a\4\0", "f: two entries of one name"),
+    "a name that is not UTF-8": (MAP, b"\2\2\xff\2\0", "f: text that is not UTF-8"),
+    "a text that is not UTF-8": ("string", b"\2\xff", "f: text that is not UTF-8"),
+    "half a surrogate pair": ("string", b"\6\xed\xa0\x80", "f: text that is not UTF-8"),
+    "an overlong text": ("string", b"\4\xc0\x80", "f: text that is not UTF-8"),
+    "a text of a negative length": ("string", varint(-1), "f: a length of -1 bytes"),
+    "a text of two gigabytes": ("string", varint(2**31), "f: a length of 2,147,483,648 bytes, and 0 are left"),
+    "bytes of a negative length": ("bytes", varint(-(2**63)), "f: a length of -9"),
+    "bytes of one too many": ("bytes", b"\4a", "f: a length of 2 bytes, and 1 are left"),
+    "more items than bytes": (array("int"), varint(2**40) + b"\0", "f: 1,099,511,627,776 items, and 1 bytes are left"),
+    "the smallest count": (array("int"), varint(-(2**63)) + b"\0\0", "f: 9,223,372,036,854,775,808 items"),
+    "more entries than bytes": (MAP, varint(2**40) + b"\0", "f: 1,099,511,627,776 entries, and 1 bytes are left"),
+    "nulls without end": (array("null"), varint(2**62) + b"\0", "f: more than 10,000 items that take no bytes"),
+    "a block that ends early": (array("int"), b"\3\2\2\2\0", "f: a block of items does not end where it says"),
+    "a block that ends late": (MAP, b"\1\x0a\2a\2\0", "f: a block of items does not end where it says"),
+    "a block of a negative size": (array("int"), b"\1\1\2\0", "f: a block of items does not end where it says"),
+    "a symbol behind the last": (ENUM, b"\4", "f: symbol 2 of 2"),
+    "a symbol before the first": (ENUM, b"\1", "f: symbol -1 of 2"),
+    "a type behind the last": (["null", "int"], b"\4\2", "f: type 2 of a union of 2"),
+    "a type before the first": (["null", "int"], b"\1\2", "f: type -1 of a union of 2"),
+    "a decimal of five digits": (DECIMAL, b"\6" + (10_000).to_bytes(3), "f: not a decimal of 4 digits"),
+    "a decimal beyond Spark's": (DECIMAL, b"\x28" + b"\x7f" * 20, "f: not a decimal of 4 digits"),
+    "a decimal of no bytes": (DECIMAL, b"\0", "f: not a decimal of 4 digits"),
+    "a fixed decimal of four digits": (FIXED, (-1000).to_bytes(2, signed=True), "f: not a decimal of 3 digits"),
+    "half a fixed": (FIXED, b"\0", "the value is not complete"),
+    "half a float": ("float", b"\0\0\0", "the value is not complete"),
+    "half a double": ("double", b"\0" * 7, "the value is not complete"),
+    "half a long": ("long", b"\x80", "the value is not complete"),
+    "nothing": ("int", b"", "the value is not complete"),
+    "something behind it": ("int", b"\2\0", "something follows the value, which ends after 1 of 2 bytes"),
+    "milliseconds beyond Spark's": (logical("long", "timestamp-millis"), varint(2**60), "f: a time beyond Spark's"),
+    "milliseconds long before": (logical("long", "local-timestamp-millis"), varint(-(2**60)), "f: a time beyond"),
+    "a day and a millisecond": (logical("int", "time-millis"), varint(86_400_000), "f: not a time of day"),
+    "before midnight": (logical("long", "time-micros"), varint(-1), "f: not a time of day"),
+    "a UUID with a line's end": (
+        logical("string", "uuid"),
+        b"\x4a" + b"0" * 8 + b"-0000" * 3 + b"-" + b"0" * 12 + b"\n",
+        "UUID",
+    ),
+    "within": (record(x=array(record(y="boolean") | {"name": "I"})) | {"name": "O"}, b"\2\2\0", "f.x[].y: the byte 02"),
+}
+
+
+@pytest.mark.parametrize(("kind", "data", "why"), MALFORMED.values(), ids=MALFORMED)
+def test_bytes_that_are_not_one_value_are_malformed_at_their_place(kind: Any, data: bytes, why: str) -> None:
+    """Read or skipped."""
+    schema = record(f=kind)
+    with pytest.raises(Malformed) as found:
+        reader_of(schema).read(data)
+    assert why in str(found.value)
+    with pytest.raises(Malformed) as found:
+        reader_of(schema, record()).read(data)
+    assert why in str(found.value)
+
+
+GOOD: dict[str, tuple[Any, bytes, Any]] = {
+    "the largest int": ("int", varint(2**31 - 1), 2**31 - 1),
+    "the smallest int": ("int", varint(-(2**31)), -(2**31)),
+    "a small int in five bytes": ("int", b"\x82\x80\x80\x80\0", 1),
+    "the largest long": ("long", varint(2**63 - 1), 2**63 - 1),
+    "the smallest long": ("long", varint(-(2**63)), -(2**63)),
+    "a small long in ten bytes": ("long", b"\x82" + b"\x80" * 8 + b"\0", 1),
+    "a text whose length has two bytes": ("string", b"\x82\0a", "a"),
+    "blocks that say their size": (array("int"), b"\3\4\2\4\1\2\6\0", [1, 2, 3]),
+    "a type in two bytes": (["null", "int"], b"\x82\0\6", 3),
+    "some nulls": (array("null"), varint(3) + b"\0", [None] * 3),
+    "a decimal with a sign's byte too many": (DECIMAL, b"\6\0\0\5", Decimal("0.05")),
+    "the last decimal": (DECIMAL, b"\4" + (-9999).to_bytes(2, signed=True), Decimal("-99.99")),
+    "milliseconds": (logical("long", "timestamp-millis"), varint(-1), -1000),
+    "the last of the day": (logical("int", "time-millis"), varint(86_399_999), 86_399_999),
+    "one of several": (["null", "int", "string"], b"\4\2x", (None, "x")),
+    "an integer or a longer one": (["int", "long"], b"\0\2", 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "data", "value"), GOOD.values(), ids=GOOD)
+def test_odd_but_good_bytes_are_a_value(kind: Any, data: bytes, value: Any) -> None:
+    schema = record(f=kind)
+    assert reader_of(schema).read(data) == (value,)
+    pa.array([(value,)], to_arrow_type(to_spark(parse(json.dumps(schema)))))
+
+
+PROMOTED: list[tuple[Any, Any, bytes, Any]] = [
+    ("int", logical("long", "timestamp-millis"), varint(3), 3000),
+    ("string", "bytes", b"\4\xc3\xa9", "é".encode()),
+    ("bytes", "string", b"\4\xc3\xa9", "é"),
+    ("long", "double", varint(2**53 + 1), 2.0**53),
+    ("long", "float", varint(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),  # by way of a double it would be 2**60
+    ("long", "float", varint(-(2**60) - 2**36 - 1), -(2.0**60) - 2.0**37),
+    ("int", "float", varint(2**24 + 1), 2.0**24),
+    ("int", ["null", "string", "float"], varint(1), (None, 1.0)),
+    ("string", ["null", "int", "bytes"], b"\2x", (None, b"x")),
+    (ENUM, ENUM | {"symbols": ["B", "C"], "default": "C"}, b"\0", "C"),
+    (ENUM, ENUM | {"symbols": ["B", "C"], "default": "C"}, b"\2", "B"),
+    (DECIMAL, "bytes", b"\2\5", b"\5"),
+]
+
+
+@pytest.mark.parametrize(("writer", "reader", "data", "value"), PROMOTED)
+def test_a_value_becomes_the_readers(writer: Any, reader: Any, data: bytes, value: Any) -> None:
+    assert reader_of(record(f=writer), record(f=reader)).read(data) == (value,)
+
+
+def test_a_value_that_becomes_the_readers_is_first_one_of_the_writers() -> None:
+    for writer, reader, data in (
+        ("bytes", "string", b"\2\xff"),
+        ("string", "bytes", b"\2\xff"),
+        ("int", "long", varint(2**31)),
+        (DECIMAL, "bytes", b"\6" + (10_000).to_bytes(3)),
+        (DECIMAL, DECIMAL | {"precision": 9}, b"\6" + (10_000).to_bytes(3)),
+    ):
+        with pytest.raises(Malformed, match=r"^f: "):
+            reader_of(record(f=writer), record(f=reader)).read(data)
+
+
+def test_arrays_within_arrays_cannot_claim_nulls_without_end() -> None:
+    """Each claims as many as one record may have, in three bytes."""
+    data = varint(1000) + (varint(MOST_EMPTY) + b"\0") * 1000 + b"\0"
+    reader, begin = reader_of(array(array("null"))), process_time()
+    with pytest.raises(Malformed, match="items that take no bytes"):
+        reader.read(data)
+    assert process_time() - begin < 1
+    assert reader.read(varint(1) + varint(MOST_EMPTY) + b"\0\0") == [[None] * MOST_EMPTY], "each record anew"
+
+
+def test_a_part_of_a_value_and_a_value_with_something_behind_it_are_malformed_and_no_bytes_are_an_error() -> None:
+    """Of schemas made up by chance, and with a byte changed anywhere: a value that pyarrow takes, or `Malformed`."""
+    for seed in range(40):
+        chance, random = Chance(seed), Random(seed)
+        schema = chance.record()
+        reader, kind = reader_of(schema), to_arrow_type(to_spark(parse(json.dumps(schema))))
+        for _ in range(20):
+            data = written(schema, chance.value(schema))
+            reader.read(data)
+            for bad in (data + b"\0", data[: random.randrange(len(data))] if data else b"\0"):
+                with pytest.raises(Malformed):
+                    reader.read(bad)
+            for _ in range(10 if data else 0):
+                at = random.randrange(len(data))
+                try:
+                    found = reader.read(data[:at] + random.randbytes(1) + data[at + 1 :])
+                except Malformed:
+                    continue
+                pa.array([found], kind)
+
+
+def test_every_number_of_64_bits_is_read() -> None:
+    random = Random(7)
+    for bits in range(1, 64):
+        for number in (2**bits - 1, -(2**bits), random.randrange(2**bits), -random.randrange(2**bits)):
+            data = varint(number)
+            assert read_long(data, 0) == (number, len(data))
+
+
+def test_floats_are_the_bits_that_were_written() -> None:
+    for value in (float("inf"), -0.0, 5e-324, 0.1):
+        ((found,),) = [reader_of(record(f="double")).read(struct.pack("<d", value))]
+        assert struct.pack("<d", found) == struct.pack("<d", value)
