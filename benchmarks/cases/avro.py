@@ -28,6 +28,8 @@ def run(bench: Bench) -> Iterator[Result]:
         "json": partial(write_job, bench, json_source, TRANSFORM, json),
         "avro": partial(write_job, bench, avro_source, TRANSFORM, avro),
     }
-    rounds = bench.measure(f"B12 {json_source.rows:,} orders", sides)
+    meter = bench.meter(sides)
+    rounds = bench.measure(f"B12 {json_source.rows:,} orders", sides, meter=meter)
     case = f"Avro in and out, {json_source.rows:,} orders"
+    bench.spent += meter.spent("B12", case, json_source.rows)
     yield result("B12", case, ratios(rounds, "avro", "json"), "time of the write: Avro ÷ JSON", goal=at_most(0.6))
