@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
+from fencepost.formats.json import Json
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.spark.records import parse_output, read_source, to_records
@@ -290,6 +291,51 @@ def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
     with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
         to_records(frame, make_pipeline())
+
+
+NOT_UTF8 = "CAST(X'FF' AS string)"
+CHANGED = [
+    (NOT_UTF8, "odd: text that is not UTF-8"),
+    (f"array('a', {NOT_UTF8})", "odd[]: text that is not UTF-8"),
+    (f"map({NOT_UTF8}, 1)", "odd: a name that is not UTF-8"),
+    (f"map('k', named_struct('a', {NOT_UTF8}))", "odd{}.a: text that is not UTF-8"),
+    ("map(repeat('k', 50001), 1)", "odd: a name of more than 50,000 bytes"),
+    ("named_struct('a', map(repeat('€', 16667), 1))", "odd.a: a name of more than 50,000 bytes"),
+    ("date'9999-12-31' + 1", "odd: not within the years 1 to 9999"),
+    ("date'0001-01-01' - 1", "odd: not within the years 1 to 9999"),
+    ("timestamp_micros(253402300800000000)", "odd: not within the years 1 to 9999"),
+    ("array(CAST(timestamp_micros(253402300800000000) AS timestamp_ntz))", "odd[]: not within the years 1 to 9999"),
+    *((column, None) for column in ("'é€😀'", "date'9999-12-31'", "timestamp_micros(253402300799999999)")),
+    *(
+        (column, None)
+        for column in ("map(repeat('\\n', 50000), 1)", "CAST(NULL AS string)", "array(NULL, date'0001-01-01')")
+    ),
+]
+
+
+def test_a_row_that_json_would_change_has_no_value_and_says_why(spark: Any, make_pipeline: Make) -> None:
+    """Spark replaces what is not UTF-8, so two keys would be one; and writes years that no reader takes."""
+    frame = spark.sql("SELECT 1 AS i")
+    for number, (column, _) in enumerate(CHANGED):
+        one = spark.sql(f"SELECT {column} AS odd")
+        out = Json().write(one, one.schema, None)
+        assert out.unfit is not None
+        frame = frame.crossJoin(one.select(out.data.alias(f"data{number}"), out.unfit.alias(f"unfit{number}")))
+    row = frame.head()
+    for number, (column, why) in enumerate(CHANGED):
+        assert row[f"unfit{number}"] == why, column
+        assert (row[f"data{number}"] is None) == (why is not None), column
+
+
+def test_two_keys_that_are_not_utf8_stay_two(spark: Any, make_pipeline: Make) -> None:
+    """A key is its text's bytes. In the value they are refused."""
+    frame = spark.sql(
+        "SELECT CAST(k AS string) AS _k, CAST(k AS string) AS k, 1 AS n FROM VALUES (X'FE'), (X'FF') AS t(k)"
+    )
+    pipeline = make_pipeline(output={"key": "_k"})
+    assert sorted(bytes(row["key"]) for row in to_records(frame.drop("k"), pipeline).collect()) == [b"\xfe", b"\xff"]
+    with pytest.raises(Exception, match="k: text that is not UTF-8"):
+        to_records(frame, pipeline).collect()
 
 
 def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_pipeline: Make) -> None:

@@ -253,6 +253,13 @@ UNFIT = [
     ({"type": "enum", "name": "E", "symbols": ["A"]}, "'B'", "f: none of the symbols of enum E"),
     ({"type": "fixed", "name": "F", "size": 2}, "X'00'", "f: not 2 bytes long, as fixed F is"),
     ({"type": "string", "logicalType": "uuid"}, "'x'", "f: not a UUID"),
+    (
+        {"type": "string", "logicalType": "uuid"},
+        "'00000000-0000-0000-0000-000000000000\n'",
+        "f: not a UUID",
+    ),
+    ({"type": "int", "logicalType": "time-millis"}, "86400000", "f: not a time of day"),
+    ({"type": "long", "logicalType": "time-micros"}, "-1L", "f: not a time of day"),
     ("string", "CAST(X'FF' AS string)", "f: text that is not UTF-8"),
     (
         {"type": "long", "logicalType": "timestamp-millis"},
@@ -273,6 +280,32 @@ def test_a_row_that_a_field_does_not_hold_says_so_and_has_no_bytes(spark: Any) -
     row = frame.head()
     for number, (kind, _, why) in enumerate(UNFIT):
         assert (row[f"data{number}"], row[f"unfit{number}"]) == (None, why), kind
+
+
+HEARTBEAT = {"type": "record", "name": "Heartbeat", "fields": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (["null", HEARTBEAT], [None, {}]),
+        (["int", HEARTBEAT, "string"], [1, {}, "x"]),
+        (HEARTBEAT, [{}]),
+        ({"type": "array", "items": HEARTBEAT}, [[], [{}, {}]]),
+    ],
+)
+def test_a_record_without_fields_is_read_and_written(kind: Any, values: list[Any], spark: Any) -> None:
+    """Spark itself writes no struct without fields."""
+    schema = record(n="int", beat=kind)
+    payloads = [written(schema, {"n": 5, "beat": value}) for value in values]
+    raw = spark.createDataFrame([(framed(1, p),) for p in payloads], "value binary").coalesce(1)
+    found = decode(raw, "value", "out", schemas_of(schema))
+    again = encode(F.col("out"), found.schema["out"].dataType, registered(schema))
+    unfit = F.lit(None).cast("string") if again.unfit is None else again.unfit
+    rows = found.select("value", "out_malformed", again.data.alias("again"), unfit.alias("unfit")).collect()
+    for row in rows:
+        assert (row["out_malformed"], row["unfit"], row["again"]) == (None, None, row["value"])
+    assert len(rows) == len(values)
 
 
 def test_a_null_has_no_bytes(spark: Any) -> None:

@@ -305,7 +305,7 @@ def test_what_is_written_is_valid_and_is_read_back_and_what_is_not_says_why(spar
     """A null is written where the schema takes one, and left out where it does not."""
     kind, form = to_spark(parse(json.dumps(WRITTEN))), JsonSchema()
     assert isinstance(kind, StructType)
-    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(WRITTEN), ()))
+    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(WRITTEN), (), columns=True))
     frame = spark.createDataFrame([tuple(row.get(n) for n in kind.fieldNames()) for row, _ in ROWS], kind)
     encoded = form.write(frame, kind, schema)
     assert encoded.unfit is not None
@@ -328,6 +328,44 @@ def test_what_is_written_is_valid_and_is_read_back_and_what_is_not_says_why(spar
 def test_an_object_whose_nulls_are_both_required_and_forbidden_is_not_written(spark: Any) -> None:
     mixed = of(inner=of(("null_or_one",), **EACH))
     kind, form = to_spark(parse(json.dumps(mixed))), JsonSchema()
-    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(mixed), ()))
+    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(mixed), (), columns=True))
     with pytest.raises(ValueError, match="field inner: some properties in it are required and may be null"):
         form.check_fits(kind, schema)
+
+
+DATES = {"enum": ["2026-01-31", "2026-01-31T01:02:03.000004Z", "AP8="]}
+
+
+def test_what_is_written_as_text_is_compared_with_an_enum_of_texts(spark: Any) -> None:
+    """A date, for example, whose text is among them."""
+    columns = {
+        "date'2026-01-31'": None,
+        "date'2026-02-01'": "f: none of the values in its enum",
+        "timestamp'2026-01-31 01:02:03.000004'": None,
+        "timestamp'2026-01-31 01:02:03'": "f: none of the values in its enum",
+        "X'00FF'": None,
+        "X'00'": "f: none of the values in its enum",
+        "CAST(X'FF' AS string)": "f: text that is not UTF-8",
+    }
+    form = JsonSchema()
+    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(of(f=DATES)), (), columns=True))
+    for column, why in columns.items():
+        frame = spark.sql(f"SELECT {column} AS f")
+        encoded = form.write(frame, frame.schema, schema)
+        assert encoded.unfit is not None
+        value, unfit = frame.select(encoded.data, encoded.unfit).head()
+        assert (unfit, value is None) == (why, why is not None), column
+        if value is not None:
+            Draft7Validator(of(f=DATES)).validate(json.loads(bytes(value[5:])))
+
+
+def test_names_that_json_does_not_hold_are_not_written(spark: Any) -> None:
+    form, kind = JsonSchema(), of(f={"type": "object", "additionalProperties": {"type": "integer"}})
+    schema = RegisteredSchema(subject="s", id=7, text=form.written(json.dumps(kind), (), columns=True))
+    for column, why in (
+        ("CAST(X'FF' AS string)", "that is not UTF-8"),
+        ("repeat('k', 50001)", "of more than 50,000 bytes"),
+    ):
+        frame = spark.sql(f"SELECT map({column}, 1) AS f")
+        encoded = form.write(frame, frame.schema, schema)
+        assert frame.select(encoded.data, encoded.unfit).head() == (None, f"f: a name {why}")

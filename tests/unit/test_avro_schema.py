@@ -6,10 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from fencepost.formats import REGISTRY_FORMATS, Reference
 from fencepost.formats.avro import check_readable
 from fencepost.formats.avro_decoder import Reader
 from fencepost.formats.avro_schema import BadSchema, Incompatible, check_holdable, parse, render
+
+FORMAT = REGISTRY_FORMATS["avro"]
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
@@ -178,3 +182,40 @@ def test_a_value_has_to_be_a_record_whose_fields_can_be_columns() -> None:
         with pytest.raises(ValueError, match=why):
             check_readable(parse(json.dumps(schema)), columns=True)
         check_readable(parse(json.dumps(schema)), columns=False)
+
+
+def test_a_field_that_no_written_column_has_is_refused_in_an_outputs_schema_and_is_read() -> None:
+    text = json.dumps(record(("_id", "int"), ("a", record(("_x", "int"), name="I"))))
+    with pytest.raises(BadSchema, match=r"^_id: columns whose names begin with _ are not written"):
+        FORMAT.written(text, (), columns=True)
+    FORMAT.written(text, (), columns=False)  # a key is one column, whatever is in it
+    FORMAT.reader(text, (), {}, columns=True)
+    with pytest.raises(BadSchema, match="_fencepost_key: the transform's source has a column of that name"):
+        FORMAT.reader(json.dumps(record(("_fencepost_key", "int"))), (), {}, columns=True)
+
+
+def test_names_made_of_columns_names_may_meet() -> None:
+    """`t_a_b` is the record in a_b, and the one in the b of a."""
+    inner, other = StructType([StructField("x", IntegerType())]), StructType([StructField("y", StringType())])
+    kind = StructType([StructField("a", StructType([StructField("b", inner)])), StructField("a_b", other)])
+    found = parse(FORMAT.derive(kind, "t", None))
+    assert [one.type.others[0].name for one in found.fields] == ["t_a", "t_a_b_2"]
+    assert found.fields[0].type.others[0].fields[0].type.others[0].name == "t_a_b"
+
+
+def test_references_are_put_in_their_places_each_once() -> None:
+    """Two that refer to the same schema, under names of their own."""
+    money = json.dumps(record(("cents", "long"), name="m.Money"))
+    price = Reference("a", json.dumps(record(("m", "m.Money"), name="Price")), (Reference("x", money),))
+    fee = Reference("b", json.dumps(record(("m", "m.Money"), name="Fee")), (Reference("y", money),))
+    text = json.dumps(record(("price", "Price"), ("fee", "Fee"), ("m", "m.Money")))
+    FORMAT.reader(text, (price, fee), {}, columns=True)
+
+
+def test_a_schema_of_types_without_end_is_refused() -> None:
+    """Each record has two of the one before: a few lines of text."""
+    schema = record(("x", "int"), name="R0")
+    for number in range(1, 60):
+        schema = record(("a", schema), ("b", f"R{number - 1}"), name=f"R{number}")
+    with pytest.raises(BadSchema, match="more than 5,000 types"):
+        parse(json.dumps(schema))

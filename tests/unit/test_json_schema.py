@@ -12,6 +12,7 @@ from jsonschema import Draft7Validator
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
+from fencepost.formats import Reference
 from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Framing, Malformed, UnknownId
 from fencepost.formats.json_decoder import JsonDecoder
@@ -182,10 +183,64 @@ def test_references_are_found_by_their_names_and_frozen_in_their_places(base: di
         **of(town={"$ref": "#/$defs/T"}),
         "$defs": {"T": TEXT},
     }
-    references = [("http://elsewhere/address.json", json.dumps(address)), ("buyer.json", json.dumps(buyer))]
+    far = Reference("http://elsewhere/address.json", json.dumps(address))
+    references = [Reference("buyer.json", json.dumps(buyer), (far,))]
     text = json.dumps(of(who={"$ref": "buyer.json#/definitions/Buyer"}) | base)
     frozen = FORMAT.reader(text, references, {}, columns=True)
     assert json.loads(frozen) == of(who=of(home=of(town=TEXT)))
+
+
+def test_a_name_is_the_document_that_the_one_that_says_it_refers_to() -> None:
+    """Two may call different documents money.json; and one document may have two names."""
+    text, number = Reference("money.json", json.dumps(TEXT)), Reference("money.json", json.dumps({"type": "integer"}))
+    price = Reference("price.json", json.dumps(of(cents={"$ref": "money.json"})), (number,))
+    again = Reference("again.json", number.text)
+    schema = of(
+        price={"$ref": "price.json"}, note={"$ref": "money.json"}, n={"$ref": "again.json"}, same={"$ref": "price.json"}
+    )
+    for references in ([price, text, again], [text, again, price]):
+        found = FORMAT.reader(json.dumps(schema), references, {}, columns=True)
+        priced = of(cents={"type": "integer"})
+        assert json.loads(found) == of(price=priced, note=TEXT, n={"type": "integer"}, same=priced)
+
+
+def test_a_document_is_found_by_its_address_too_and_knows_its_own_names() -> None:
+    base = "http://example.com/schemas/"
+    number = Reference("money.json", json.dumps({"type": "integer"}))
+    price = Reference(
+        f"{base}price.json", json.dumps(of(cents={"$ref": "money.json#"}) | {"$id": f"{base}price.json"}), (number,)
+    )
+    text = Reference("money.json", json.dumps(TEXT))
+    schema = of(price={"$ref": "price.json"}, note={"$ref": "money.json"}) | {"$id": f"{base}order.json"}
+    found = FORMAT.reader(json.dumps(schema), [price, text], {}, columns=True)
+    assert json.loads(found) == of(price=of(cents={"type": "integer"}), note=TEXT)
+
+
+UNWRITABLE = {
+    "a property that nothing declares": (of(a=TEXT) | {"required": ["a", "b"]}, "#/required: b must be there"),
+    "within": (of(a=of(x=TEXT) | {"required": ["b"]}), "#/properties/a/required: b must be there"),
+    "in a list": (
+        of(a={"type": "array", "items": of(x=TEXT) | {"required": ["b"]}}),
+        "#/properties/a/items/required: b",
+    ),
+    "of a map": (
+        of(a={"type": "object", "additionalProperties": TEXT, "required": ["b"]}),
+        "#/properties/a/required: b must",
+    ),
+    "a name that no written column has": (
+        of(_id=TEXT, a=TEXT),
+        "_id: columns whose names begin with _ are not written",
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "why"), UNWRITABLE.values(), ids=UNWRITABLE)
+def test_a_schema_that_no_row_can_be_written_with_is_refused_and_can_be_read(schema: Any, why: str) -> None:
+    with pytest.raises(BadSchema) as found:
+        FORMAT.written(json.dumps(schema), (), columns=True)
+    assert why in str(found.value)
+    frozen = FORMAT.reader(json.dumps(schema), (), {}, columns=True)
+    assert FORMAT.reader(frozen, (), {}, columns=True) == frozen
 
 
 def kinds(depth: int = 2) -> st.SearchStrategy[Json]:

@@ -115,8 +115,10 @@ class Answers(BaseHTTPRequestHandler):
     """Answers each path with a status and a body."""
 
     table: dict[str, tuple[int, str]] = {}  # noqa: RUF012
+    asked: list[str] = []  # noqa: RUF012
 
     def do_GET(self) -> None:
+        self.asked.append(self.path.split("?")[0])
         status, body = self.table.get(self.path.split("?")[0], (404, '{"error_code": 40401, "message": "no"}'))
         self.send_response(status)
         self.end_headers()
@@ -134,6 +136,7 @@ def answering(load: Load) -> Iterator[Callable[..., Pipeline]]:
         thread.start()
 
         def answering(table: dict[str, tuple[int, Any]], **changes: dict[str, Any]) -> Pipeline:
+            Answers.asked.clear()
             Answers.table = {path: (s, b if isinstance(b, str) else json.dumps(b)) for path, (s, b) in table.items()}
             return load({"url": f"http://127.0.0.1:{server.server_port}"}, **changes)
 
@@ -189,6 +192,69 @@ def test_a_schema_of_another_type_and_a_version_that_is_missing_are_refused(answ
     pipeline = answering({VERSIONS: (200, [1])}, source={"version": 7})
     with pytest.raises(SettingsError, match="subject in-value has no version 7"):
         freeze_schemas(pipeline)
+
+
+def test_another_version_of_another_type_or_that_is_gone_does_not_stop_a_plan(
+    answering: Callable[..., Pipeline],
+) -> None:
+    """A record of it would have its schema looked up."""
+    own = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    of_json = {"id": 3, "version": 1, "subject": "in-value", "schema": "{}", "schemaType": "JSON"}
+    of_avro = {"id": 5, "version": 3, "subject": "in-value", "schema": own}
+    found = freeze_schemas(
+        answering({VERSIONS: (200, [1, 2, 3]), f"{VERSIONS}/1": (200, of_json), f"{VERSIONS}/3": (200, of_avro)})
+    )
+    assert found is not None
+    assert found.source is not None
+    assert found.source.ids == {5}
+    assert found.source.refused == {}
+
+
+def test_a_plan_asks_for_the_newest_versions_only(answering: Callable[..., Pipeline]) -> None:
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    table: dict[str, tuple[int, Any]] = {VERSIONS: (200, list(range(1, 1001)))}
+    for number in (*range(951, 1001), 7):
+        table[f"{VERSIONS}/{number}"] = (200, {"id": number, "version": number, "subject": "in-value", "schema": text})
+    for fixed in ({}, {"version": 7}):
+        found = freeze_schemas(answering(table, source=fixed))
+        assert found is not None
+        assert found.source is not None
+        assert len(found.source.writers) == 50
+        assert found.source.reader.id == fixed.get("version", 1000)
+        assert {"7", *map(str, found.source.ids)} >= {
+            path.rpartition("/")[2] for path in Answers.asked if path != VERSIONS
+        }
+
+
+def test_schemas_may_call_one_subject_by_two_names_and_two_by_one(answering: Callable[..., Pipeline]) -> None:
+    def refers(*to: tuple[str, str]) -> list[dict[str, Any]]:
+        return [{"name": name, "subject": subject, "version": 1} for name, subject in to]
+
+    def of(**properties: str) -> str:
+        return json.dumps({"type": "object", "properties": {name: {"$ref": to} for name, to in properties.items()}})
+
+    answers: dict[str, tuple[str, list[dict[str, Any]]]] = {
+        "in-value": (of(price="price.json", note="money.json", n="n.json"), []),
+        "price": (of(cents="money.json"), refers(("money.json", "number"))),
+        "number": ('{"type": "integer"}', []),
+        "text": ('{"type": "string"}', []),
+    }
+    answers["in-value"][1].extend(refers(("price.json", "price"), ("money.json", "text"), ("n.json", "number")))
+    table = {
+        f"/subjects/{subject}/versions/1": (
+            200,
+            {"id": 1, "version": 1, "subject": subject, "schema": text, "references": to, "schemaType": "JSON"},
+        )
+        for subject, (text, to) in answers.items()
+    }
+    found = freeze_schemas(answering({VERSIONS: (200, [1]), **table}, source={"format": "json_schema"}))
+    assert found is not None
+    assert found.source is not None
+    assert json.loads(found.source.reader.text)["properties"] == {
+        "price": {"type": "object", "properties": {"cents": {"type": "integer"}}},
+        "note": {"type": "string"},
+        "n": {"type": "integer"},
+    }
 
 
 def test_a_schema_that_refers_to_others_is_frozen_whole(answering: Callable[..., Pipeline]) -> None:

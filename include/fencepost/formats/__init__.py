@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from fencepost.formats.avro import Avro
 from fencepost.formats.bytes import Bytes
-from fencepost.formats.format import BadSchema, Declared, Encoded, Format, RegistryFormat, Unfit
+from fencepost.formats.format import BadSchema, Declared, Encoded, Format, Reference, RegistryFormat, Unfit
 from fencepost.formats.json import Json
 from fencepost.formats.json_framed import JsonSchema
 
 REGISTRY_FORMATS: dict[str, RegistryFormat] = {"avro": Avro(), "json_schema": JsonSchema()}
 FORMATS: dict[str, Format] = {"json": Json(), "bytes": Bytes(), **REGISTRY_FORMATS}
 
-__all__ = ["FORMATS", "REGISTRY_FORMATS", "BadSchema", "Declared", "Encoded", "Format", "RegistryFormat", "Unfit"]
+__all__ = [
+    "FORMATS",
+    "REGISTRY_FORMATS",
+    "BadSchema",
+    "Declared",
+    "Encoded",
+    "Format",
+    "Reference",
+    "RegistryFormat",
+    "Unfit",
+]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from fencepost.formats.avro_decoder import Reader
+from fencepost.formats.avro_decoder import DAY, Reader
 from fencepost.formats.avro_schema import (
     NAME,
     Field,
@@ -29,7 +29,9 @@ from fencepost.formats.format import (
     BadSchema,
     Declared,
     Encoded,
+    Reference,
     Unfit,
+    check_written_names,
     decoded_first,
     framing_of,
     header,
@@ -114,29 +116,32 @@ class Avro:
         ]
         return checked.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]))
 
-    def reader(
-        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
-    ) -> str:
+    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))
         check_readable(parsed, columns=columns)
         return render(parsed)
 
-    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
         found = parse(text, _texts(references))
         Reader(found, parse(reader))
         return render(found)
 
-    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
+    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))
         check_holdable(parsed)
+        if columns:
+            check_written_names(one.name for one in parsed.fields)
         return render(parsed)
+
+    def fields(self, schema: RegisteredSchema) -> list[str]:
+        return [one.name for one in parse(schema.text).fields]
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         fit_of(kind, parse(schema.text), "", outermost=True)
 
     def derive(self, kind: DataType, name: str, like: str | None) -> str:
         named = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
-        return render(_derived(kind, named, None if like is None else parse(like), ""))
+        return render(_distinct(_derived(kind, named, None if like is None else parse(like), ""), {}))
 
     def difference(self, new: str, old: str) -> str:
         said, later, earlier = [], parse(new), parse(old)
@@ -151,8 +156,12 @@ class Avro:
         return ", ".join(said)
 
 
-def _texts(references: Sequence[tuple[str, str]]) -> list[str]:
-    return [text for _, text in references]
+def _texts(references: Sequence[Reference]) -> list[str]:
+    """Each once, behind those that it needs. Avro knows types by their own names, wherever a reference is from."""
+    found: dict[str, None] = {}
+    for one in references:
+        found |= dict.fromkeys([*_texts(one.references), one.text])
+    return list(found)
 
 
 def _as_given(column: Column, found: DataType, wanted: DataType) -> Column:
@@ -310,7 +319,7 @@ PLAIN = {
     ("fixed", "uuid"): ("binary",),
     ("fixed", "duration"): ("binary",),
 }
-UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+UUID = r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 
 def fit_of(kind: DataType, schema: Schema, path: str, *, outermost: bool = False) -> Fit:
@@ -464,6 +473,8 @@ def _row_check(schema: Schema, path: str) -> Check | None:
         return unless(lambda c: c.isin(*schema.symbols), f"none of the symbols of {schema.says()}")
     if schema.logical == "uuid" and schema.kind == "string":
         return unless(lambda c: F.rlike(c, F.lit(UUID)), "not a UUID")
+    if (end := DAY.get(schema.logical or "")) is not None:
+        return unless(lambda c: c.between(0, end - 1), "not a time of day")
     if schema.kind == "string":
         return unless(F.is_valid_utf8, "text that is not UTF-8")
     if schema.kind == "fixed":
@@ -579,6 +590,20 @@ def _derived(kind: DataType, name: str, like: Schema | None, path: str) -> Schem
     if (simple := DERIVED.get(kind.typeName().split("(")[0])) is None:
         raise Unfit(f"column {path}: Avro has no type for {kind.simpleString()}. Cast it.")
     return simple
+
+
+def _distinct(kind: Schema, known: dict[str, Schema]) -> Schema:
+    """The type, with another name for each within it whose name another type has: names made of columns' names may meet."""
+    name, number = kind.name, 2
+    while name and known.setdefault(name, kind) != kind:
+        name, number = f"{kind.name}_{number}", number + 1
+    return replace(
+        kind,
+        name=name,
+        fields=tuple(replace(one, type=_distinct(one.type, known)) for one in kind.fields),
+        items=None if kind.items is None else _distinct(kind.items, known),
+        branches=tuple(_distinct(branch, known) for branch in kind.branches),
+    )
 
 
 def _derived_field(name: str, kind: DataType, nullable: bool, full: str, like: Field | None, path: str) -> Field:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 from fencepost.formats.format import BadSchema
@@ -29,6 +30,7 @@ LOGICAL = {
     "uuid": ("string", "fixed"),
     "duration": ("fixed",),
 }
+MOST_TYPES = 5_000  # in one schema
 MOST_DIGITS = 38  # of a Spark decimal
 
 
@@ -105,11 +107,20 @@ def parse(text: str, references: Sequence[str] = ()) -> Avro:
     try:
         for reference in references:
             _Parser(names).parse(json.loads(reference), "", "")
-        return _Parser(names).parse(json.loads(text), "", "")
+        found = _Parser(names).parse(json.loads(text), "", "")
+        if next(islice(_all(found), MOST_TYPES, None), None) is not None:
+            raise BadSchema(f"it has more than {MOST_TYPES:,} types, each counted wherever it is used")
     except json.JSONDecodeError:
         raise BadSchema("it is not JSON") from None
     except (KeyError, TypeError, AttributeError, RecursionError):
         raise BadSchema("it is not an Avro schema") from None
+    return found
+
+
+def _all(kind: Avro) -> Iterator[Avro]:
+    yield kind
+    for _, part in parts(kind):
+        yield from _all(part)
 
 
 class _Parser:

@@ -26,13 +26,26 @@ class BadSchema(ValueError):
 
 # The columns of a transform's source beside a record's fields.
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
+OURS = "_fencepost"  # how our own other columns begin
 HEADER = 5
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 
 def taken_names(names: Iterable[str]) -> list[str]:
     """Those of the names, in lower case, that a column of every transform's source has already."""
-    return sorted(TAKEN & {name.lower() for name in names})
+    return sorted(name for name in {name.lower() for name in names} if name in TAKEN or name.startswith(OURS))
+
+
+def check_written_names(names: Iterable[str]) -> None:
+    """Check that a transform's columns may be fields of these names.
+
+    Raises:
+        BadSchema: names those that may not.
+    """
+    if private := [name for name in names if name.startswith("_")]:
+        raise BadSchema(
+            f"{', '.join(private)}: columns whose names begin with _ are not written, so this would be lost"
+        )
 
 
 def framing_of(schemas: ReadSchemas) -> Framing:
@@ -65,6 +78,15 @@ def decoded_first(frame: DataFrame, fields: StructType, make: Callable[[], Decod
 def header(schema_id: int) -> bytes:
     """The five bytes in front of a value whose schema is in a registry."""
     return b"\0" + schema_id.to_bytes(4, "big")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one refers to, by a name that only that one knows it by; and those that it refers to itself."""
+
+    name: str
+    text: str
+    references: tuple[Reference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,16 +157,11 @@ class Format(Protocol):
 
 
 class RegistryFormat(Format, Protocol):
-    """A format whose schemas are in a registry. What it gives as a schema's text is what a plan freezes.
-
-    `references` are names and texts of the schemas that a schema refers to, those they need first.
-    """
+    """A format whose schemas are in a registry. What it gives as a schema's text is what a plan freezes."""
 
     schema_type: str  # as the registry names it
 
-    def reader(
-        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
-    ) -> str:
+    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         """The schema that records are read with; `columns`: its fields become a transform's. The fields `declared` have their
         types from the pipeline's settings.
 
@@ -152,19 +169,22 @@ class RegistryFormat(Format, Protocol):
             BadSchema: Spark cannot hold its values.
         """
 
-    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
         """How records that were written with a schema become the reader's.
 
         Raises:
             ValueError: they cannot.
         """
 
-    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
-        """The schema that records are written with.
+    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
+        """The schema that records are written with; `columns`: its fields are a transform's.
 
         Raises:
-            BadSchema: Spark cannot hold its values.
+            BadSchema: Spark cannot hold its values, or no row can be one.
         """
+
+    def fields(self, schema: RegisteredSchema) -> list[str]:
+        """The names of the outermost fields of a reader's schema."""
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         """Check that a column of this type can be written with a schema, as far as types tell. Needs a Spark session.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from fencepost.formats.framing import Framing
 
+    Check = Callable[[Column], Column]
+
+LONGEST_NAME = 50_000  # bytes of a map's key: Spark writes longer ones too, but cannot read them back to judge them
 JSON_OUT = {
     "ignoreNullFields": "false",
     # Spark's own formats stop at milliseconds.
@@ -45,7 +48,11 @@ class Json:
 
         check_sayable(fields)
         packed = F.struct(*(F.col(f"`{name}`") for name in fields.fieldNames()))
-        return Encoded(F.to_json(packed, JSON_OUT).cast("binary"))
+        data, problem = F.to_json(packed, JSON_OUT).cast("binary"), check_of(fields, "")
+        if problem is None:
+            return Encoded(data)
+        unfit = problem(packed)
+        return Encoded(F.when(unfit.isNull(), data), unfit)
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         from pyspark.sql import functions as F
@@ -89,6 +96,61 @@ def check_sayable(fields: StructType) -> None:
     for field in fields.fields:
         if what := _unsayable(field.dataType):
             raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
+
+
+def check_of(kind: DataType, path: str) -> Check | None:
+    """Why JSON cannot say a row's value of this type so that it is read alike: a text or null; None where it can say every one.
+
+    Spark replaces what is not UTF-8, so that two texts may become one, and writes years that no reader takes.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DateType, MapType, StringType, StructType, TimestampNTZType, TimestampType
+
+    if isinstance(kind, StringType):
+        return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: text that is not UTF-8"))
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        return lambda c: F.when(~F.year(c).between(1, 9999), F.lit(f"{path}: not within the years 1 to 9999"))
+    if isinstance(kind, ArrayType):
+        return each(check_of(kind.elementType, f"{path}[]"), lambda c: c)
+    if isinstance(kind, MapType):
+        return first_of(
+            [each(name_check(path), F.map_keys), each(check_of(kind.valueType, f"{path}{{}}"), F.map_values)]
+        )
+    if isinstance(kind, StructType):
+        dot = f"{path}." if path else ""
+        return first_of([of_field(check_of(f.dataType, f"{dot}{f.name}"), f.name) for f in kind.fields])
+    return None
+
+
+def name_check(path: str) -> Check:
+    """Why a map's key is no name of JSON that Spark reads back, or null."""
+    from pyspark.sql import functions as F
+
+    too_long = F.lit(f"{path}: a name of more than {LONGEST_NAME:,} bytes")
+    bad = F.lit(f"{path}: a name that is not UTF-8")
+    return lambda c: F.when(F.octet_length(c) > LONGEST_NAME, too_long).when(~F.is_valid_utf8(c), bad)
+
+
+def each(inner: Check | None, values: Check) -> Check | None:
+    """The first problem of a column's several values."""
+    from pyspark.sql import functions as F
+
+    if inner is None:
+        return None
+    return lambda c: F.get(F.filter(F.transform(values(c), inner), lambda text: text.isNotNull()), F.lit(0))
+
+
+def of_field(inner: Check | None, name: str) -> Check | None:
+    """The problem of a struct's field."""
+    return inner and (lambda c: inner(c[name]))
+
+
+def first_of(checks: Sequence[Check | None]) -> Check | None:
+    """The first problem that one of them finds."""
+    from pyspark.sql import functions as F
+
+    found = [check for check in checks if check is not None]
+    return (lambda c: F.coalesce(*(check(c) for check in found))) if found else None
 
 
 def _unsayable(kind: DataType) -> str | None:

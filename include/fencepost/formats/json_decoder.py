@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 
 from fencepost.formats.framing import Framing, Malformed
+from fencepost.formats.json import LONGEST_NAME
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
-LONGEST_NAME = 50_000  # bytes of a map's key: Spark writes longer ones too, but cannot read them back to judge them
 SHALLOW = 100  # nesting that always fits into Python's own limit on recursion
 Convert = Callable[[Any], Any]
 

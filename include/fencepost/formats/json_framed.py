@@ -10,8 +10,30 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fencepost.formats.format import HEADER, BadSchema, Declared, Encoded, Unfit, framing_of, header, taken_names
-from fencepost.formats.json import JSON_OUT, Json, check_sayable, fields_of, read_json
+from fencepost.formats.format import (
+    HEADER,
+    BadSchema,
+    Declared,
+    Encoded,
+    Reference,
+    Unfit,
+    check_written_names,
+    framing_of,
+    header,
+    taken_names,
+)
+from fencepost.formats.json import (
+    JSON_OUT,
+    Json,
+    check_of,
+    check_sayable,
+    each,
+    fields_of,
+    first_of,
+    name_check,
+    of_field,
+    read_json,
+)
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
 from fencepost.formats.json_schema import Json as Schema
 from fencepost.model import RegisteredSchema
@@ -72,9 +94,7 @@ class JsonSchema:
         payload = F.when(value.isNull() | ours, F.expr(f"substring(value, {HEADER + 1})")).otherwise(bad)
         return Json().parse(raw.withColumn("value", payload), fields, beside, None)
 
-    def reader(
-        self, text: str, references: Sequence[tuple[str, str]], declared: Collection[str], *, columns: bool
-    ) -> str:
+    def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         try:
             found = parse(text, references, declared)
         except NoColumn as error:
@@ -91,13 +111,18 @@ class JsonSchema:
             raise BadSchema(f"#/properties: the transform's source has {', '.join(taken)} already")
         return render(found)
 
-    def writer(self, text: str, references: Sequence[tuple[str, str]], reader: str) -> str:
+    def writer(self, text: str, references: Sequence[Reference], reader: str) -> str:
         return ""  # the reader's schema decides
 
-    def written(self, text: str, references: Sequence[tuple[str, str]]) -> str:
+    def written(self, text: str, references: Sequence[Reference], *, columns: bool) -> str:
         found = parse(text, references)
         _check_object(found)
+        check_written_names(one.name for one in found.properties)
+        _check_writable(found, "#")
         return render(found)
+
+    def fields(self, schema: RegisteredSchema) -> list[str]:
+        return [one.name for one in parse(schema.text).properties]
 
     def check_fits(self, kind: DataType, schema: RegisteredSchema) -> None:
         from pyspark.sql.types import StructType
@@ -130,6 +155,15 @@ class JsonSchema:
 def _check_object(found: Schema) -> None:
     if found.kind != "object":
         raise BadSchema(f"#: its values are of type {found.says()}, and only an object with properties has columns")
+
+
+def _check_writable(kind: Schema, at: str) -> None:
+    if kind.undeclared:
+        raise BadSchema(f"{at}/required: {', '.join(kind.undeclared)} must be there, and no property is for that")
+    for one in kind.properties:
+        _check_writable(one.type, f"{at}/properties/{one.name}")
+    if kind.items is not None:
+        _check_writable(kind.items, f"{at}/{'items' if kind.kind == 'array' else 'additionalProperties'}")
 
 
 def to_spark(kind: Schema) -> DataType:
@@ -245,31 +279,43 @@ def _fit_of_value(kind: DataType, schema: Schema, path: str) -> Check | None:
     if schema.kind == "object" and isinstance(kind, StructType):
         return _fit_of_object(kind, schema, path)
     if schema.kind == "array" and isinstance(kind, ArrayType) and schema.items is not None:
-        return _each(_fit(kind.elementType, schema.items, f"{path}[]"), lambda c: c)
+        return each(_fit(kind.elementType, schema.items, f"{path}[]"), lambda c: c)
     if schema.kind == "map" and isinstance(kind, MapType) and schema.items is not None:
-        return _each(_fit(kind.valueType, schema.items, f"{path}{{}}"), F.map_values)
+        inner = _fit(kind.valueType, schema.items, f"{path}{{}}")
+        return first_of([each(name_check(path), F.map_keys), each(inner, F.map_values)])
     name = kind.typeName().split("(")[0]
     whole = schema.kind == "integer" and isinstance(kind, DecimalType) and kind.scale == 0
     if name not in FITTING.get(schema.kind, ()) and not whole:
         raise Unfit(
             f"field {path}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
         )
-    checks: list[Check] = []
+    checks = [check_of(kind, path)]
     if name in ("float", "double"):
         checks.append(
             lambda c: F.when(F.isnan(c) | (F.abs(c) == float("inf")), F.lit(f"{path}: JSON has no NaN and no Infinity"))
         )
     if schema.values:
-        allowed = [value for value in schema.values if _is_of(value, name)]
-        checks.append(lambda c: F.when(~_among(c, allowed), F.lit(f"{path}: none of the values in its enum")))
-    return _first(checks)
+        allowed, said = [value for value in schema.values if _is_of(value, schema.kind)], _said(name)
+        checks.append(lambda c: F.when(~_among(said(c), allowed), F.lit(f"{path}: none of the values in its enum")))
+    return first_of(checks)
 
 
-def _is_of(value: object, name: str) -> bool:
-    if name == "string":
+def _said(name: str) -> Check:
+    """A value that an enum may hold, as JSON says it."""
+    from pyspark.sql import functions as F
+
+    if name in ("timestamp", "timestamp_ntz"):
+        return lambda c: F.date_format(c, JSON_OUT["timestampFormat" if name == "timestamp" else "timestampNTZFormat"])
+    if name == "binary":
+        return F.base64
+    return (lambda c: c.cast("string")) if name == "date" else lambda c: c
+
+
+def _is_of(value: object, kind: str) -> bool:
+    if kind == "string":
         return isinstance(value, str)
     return (
-        isinstance(value, bool) if name == "boolean" else isinstance(value, int | float) and not isinstance(value, bool)
+        isinstance(value, bool) if kind == "boolean" else isinstance(value, int | float) and not isinstance(value, bool)
     )
 
 
@@ -277,20 +323,6 @@ def _among(column: Column, values: Sequence[object]) -> Column:
     from pyspark.sql import functions as F
 
     return column.isin(*values) if values else F.lit(False)
-
-
-def _first(checks: Sequence[Check]) -> Check | None:
-    from pyspark.sql import functions as F
-
-    return (lambda c: F.coalesce(*(check(c) for check in checks))) if checks else None
-
-
-def _each(inner: Check | None, values: Check) -> Check | None:
-    from pyspark.sql import functions as F
-
-    if inner is None:
-        return None
-    return lambda c: F.get(F.filter(F.transform(values(c), inner), lambda text: text.isNotNull()), F.lit(0))
 
 
 def _fit_of_object(kind: StructType, schema: Schema, path: str) -> Check | None:
@@ -308,13 +340,11 @@ def _fit_of_object(kind: StructType, schema: Schema, path: str) -> Check | None:
             f"the transform gives no {dot}{missing[0].name}, which is required, of type {missing[0].type.says()}. Add it to the "
             "result."
         )
-    found: list[Check] = []
-    for f in kind.fields:
-        one = known[f.name]
-        check = _fit(f.dataType, one.type, dot + f.name, optional=not one.required)
-        if check is not None:
-            found.append(lambda c, check=check, name=f.name: check(c[name]))  # type: ignore[misc]
-    return _first(found)
+    found = [
+        of_field(_fit(f.dataType, known[f.name].type, dot + f.name, optional=not known[f.name].required), f.name)
+        for f in kind.fields
+    ]
+    return first_of(found)
 
 
 DERIVED = {

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fencepost.formats.format import BadSchema
+from fencepost.formats.format import BadSchema, Reference
 
 if TYPE_CHECKING:
     from referencing._core import Resolver  # its public name comes with another import of the library
@@ -43,7 +43,8 @@ class Property:
 @dataclass(frozen=True)
 class Json:
     """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`. `items` is the type of an array's elements or a
-    map's values; `values` are the only ones that are allowed, null aside, or none; `closed`: no other properties are allowed."""
+    map's values; `values` are the only ones that are allowed, null aside, or none; `closed`: no other properties are allowed;
+    `undeclared`: names of other properties that an object must have."""
 
     kind: str
     nullable: bool = False
@@ -51,6 +52,7 @@ class Json:
     closed: bool = False
     items: Json | None = None
     values: tuple[Any, ...] = ()
+    undeclared: tuple[str, ...] = ()
 
     def says(self) -> str:
         """The type for a person, such as `integer` or `string (date)`."""
@@ -59,49 +61,60 @@ class Json:
         return "object (additionalProperties)" if self.kind == "map" else self.kind
 
 
-def parse(text: str, references: Sequence[tuple[str, str]] = (), without: Collection[str] = ()) -> Json:
-    """The type in a schema's text. `references` are names and texts of the schemas that it refers to. The outermost properties
-    that `without` names are left out, whatever they are.
+def parse(text: str, references: Sequence[Reference] = (), without: Collection[str] = ()) -> Json:
+    """The type in a schema's text. The outermost properties that `without` names are left out, whatever they are.
 
     Raises:
         BadSchema: it is no JSON Schema.
         NoColumn: not all of its types are columns' types. The text has the place as a JSON pointer.
     """
-    from referencing import Registry, Specification
-    from referencing.exceptions import CannotDetermineSpecification
-    from referencing.jsonschema import DRAFT7, UnknownDialect
-
-    def resource(document: str, what: str) -> Any:
-        try:
-            contents = json.loads(document)
-        except ValueError:
-            raise BadSchema(f"{what} is not JSON") from None
-        try:
-            found = Specification.detect(contents)
-        except (CannotDetermineSpecification, UnknownDialect):
-            found = DRAFT7
-        return found.create_resource(contents)
-
     try:
-        known = {name: resource(document, f"the schema {name}, which it refers to,") for name, document in references}
-        root = resource(text, "it")
-        registry: Registry[Any] = Registry().with_resources(known.items())
-        parser = _Parser(known, registry, frozenset(without))
-        found = parser.type(root.contents, registry.resolver_with_root(root), "#", 0)
+        place = _place(text, references, "it")
+        return _Parser(frozenset(without)).type(place.contents, place, "#", 0)
     except RecursionError:
         raise BadSchema("it is nested too deeply") from None
     except (TypeError, AttributeError, KeyError):
         raise BadSchema("it is not a JSON Schema") from None
-    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A document, or a part of it with an address of its own, and the documents that it refers to, by the names that it uses."""
+
+    contents: Any
+    resolver: Resolver[Any]
+    names: Mapping[str, _Place]
+
+
+def _place(text: str, references: Sequence[Reference], what: str) -> _Place:
+    from referencing import Registry, Specification
+    from referencing.exceptions import CannotDetermineSpecification
+    from referencing.jsonschema import DRAFT7, UnknownDialect
+
+    def resource(contents: Any) -> Any:
+        try:
+            return Specification.detect(contents).create_resource(contents)
+        except (CannotDetermineSpecification, UnknownDialect):
+            return DRAFT7.create_resource(contents)
+
+    try:
+        contents = json.loads(text)
+    except ValueError:
+        raise BadSchema(f"{what} is not JSON") from None
+    names = {
+        one.name: _place(one.text, one.references, f"the schema {one.name}, which it refers to,") for one in references
+    }
+    registry: Registry[Any] = Registry().with_resources([(name, resource(one.contents)) for name, one in names.items()])
+    return _Place(contents, registry.resolver_with_root(resource(contents)), names)
 
 
 class _Parser:
-    def __init__(self, known: Mapping[str, Any], registry: Any, without: frozenset[str]) -> None:
-        self._known, self._registry, self._without = known, registry, without
+    def __init__(self, without: frozenset[str]) -> None:
+        self._without = without
         self._within: list[int] = []  # the schemas that are being read, by identity
         self._number = 0
 
-    def type(self, raw: Any, resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def type(self, raw: Any, place: _Place, at: str, depth: int) -> Json:
         self._number += 1
         if self._number > MOST_TYPES or depth > DEEPEST:
             raise NoColumn(f"{at}: it has more than {MOST_TYPES:,} types, or more than {DEEPEST} one in another")
@@ -109,15 +122,15 @@ class _Parser:
             raise _untyped(at) if raw is True else NoColumn(f"{at}: not a schema that a value can have")
         with self._entered(raw, at):
             if "$ref" in raw:
-                return self._referred(raw, resolver, at, depth)
+                return self._referred(raw, place, at, depth)
             if depth and isinstance(raw.get("$id"), str):
-                resolver = resolver.in_subresource(_draft7(raw))
+                place = replace(place, resolver=place.resolver.in_subresource(_draft7(raw)))
             combined = [word for word in COMBINED if any(_says_types(branch) for branch in raw.get(word, ()))]
             if len(combined) + bool(OWN & raw.keys()) > 1:
                 raise NoColumn(f"{at}: its type is said twice: {', '.join([*combined, *sorted(OWN & raw.keys())])}")
             if combined:
-                return self._combined(combined[0], raw[combined[0]], resolver, f"{at}/{combined[0]}", depth)
-            return self._own(raw, resolver, at, depth)
+                return self._combined(combined[0], raw[combined[0]], place, f"{at}/{combined[0]}", depth)
+            return self._own(raw, place, at, depth)
 
     @contextmanager
     def _entered(self, raw: Mapping[str, Any], at: str) -> Iterator[None]:
@@ -127,24 +140,27 @@ class _Parser:
         yield
         self._within.pop()
 
-    def _referred(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def _referred(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
         from referencing.exceptions import Unresolvable
 
         reference = raw["$ref"]
         if not isinstance(reference, str) or any(_says_types({word: raw[word]}) for word in raw if word != "$ref"):
             raise NoColumn(f"{at}: not only $ref says its type")
         document, _, fragment = reference.partition("#")
-        if document in self._known:  # whatever the base's address is
-            resolver, reference = self._registry.resolver(document), f"{document}#{fragment}"
         try:
-            found = resolver.lookup(reference)
+            other = _named(document, place) if document else None
+            if other is not None:
+                place, reference_within = other, f"#{fragment}"
+            else:
+                reference_within = reference
+            found = place.resolver.lookup(reference_within)
         except (Unresolvable, ValueError):
             raise NoColumn(f"{at}/$ref: {reference} is neither in the schema nor among its references") from None
-        return self.type(found.contents, found.resolver, reference, depth + 1)
+        return self.type(found.contents, replace(place, resolver=found.resolver), reference, depth + 1)
 
-    def _combined(self, word: str, branches: Sequence[Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def _combined(self, word: str, branches: Sequence[Any], place: _Place, at: str, depth: int) -> Json:
         found = [
-            self.type(branch, resolver, f"{at}/{number}", depth + 1)
+            self.type(branch, place, f"{at}/{number}", depth + 1)
             for number, branch in enumerate(branches)
             if not _is_null(branch)
         ]
@@ -156,7 +172,7 @@ class _Parser:
         some = [value for one in found for value in one.values] if all(one.values for one in found) else []
         return replace(kinds.pop(), nullable=nullable, values=_distinct(some))
 
-    def _own(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def _own(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
         said = raw.get("type")
         kinds = {said} if isinstance(said, str) else set(said or ())
         listed = [raw["const"]] if "const" in raw else raw.get("enum")
@@ -172,39 +188,54 @@ class _Parser:
         if not kinds:
             raise NoColumn(f"{at}/type: always null") if said else _untyped(at)
         if len(kinds) > 1:
-            place = "type" if said else "const" if "const" in raw else "enum"
-            raise NoColumn(f"{at}/{place}: several types ({', '.join(sorted(kinds))}), and a column has one")
+            word = "type" if said else "const" if "const" in raw else "enum"
+            raise NoColumn(f"{at}/{word}: several types ({', '.join(sorted(kinds))}), and a column has one")
         (kind,) = kinds
         if kind == "array":
-            return Json("array", nullable, items=self._items(raw, resolver, at, depth))
+            return Json("array", nullable, items=self._items(raw, place, at, depth))
         if kind == "object":
-            return self._object(raw, nullable, resolver, at, depth)
+            return self._object(raw, nullable, place, at, depth)
         if kind == "string" and not values and raw.get("format") in FORMATS:
             return Json(raw["format"], nullable)
         return Json(kind, nullable, values=values)
 
-    def _items(self, raw: Mapping[str, Any], resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def _items(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
         if "prefixItems" in raw or isinstance(raw.get("items"), list):
-            place = "prefixItems" if "prefixItems" in raw else "items"
-            raise NoColumn(f"{at}/{place}: a type for each place, and an array's elements have one")
-        return self.type(raw.get("items", True), resolver, f"{at}/items", depth + 1)
+            word = "prefixItems" if "prefixItems" in raw else "items"
+            raise NoColumn(f"{at}/{word}: a type for each place, and an array's elements have one")
+        return self.type(raw.get("items", True), place, f"{at}/items", depth + 1)
 
-    def _object(self, raw: Mapping[str, Any], nullable: bool, resolver: Resolver[Any], at: str, depth: int) -> Json:
+    def _object(self, raw: Mapping[str, Any], nullable: bool, place: _Place, at: str, depth: int) -> Json:
         given, more = raw.get("properties", {}), raw.get("additionalProperties", True)
+        required, within = set(raw.get("required", ())), depth == 0
+        undeclared = tuple(sorted(required - given.keys()))
         if not given and isinstance(more, dict) and "patternProperties" not in raw:
-            return Json("map", nullable, items=self.type(more, resolver, f"{at}/additionalProperties", depth + 1))
+            items = self.type(more, place, f"{at}/additionalProperties", depth + 1)
+            return Json("map", nullable, items=items, undeclared=undeclared)
         if not given and "patternProperties" in raw:
             raise NoColumn(f"{at}/patternProperties: names by a pattern, and a struct's names are known")
         if not given and (depth or "properties" not in raw):
             raise NoColumn(f"{at}: an object without properties")
-        required, within = set(raw.get("required", ())), depth == 0
         properties = tuple(
-            Property(name, self.type(one, resolver, f"{at}/properties/{_escaped(name)}", depth + 1), name in required)
+            Property(name, self.type(one, place, f"{at}/properties/{_escaped(name)}", depth + 1), name in required)
             for name, one in given.items()
             if not (within and name in self._without)
         )
         check_names([one.name for one in properties], f"{at}/properties")
-        return Json("object", nullable, properties, closed=more is False)
+        return Json("object", nullable, properties, closed=more is False, undeclared=undeclared)
+
+
+def _named(document: str, place: _Place) -> _Place | None:
+    """The document that a reference names as the registry does, whatever its own address is, or by its address there."""
+    from referencing.exceptions import Unresolvable
+
+    if document in place.names:
+        return place.names[document]
+    try:
+        found = place.resolver.lookup(document).contents
+    except Unresolvable:
+        return None
+    return next((one for one in place.names.values() if one.contents is found), None)
 
 
 def check_names(names: Collection[str], at: str) -> None:
@@ -294,10 +325,10 @@ def to_json(kind: Json) -> dict[str, Any]:
         found["additionalProperties"] = to_json(kind.items)
     if kind.kind == "object":
         found["properties"] = {one.name: to_json(one.type) for one in kind.properties}
-        if required := [one.name for one in kind.properties if one.required]:
-            found["required"] = required
         if kind.closed:
             found["additionalProperties"] = False
+    if required := [*(one.name for one in kind.properties if one.required), *kind.undeclared]:
+        found["required"] = required
     return found
 
 

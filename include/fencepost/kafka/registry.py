@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.registry import SchemaRegistry
 from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
+from fencepost.formats import Reference
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -39,11 +40,11 @@ class OtherType(SettingsError):
 
 @dataclass(frozen=True)
 class Found:
-    """A schema as the registry has it. `references` are names and texts of the schemas that it names, those they need first."""
+    """A schema as the registry has it."""
 
     id: int
     text: str
-    references: tuple[tuple[str, str], ...] = ()
+    references: tuple[Reference, ...] = ()
     subject: str = ""
     version: int | None = None
 
@@ -133,9 +134,23 @@ class Registry:
             raise OtherType(
                 f"{self._where}: schema id {schema_id} is of type {found}, and the pipeline's format needs {self._type}."
             )
-        texts: dict[tuple[str, int], tuple[str, str]] = {}
-        _collect(client, schema, texts)
-        return Found(schema_id, schema.schema_str, tuple(texts.values()), *of)
+        return Found(schema_id, schema.schema_str, self._references(client, schema, {}), *of)
+
+    def _references(
+        self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], Reference]
+    ) -> tuple[Reference, ...]:
+        """What a schema refers to. `known` are the subjects' versions that this has asked for."""
+        found = []
+        for reference in schema.references or ():
+            at = (str(reference.subject), int(reference.version or 0))
+            if at not in known:
+                if len(known) >= MOST_REFERENCES:
+                    raise SettingsError(f"{self._where}: a schema refers to more than {MOST_REFERENCES} others.")
+                known[at] = Reference("", "")  # should it refer to itself, it refers to nothing
+                one = client.get_version(*at).schema
+                known[at] = Reference("", str(one.schema_str), self._references(client, one, known))
+            found.append(replace(known[at], name=str(reference.name)))
+        return tuple(found)
 
     def _ask(self, what: str, ask: Callable[[SchemaRegistryClient], T]) -> T:
         client = self._client()
@@ -231,14 +246,3 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error
-
-
-def _collect(client: SchemaRegistryClient, schema: Schema, texts: dict[tuple[str, int], tuple[str, str]]) -> None:
-    """The names and texts of all schemas that this one refers to, each behind those that it needs itself."""
-    for reference in schema.references or ():
-        at = (str(reference.subject), int(reference.version or 0))
-        if at in texts or len(texts) > MOST_REFERENCES:
-            continue
-        known = client.get_version(*at)
-        _collect(client, known.schema, texts)
-        texts[at] = (str(reference.name), str(known.schema.schema_str))

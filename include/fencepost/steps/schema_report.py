@@ -94,4 +94,4 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
 def _types_of_result(spark: SparkSession, pipeline: Pipeline, schemas: Schemas) -> dict[OutputPart, DataType]:
     """Of the transform's result for no records; Spark analyses it, and runs nothing."""
     frame, _ = read_source(spark.createDataFrame([], CONNECTOR), pipeline.source, schemas, record=True)
-    return written_types(pipeline, apply_transform(pipeline, with_record(frame, "_malformed")))
+    return written_types(pipeline, apply_transform(pipeline, with_record(frame, "_malformed")), schemas)

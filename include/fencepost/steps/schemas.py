@@ -5,18 +5,22 @@ Plan knows no Spark, so it cannot compare the output's schema with the transform
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS, BadSchema, RegistryFormat
-from fencepost.kafka.registry import Found, NotRegistered, Registry
+from fencepost.kafka.registry import Found, NotRegistered, OtherType, Registry
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 
 SourcePart = Literal["source", "source_key"]
 OutputPart = Literal["output", "output_key"]
 Part = Literal["source", "source_key", "output", "output_key"]
-MOST_FROZEN = 200_000  # characters of writers' schemas in a plan; a record of an older one has its schema looked up
+# Versions of a subject, and characters of their schemas, in a plan; a record of an older one has its schema looked up.
+MOST_VERSIONS = 50
+MOST_FROZEN = 200_000
 
 
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
@@ -75,16 +79,15 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {said_of(own)}: {error}. It cannot be read.") from None
     writers, refused, size = [], {}, 0
-    for number in sorted({*versions, own.version or 0}, reverse=True):
-        one = own if number == own.version else _version(registry, pipeline, part, number)
+    for one in [own, *_others(registry, subject, versions, own)]:
         try:
             text = kind.writer(one.text, one.references, reader)
         except ValueError as error:
             refused[one.id] = str(error)
             continue
-        size += len(text)
-        if size <= MOST_FROZEN or one is own:
-            writers.append(RegisteredSchema(subject=subject, id=one.id, version=number, text=text))
+        if (size := size + len(text)) > MOST_FROZEN and one is not own:
+            break
+        writers.append(RegisteredSchema(subject=subject, id=one.id, version=one.version, text=text))
     if refused and strict and pipeline.source.on_malformed == "fail":
         setting = "source.key_version" if part == "source_key" else "source.version"
         told = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
@@ -96,6 +99,14 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
         )
     reader_schema = RegisteredSchema(subject=subject, id=own.id, version=own.version, text=reader)
     return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
+
+
+def _others(registry: Registry, subject: str, versions: Sequence[int], own: Found) -> Iterator[Found]:
+    """The newest other versions of a subject, without those of another type and those that the registry lacks by now: a record of
+    such a version, if there is one, has its schema looked up, and is malformed."""
+    for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
+        with suppress(NotRegistered, OtherType):
+            yield registry.version(subject, number)
 
 
 def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:
@@ -114,7 +125,7 @@ def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | No
         )
     found = _version(registry, pipeline, part, fixed_version(pipeline, part) or versions[-1])
     try:
-        return registered(found, kind.written(found.text, found.references))
+        return registered(found, kind.written(found.text, found.references, columns=part == "output"))
     except BadSchema as error:
         raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}. It cannot be written.") from None
 

@@ -57,7 +57,7 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
     while True:
         known = batch.plan.schemas or Schemas()
         changed: dict[str, RegisteredSchema] = {}
-        for part, kind in written_types(pipeline, result).items():
+        for part, kind in written_types(pipeline, result, known).items():
             frozen = getattr(known, part)
             fit = _settled(pipeline, part, kind, frozen)
             if fit != frozen:
@@ -67,14 +67,31 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
         batch = _record(ledger, batch, known.model_copy(update=changed))
 
 
-def written_types(pipeline: Pipeline, result: DataFrame) -> dict[OutputPart, DataType]:
-    """The types of a transform's result, for the parts of the output that have a registry."""
+def written_types(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> dict[OutputPart, DataType]:
+    """The types of a transform's result, for the parts of the output that have a registry.
+
+    Raises:
+        SettingsError: the result has a field of the source's value whose name begins with _: it would not be written.
+    """
+    if lost := _lost(pipeline, result, schemas):
+        raise SettingsError(
+            f"{pipeline.transform_file}: its result has {', '.join(lost)}, of the source's value, and a column whose name begins "
+            "with _ is not written. Give it another name, or leave it out."
+        )
     parts, found = parts_with_registry(pipeline), dict[OutputPart, DataType]()
     if "output" in parts:
         found["output"] = value_schema(pipeline, result)
     if "output_key" in parts and pipeline.output.key in result.columns:
         found["output_key"] = result.schema[pipeline.output.key].dataType
     return found
+
+
+def _lost(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> list[str]:
+    if schemas.source is None:
+        return []
+    output, fields = pipeline.output, format_of(pipeline, "source").fields(schemas.source.reader)
+    used = {output.key, output.timestamp, output.headers}
+    return [name for name in result.columns if name.startswith("_") and name in fields and name not in used]
 
 
 def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None) -> RegisteredSchema:
@@ -127,7 +144,7 @@ def _register(
         )
     found = registry.register(subject, text)
     log.info("pipeline %s: %s is registered", pipeline.name, said_of(found))
-    return registered(found, form.written(text, ()))
+    return registered(found, form.written(text, (), columns=part == "output"))
 
 
 def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:

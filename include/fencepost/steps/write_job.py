@@ -380,8 +380,9 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce
     if UNFIT in text:
         why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
         return RecordRefused(
-            f"batch {batch.id}: a row of the transform's result does not fit the output's schema. {why}. No offset moved. Change "
-            "the transform, or the schema in the registry, and run again. A quarantine rule in the suite sets such rows aside."
+            f"batch {batch.id}: a row of the transform's result does not fit the output's format or schema. {why}. No offset "
+            "moved. Change the transform, or the schema if it is in a registry, and run again. A quarantine rule in the suite "
+            "sets such rows aside."
         )
     ours = find_carried(text, nonce)
     if ours is not None:
