@@ -231,8 +231,8 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     assert reasons == {
         1: "the first byte is 0x7B, not 0: no schema id",
         2: "1 bytes, and no schema id",
-        3: f"schema id {good}: not one value of that schema, from the sixth byte to the last",
-        4: f"schema id {good}: not one value of that schema, from the sixth byte to the last",
+        3: f"schema id {good}: something follows the value, which ends after 1 of 2 bytes",
+        4: f"schema id {good}: the value is not complete",
         5: f"schema id {text}: n: written as string, read as int",
         7: f"schema id {other}: the value: written as string, read as record R",
         8: f"schema id {2**31 - 1}: the registry does not have it",
@@ -308,7 +308,9 @@ def test_a_malformed_record_fails_the_batch_with_its_place_and_its_id(
     with pytest.raises(MalformedRecords) as found:
         plan_and_write(spark, pipeline, day(1))
     assert f"1 of 3 records of topic {pipeline.source.topic} do not fit the reader's schema" in str(found.value)
-    assert f"partition:offset of the first: 0:1. Of the first: schema id {good}: not one value" in str(found.value)
+    assert f"partition:offset of the first: 0:1. Of the first: schema id {good}: something follows the value" in str(
+        found.value
+    )
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
 
@@ -569,3 +571,28 @@ def test_the_report_on_schemas_says_what_can_be_read_and_written(
         }
     ]
     assert client(schema_registry).get_versions(out) == [1]
+
+
+def test_a_field_that_would_be_lost_on_its_way_is_refused_and_may_have_another_name(
+    spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
+) -> None:
+    """Columns that begin with _ are not written."""
+    pipeline = make()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    schema = n_of(__deleted="boolean", _id="string")
+    good = register(schema_registry, f"{pipeline.source.topic}-value", schema)
+    value = framed(good, written(schema, {"n": 5, "__deleted": True, "_id": "x"}))
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", value, 0, at(1))])
+    with pytest.raises(SettingsError, match="its result has __deleted, _id, of the source's value"):
+        plan_and_write(spark, pipeline, day(1))
+    with pytest.raises(SettingsError, match="its result has __deleted, _id, of the source's value"):
+        report_schemas(spark, pipeline)
+    renamed = "def transform(frame):\n    return frame.selectExpr('_key', 'n', '__deleted AS deleted', '_id AS id')\n"
+    pipeline.transform_file.write_text(renamed)
+    plan_and_write(spark, pipeline, day(1))
+    (record,) = read_all(broker.bootstrap, pipeline.output.topic)
+    assert record.json == {"n": 5, "deleted": True, "id": "x"}
+    keyed = make(name=f"{pipeline.name}_keyed", source={"topic": pipeline.source.topic}, output={"key": "_id"})
+    keyed.transform_file.write_text("def transform(frame):\n    return frame.select('n', '_id')\n")
+    plan_and_write(spark, keyed, day(1))
+    assert [r.key for r in read_all(broker.bootstrap, keyed.output.topic)] == [b"x"]

@@ -45,19 +45,21 @@ class Reader:
         self._empty = 0  # how many such items the record has had
         self._read = self._match(writer, reader, "")
 
-    def read(self, data: bytes) -> Any:
-        """The value that makes up all of the bytes.
+    def read(self, data: bytes, begin: int = 0) -> Any:
+        """The value that makes up all of the bytes from `begin`.
 
         Raises:
             Malformed: they are not exactly one value.
         """
         self._empty = 0
         try:
-            value, end = self._read(data, 0)
+            value, end = self._read(data, begin)
         except (IndexError, struct.error):
             raise Malformed("the value is not complete") from None
         if end != len(data):
-            raise Malformed(f"something follows the value, which ends after {end:,} of {len(data):,} bytes")
+            raise Malformed(
+                f"something follows the value, which ends after {end - begin:,} of {len(data) - begin:,} bytes"
+            )
         return value
 
     def _match(self, writer: Avro, reader: Avro, path: str) -> Read:
@@ -169,20 +171,17 @@ def _takes_no_bytes(kind: Avro) -> bool:
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """A number of 64 bits at most, zigzag, in ten bytes at most."""
-    number = data[at]
-    at += 1
-    if number > 127:
-        number &= 127
-        for shift in range(7, 70, 7):
-            part = data[at]
-            at += 1
-            number |= (part & 127) << shift
-            if part < 128:
-                break
-        else:
+    byte, shift = data[at], 7
+    number, at = byte & 127, at + 1
+    while byte > 127:
+        byte = data[at]
+        number |= (byte & 127) << shift
+        shift += 7
+        at += 1
+        if shift > 70:
             raise Malformed("a number of more than ten bytes")
-        if number >> 64:
-            raise Malformed("a number of more than 64 bits")
+    if number >> 64:
+        raise Malformed("a number of more than 64 bits")
     return number >> 1 ^ -(number & 1), at
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fencepost.formats.avro_decoder import Reader
 from fencepost.formats.avro_schema import parse
+from fencepost.formats.format import HEADER
 from fencepost.formats.framing import Framing, Malformed
 from fencepost.formats.rows import Decoder
 
@@ -21,14 +22,17 @@ class AvroDecoder(Decoder):
     ) -> None:
         super().__init__(schema)
         self._framing, self._writers, self._whole = framing, writers, whole
-        self._reader, self._readers = parse(reader), dict[int, Reader]()
+        self._reader, self._readers = parse(reader), dict[bytes, Reader]()
 
     def decode(self, value: bytes) -> Sequence[Any]:
-        schema_id, payload = self._framing.split(value)
-        if schema_id not in self._readers:
-            self._readers[schema_id] = Reader(parse(self._writers[schema_id]), self._reader)
+        reader = self._readers.get(value[:HEADER]) or self._made(value)
         try:
-            found = self._readers[schema_id].read(payload)
+            found = reader.read(value, HEADER)
         except Malformed as malformed:
-            raise Malformed(f"schema id {schema_id}: {malformed}") from None
+            raise Malformed(f"schema id {int.from_bytes(value[1:HEADER])}: {malformed}") from None
         return [found] if self._whole else found
+
+    def _made(self, value: bytes) -> Reader:
+        schema_id, _ = self._framing.split(value)
+        made = self._readers[value[:HEADER]] = Reader(parse(self._writers[schema_id]), self._reader)
+        return made

@@ -28,6 +28,9 @@ class BadSchema(ValueError):
 TAKEN = frozenset("_key _value _topic _partition _offset _timestamp _headers _record _tombstone _malformed".split())
 OURS = "_fencepost"  # how our own other columns begin
 HEADER = 5
+LONGEST_NAME = (
+    50_000  # bytes of a key in a map of JSON: Spark writes longer ones too, but cannot read them back to judge them
+)
 UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from fencepost.formats.format import Declared, Encoded, Unfit, read_rows
+from fencepost.formats.format import LONGEST_NAME, Declared, Encoded, Unfit, read_rows
 from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     Check = Callable[[Column], Column]
 
-LONGEST_NAME = 50_000  # bytes of a map's key: Spark writes longer ones too, but cannot read them back to judge them
 JSON_OUT = {
     "ignoreNullFields": "false",
     # Spark's own formats stop at milliseconds.

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fencepost.formats.format import LONGEST_NAME
 from fencepost.formats.framing import Framing, Malformed
-from fencepost.formats.json import LONGEST_NAME
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
