@@ -125,11 +125,11 @@ def test_every_command_is_one_of_the_command_line(document: Path) -> None:
             assert option in known, f"{line}: {name} has no option {option}"
 
 
-def test_every_command_is_told_of() -> None:
-    """A command that is in no page is known to nobody."""
-    told = README.read_text() + OPERATING
-    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert re.search(rf"fencepost ((\w+, )*){name}\b|make {name}\b", told), f"fencepost {name} is in no page"
+def test_every_command_is_in_the_list_of_the_front_door() -> None:
+    (block,) = FENCE.findall(README.read_text().split("## Commands\n")[1].split("\n## ")[0])
+    listed = re.findall(r"^fencepost (\w+(?:, \w+)*)", block[1], re.MULTILINE)
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert {name for line in listed for name in line.split(", ")} == set(commands)
 
 
 def test_every_make_target_exists(document: Path) -> None:
@@ -354,6 +354,27 @@ def test_every_expectation_that_is_proven_is_listed_and_no_other() -> None:
     listed = re.findall(r"`(expect_\w+)`", section)
     assert len(listed) == len(set(listed))
     assert set(listed) == PROVEN.keys() | set(HISTORY)
+
+
+def test_the_number_of_types_is_the_same_on_every_page(document: Path) -> None:
+    for number in re.findall(r"\b(\d+) (?:expectation )?types\b", document.read_text()):
+        assert int(number) == len(PROVEN)
+
+
+@pytest.mark.parametrize(
+    ("page", "word"),
+    [
+        *((README, word) for word in ("revision", "mark", "receipt", "frontier")),
+        (ROOT / "docs" / "pipelines.md", "lane"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_word_of_ones_own_is_defined_where_it_first_appears(page: Path, word: str) -> None:
+    """In running text; a picture of the output, a list of commands and a table of settings name it before."""
+    text = prose(page.read_text())
+    first = re.search(rf"(?<![\w`]){word}s?\b(?!`)", text)
+    assert first, word
+    assert text[first.start() - 1 : first.end() + 1] == f"*{word}*"
 
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
