@@ -147,9 +147,10 @@ def describe(pipeline: Pipeline) -> str:
     staged = pipeline.output.publish == "staged"
     copies = f", which it copies from `{pipeline.staging_topic}`," if staged else ""
     readers = (
-        "Readers of the output see published batches only."
+        "Readers of the output see nothing of a\nbatch before it has passed, or a person has decided to publish it."
         if staged
-        else f"To read judged data\nonly, read up to the offsets of group `{pipeline.validated_group}`."
+        else f"To read judged data\nonly, read up to the offsets of group `{pipeline.validated_group}`, and keep records whose "
+        "header\n`fencepost-batch` names a published batch."
     )
     return f"""\
 ### {pipeline.name}
