@@ -39,15 +39,19 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
 
 .PHONY: test
-test: setup ## all tests (ARGS="-k name" for some)
+test: setup ## each claim once, some ten minutes on two cores (ARGS="-k name": those of all tests that it names)
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
+
+.PHONY: test-all
+test-all: setup ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
+	@$(BIN)/python tests/side_by_side.py --deep
 
 .PHONY: unit
 unit: setup ## the unit tests: no broker, no Spark job (ARGS="-k name" for some)
 	@$(BIN)/pytest tests/unit $(ARGS)
 
 .PHONY: fault
-fault: setup ## the rest of the crash matrix, which `make test` leaves out
+fault: setup ## the rest of the crash matrix, which neither of these runs
 	@$(BIN)/pytest -m fault $(ARGS)
 
 .PHONY: avro-values

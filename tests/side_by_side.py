@@ -1,7 +1,9 @@
-"""All tests in three pytest processes: those that start an Airflow wait half of their time, and the others some of theirs.
+"""Tests in several pytest processes: those that start an Airflow wait half of their time, and the others some of theirs.
 
 How each ended is said last, and of one that failed its last lines once more, or those from where it crashed.
 
+python tests/side_by_side.py          what proves each claim once
+python tests/side_by_side.py --deep   the rest: matrices, clusters, and whatever else takes long
 python tests/side_by_side.py [arguments of one ordinary pytest]
 """
 
@@ -18,8 +20,11 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-STACK, STEPS = ["tests/stack", "tests/local"], ["tests/integration"]
-PARTS = {"stack": STACK, "steps": STEPS, "rest": ["tests", *(f"--ignore={folder}" for folder in (*STACK, *STEPS))]}
+ALONE = {"stack": "tests/stack", "local": "tests/local", "steps": "tests/integration"}
+PARTS = {
+    **{name: [folder] for name, folder in ALONE.items()},
+    "rest": ["tests", *(f"--ignore={folder}" for folder in ALONE.values())],
+}
 SLOWEST = "--durations=25"
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
@@ -67,11 +72,13 @@ class Part:
 
 def main(arguments: list[str]) -> int:
     """The worst of the exit codes. Interrupted, it ends all and waits until they have cleaned up."""
-    if arguments:
+    deep = arguments == ["--deep"]
+    if arguments and not deep:
         os.chdir(ROOT)
         os.execv(PYTEST[0], [*PYTEST, *arguments])  # noqa: S606  # its place is taken, so nothing is between it and Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    parts = [Part(name, [*part, SLOWEST]) for name, part in PARTS.items()]
+    which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
+    parts = [Part(name, [*part, *which, SLOWEST]) for name, part in PARTS.items()]
     try:
         codes = [part.process.wait() for part in parts]
     except KeyboardInterrupt:

@@ -37,6 +37,8 @@ from .checker import PARTITIONS, PER_PARTITION, Attacked
 from .strikes import Attempt, await_strike_and_retry, strike_worker_and_retry
 from .test_quarantine_faults import BAD, MALFORMED, SETTINGS, assert_all_is_accounted_for
 
+pytestmark = pytest.mark.deep
+
 KNOWN: Any = {
     "type": "record",
     "name": "R",

@@ -23,6 +23,8 @@ from .checker import PER_PARTITION, Attacked
 from .conftest import finished
 from .test_process_faults import COORDINATOR
 
+pytestmark = pytest.mark.deep
+
 Start = Callable[..., subprocess.Popen[str]]
 SLOW = [pytest.mark.fault]
 

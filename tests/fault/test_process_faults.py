@@ -48,6 +48,7 @@ def test_each_record_once_after_the_executors_jvm_was_killed(
     assert case.differences() == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", list(worker_cases()))
 def test_each_record_once_after_the_driver_was_killed_and_its_worker_went_on(
     spark: Any, attacked: Callable[..., Attacked], start_step: Start, place: str
@@ -76,9 +77,9 @@ JUDGED = ["validate.reported", "validate.recorded"]
 # The job of a write judges what it wrote: its second transaction in the ledger is the verdict.
 JUDGED_BY_WRITE = [*JUDGED, *(f"{place}@2" for place in COORDINATOR)]
 IN_SHORT = {
-    "write-write.answered=kill",
-    "write-coordinator.committing=stop",
-    "write-validate.reported=kill",
+    "write-write.answered=kill": [],
+    "write-coordinator.committing=stop": [pytest.mark.deep],
+    "write-validate.reported=kill": [pytest.mark.deep],
 }
 
 
@@ -86,7 +87,7 @@ def driver_cases(step: str, places: list[str]) -> Iterator[Any]:
     for place in places:
         for action in ("kill", "raise", "stop"):
             name = f"{step}-{place}={action}"
-            marks = [] if name in IN_SHORT else [pytest.mark.fault]
+            marks = IN_SHORT.get(name, [pytest.mark.fault])
             yield pytest.param(step, f"{place}={action}", marks=marks, id=name)
 
 

@@ -41,6 +41,7 @@ MALFORMED = PARTITIONS  # the first of the task-partitions that write malformed 
 IN_SHORT = {("kill", 0, "write.rows@2"), ("kill", 0, "write.committed"), ("kill", MALFORMED, "write.committed")}
 IN_SHORT |= {("stop", MALFORMED, "write.committing")}
 STAGED_IN_SHORT = ("kill", 0, "write.rows@2")
+FIRST = ("kill", MALFORMED, "write.committed")  # that of `make test`
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def cases() -> Iterator[Any]:
                 short = (action, task, where) in IN_SHORT
                 for publish in ("direct", "staged") if short else ("direct",):
                     now = short and (publish == "direct") == ((action, task, where) != STAGED_IN_SHORT)
-                    marks = [] if now else [pytest.mark.fault]
+                    marks = [pytest.mark.deep] if now else [pytest.mark.fault]
+                    marks = [] if now and (action, task, where) == FIRST else marks
                     failpoint = f"{name}#{task}{at}{nth}={action}"
                     yield pytest.param(failpoint, publish, id=f"{where}#{task}={action}-{publish}", marks=marks)
 
@@ -77,6 +79,7 @@ def test_each_record_once_in_its_topic_after_a_strike_and_a_retry(
     assert_all_is_accounted_for(case)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "failpoint",
     [

@@ -37,7 +37,10 @@ OUTPUT = {"publish": "staged"}
 QUARANTINE_PARTITIONS = 3  # the output's, each a task-partition; behind them are those of what is malformed again
 SLOW = pytest.mark.fault
 
-IN_SHORT = {("kill", 0, "write.committed"), ("stop", QUARANTINE_PARTITIONS, "write.committing")}
+IN_SHORT = {
+    ("kill", 0, "write.committed"): [],
+    ("stop", QUARANTINE_PARTITIONS, "write.committing"): [pytest.mark.deep],
+}
 STEPS = {
     "replay": ["plan.frozen", *COORDINATOR],
     "write": ["write.results-answered", "write.answered", "write.recorded"],
@@ -64,7 +67,7 @@ def quarantined(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Ca
 @pytest.mark.parametrize(
     "failpoint",
     [
-        pytest.param(f"{place}#{task}={action}", marks=[] if (action, task, place) in IN_SHORT else [SLOW])
+        pytest.param(f"{place}#{task}={action}", marks=IN_SHORT.get((action, task, place), [SLOW]))
         for action in ("kill", "raise", "stop")
         for task in (0, QUARANTINE_PARTITIONS)
         for place in POINTS
@@ -81,6 +84,7 @@ def test_each_record_passes_or_stays_once_after_a_worker_was_struck(
     assert_each_record_once(case)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("step", "failpoint"),
     [

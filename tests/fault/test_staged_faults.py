@@ -60,7 +60,7 @@ def judged(spark: Any, case: Attacked, number: int = 1) -> None:
     [
         # Decided and nothing copied; copied, and nobody heard of it; a copy under way with a zombie behind it.
         pytest.param("kill", ["advance.begun", "publish.committed"], id="kill in short"),
-        pytest.param("stop", ["publish.committing"], id="stop in short"),
+        pytest.param("stop", ["publish.committing"], marks=pytest.mark.deep, id="stop in short"),
         *(pytest.param(action, PLACES, marks=SLOW, id=action) for action in ("kill", "raise", "stop")),
     ],
 )
@@ -82,6 +82,7 @@ def test_a_publication_struck_anywhere_shows_each_record_once(
     assert case.differences() == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "failpoint",
     [
@@ -100,6 +101,7 @@ def test_each_record_once_after_a_worker_that_copies_a_part_was_struck(
     assert case.differences() == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", [pytest.param("publish.init", marks=SLOW), "publish.committing"])
 def test_a_zombie_of_a_publication_that_was_given_up_shows_nothing(
     spark: Any, attacked: Callable[..., Attacked], start_step: Start, place: str

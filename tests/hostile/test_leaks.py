@@ -24,6 +24,8 @@ from fencepost.spark.diagnosis import describe
 from fencepost.steps.jobs import JobOutcome
 from kafka_tools import create_topic, produce, read_all
 
+pytestmark = pytest.mark.deep
+
 MARKER = "MARKER-of-a-record"
 LEAK = "hunter2-of-the-leak-tests"  # begins every secret, and stands in no other test
 SECRET = LEAK + '-"SECRET'  # a quote, which has to be escaped for Java

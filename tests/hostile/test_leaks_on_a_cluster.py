@@ -21,6 +21,8 @@ from kafka_tools import create_topic, produce, read_all
 from secured_broker import SecuredBroker, secured_broker
 from spark_cluster import spark_cluster
 
+pytestmark = pytest.mark.deep
+
 MARKER = "MARKER-of-a-record"
 SECRET = 'hunter2-of-the-cluster-"SECRET'  # a quote, which has to be escaped for Java
 LEAK = "hunter2-of-the-cluster"

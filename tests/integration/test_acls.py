@@ -36,6 +36,8 @@ from kafka_tools import create_topic, end_offset, group_offsets, produce, read_a
 from secured_broker import SecuredBroker, secured_broker
 from steps import latest, replay, run
 
+pytestmark = pytest.mark.deep
+
 Make = Callable[..., Pipeline]
 USER = "etl"
 KINDS = {

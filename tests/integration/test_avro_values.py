@@ -18,6 +18,8 @@ from fencepost.formats.avro import decode, encode
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema
 
+pytestmark = pytest.mark.deep
+
 SCHEMAS = 10  # of each example
 EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "40")) // SCHEMAS
 RECORDS = int(os.environ.get("AVRO_RECORDS", "250"))  # of each schema

@@ -17,6 +17,8 @@ from fencepost.local.class_archive import is_made
 from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options
 from fencepost.spark.submit import connector_folder, submit_conf
 
+pytestmark = pytest.mark.deep
+
 SUBMIT = Path(__file__).parents[2] / "spark_jobs" / "spark-submit.sh"
 PARENTS_FILES = "import os; print(open(f'/proc/{os.getppid()}/maps').read())"
 WORKERS_MODULES = """

@@ -54,6 +54,8 @@ from waiting import await_true
 
 from .test_refusals import delete_records, make_anew
 
+pytestmark = pytest.mark.deep
+
 Make = Callable[..., Pipeline]
 # Forgets marks within a minute or two, ends transactions after ten seconds at most, and asks for rights where there is a login.
 STRICT = {

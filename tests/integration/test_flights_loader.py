@@ -24,6 +24,8 @@ from kafka_tools import create_topic, produce
 from oracle.flights_truth import ExpectedRecord, expected_records
 from oracle.reader import ActualRecord, compare, read_topic
 
+pytestmark = pytest.mark.deep
+
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]
 FLIGHTS = 842 + 943
 VALUES = {value for _, _, value in BROKEN}

@@ -19,6 +19,8 @@ from fencepost.steps.validate import judge_what_was_written, validate_batch
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce
 from steps import latest, plan_and_write
 
+pytestmark = pytest.mark.deep
+
 Make = Callable[..., Pipeline]
 
 

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fencepost.local.broker import Broker
 from fencepost.local.state_folder import StateFolder
+
+pytestmark = pytest.mark.deep
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 FILES = re.compile(r"^`(include/pipelines/[\w./]+)`[^\n]*\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -19,6 +19,8 @@ from fencepost.spark.quarantine import Rules, to_flagged, to_routed
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
 from fencepost.spark.records import HEADERS, RECORD, read_source, to_records, with_record
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def without_headers(spark: Any) -> DataFrame:

@@ -24,6 +24,8 @@ from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, end_offset, produce
 from secured_broker import SCRAM_PASSWORD, SecuredBroker, secured_broker
 
+pytestmark = pytest.mark.deep
+
 Make = Callable[..., Pipeline]
 
 

@@ -23,6 +23,8 @@ from fencepost.steps.plan import plan_batch
 from kafka_tools import create_topic, produce, read_all
 from steps import run
 
+pytestmark = pytest.mark.deep
+
 Make = Callable[..., Pipeline]
 
 

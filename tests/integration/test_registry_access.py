@@ -35,6 +35,8 @@ from fencepost.steps.plan import plan_batch
 from kafka_tools import create_topic, produce, read_all
 from steps import latest, run
 
+pytestmark = pytest.mark.deep
+
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
 BASIC = {"username": "etl", "password": "hunter2"}
 BEARER = {"token": "hunter3"}

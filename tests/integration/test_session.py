@@ -12,6 +12,8 @@ import pytest
 
 from fencepost.config.pipeline import Pipeline
 
+pytestmark = pytest.mark.deep
+
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
 import sys, psutil

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from fencepost.errors import TransactionTimedOut, WriterFenced
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
@@ -13,6 +15,8 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.local.broker import Broker
 from fencepost.spark.writer import WriterTask
 from waiting import await_true
+
+pytestmark = pytest.mark.deep
 
 TOPIC = "timed-out"
 SAID = (

@@ -18,6 +18,8 @@ from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.local.weather import WeatherSummary, load_weather
 from oracle.reader import read_topic
 
+pytestmark = pytest.mark.deep
+
 DAYS = (date(2013, 1, 1), date(2013, 1, 2), date(2013, 1, 3))
 
 

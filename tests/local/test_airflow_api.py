@@ -9,7 +9,7 @@ from fencepost.local.errors import LocalStackError
 from fencepost.local.stack import Stack
 from local.local_stack import DAG_ID
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 DAYS = [datetime(2013, 1, day, tzinfo=UTC) for day in (1, 2)]
 

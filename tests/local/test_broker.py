@@ -10,7 +10,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.local.broker import Broker
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 QUIET = logging.getLogger("tests.librdkafka")
 

@@ -26,7 +26,7 @@ from oracle.reader import compare, read_topic
 
 from .local_stack import SHARED_JARS
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 FENCEPOST = str(Path(sys.executable).with_name("fencepost"))
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 1))
 

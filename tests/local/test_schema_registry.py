@@ -11,7 +11,7 @@ from fencepost.local.errors import ServiceFailed
 from fencepost.local.ports import LOOPBACK
 from fencepost.local.schema_registry import SchemaRegistry
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 
 def client(registry: SchemaRegistry, password: str | None = None) -> SchemaRegistryClient:

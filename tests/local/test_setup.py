@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.deep
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 REQUIREMENTS = (CHECKOUT / "requirements.txt").read_text()

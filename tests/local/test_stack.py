@@ -18,7 +18,7 @@ from fencepost.local.stack import Stack
 from fencepost.local.state_folder import read_json
 from local.local_stack import DAG_ID, all_processes, recorded
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 

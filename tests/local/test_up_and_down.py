@@ -20,7 +20,7 @@ from fencepost.local.schema_registry import SchemaRegistry, used_by
 from fencepost.local.stack import Stack
 from local.local_stack import add_pipeline, all_processes, new_stack, recorded
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 
 def ports(stack: Stack) -> list[int]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.deep
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "include" / "fencepost"
 UV = str(Path(sys.executable).with_name("uv"))

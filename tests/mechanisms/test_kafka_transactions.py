@@ -272,6 +272,7 @@ def test_offsets_and_output_commit_or_vanish_together(
 # 5. A commit that was prepared survives its coordinator.
 
 
+@pytest.mark.deep
 def test_a_coordinator_failover_keeps_a_prepared_commit(tmp_path: Path) -> None:
     """A commit is answered once it is prepared; the markers that end it in the topics come later, here from another
     coordinator. Node 3, which alone has the output, hears nothing from the network until the first coordinator is dead."""

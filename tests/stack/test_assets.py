@@ -12,7 +12,7 @@ from kafka_tools import read_all
 
 from .conftest import PLAIN, STRICT, Running, day
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 
 def events_of(running: Running, name: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from kafka_tools import group_offsets, read_all
 
 from .conftest import Running, day, open_page
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(600)]
 
 NAME = "refilled"
 TRANSFORM = """

@@ -25,16 +25,13 @@ AGAIN = "reprocessed"
 LINKS = "[a](https://evil.example) ![b](https://evil.example/x.png) https://evil.example"
 
 
-@pytest.fixture(scope="module")
-def asked(running: Running) -> dict[str, dict[str, Any]]:
-    """One rejected run for each answer, by pipeline, waiting for it."""
-    names = ("decided_publish", "decided_again", "decided_skip")
+def rejected(running: Running, *names: str) -> dict[str, dict[str, Any]]:
+    """A rejected run of each pipeline, waiting for an answer."""
     for name in names:
         running.add(name, PLAIN, more=REJECTS)
     for name in names:
         running.api.await_dag(name)
     waiting: dict[str, dict[str, Any]] = {}
-    _publish_first(running)
     for name in names:
         running.backfill(name, 1, 1)
     for name in names:
@@ -42,6 +39,19 @@ def asked(running: Running) -> dict[str, dict[str, Any]]:
         running.api.await_task(name, run["dag_run_id"], "decide", ["awaiting_input", "failed", "success"], 400)
         waiting[name] = run
     return waiting
+
+
+@pytest.fixture(scope="module")
+def to_publish(running: Running) -> dict[str, Any]:
+    """The run that is to be published."""
+    return rejected(running, "decided_publish")["decided_publish"]
+
+
+@pytest.fixture(scope="module")
+def asked(running: Running) -> dict[str, dict[str, Any]]:
+    """One run for each other answer, by pipeline. A day of `reprocessed` goes on beside them."""
+    _publish_first(running)
+    return rejected(running, "decided_again", "decided_skip")
 
 
 def _publish_first(running: Running) -> None:
@@ -92,9 +102,9 @@ def ledger_of(running: Running, name: str, monkeypatch: pytest.MonkeyPatch) -> l
 
 
 def test_publish_anyway_publishes_the_rejected_batch_in_ones_name(
-    running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    running: Running, to_publish: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = answer(running, asked["decided_publish"], "publish anyway")
+    states = answer(running, to_publish, "publish anyway")
     assert (states["validate"], states["decide"], states["advance"]) == ("failed", "success", "success")
     assert (states["write_again"], states["validate_again"]) == ("skipped", "skipped")
     (batch,) = ledger_of(running, "decided_publish", monkeypatch)
@@ -111,6 +121,7 @@ def test_publish_anyway_publishes_the_rejected_batch_in_ones_name(
     )
 
 
+@pytest.mark.deep
 def test_write_again_makes_a_new_revision_that_is_judged_and_published(
     running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +135,7 @@ def test_write_again_makes_a_new_revision_that_is_judged_and_published(
     assert second.decision.reason == "I looked at it"
 
 
+@pytest.mark.deep
 def test_skip_lets_the_frontier_pass_and_emits_no_event(
     running: Running, asked: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +146,7 @@ def test_skip_lets_the_frontier_pass_and_emits_no_event(
     assert running.api.call("GET", "/assets/events", source_dag_id="decided_skip")["asset_events"] == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "where", ["plugin/run-report", "tasks/decide/plugin/task-report", "tasks/validate/plugin/task-report"]
 )
@@ -148,6 +161,7 @@ def test_a_rejected_reprocess_is_red_on_each_tab_of_its_run(
     expect(shown.get_by_role("heading", name="Rejected")).to_be_visible()
 
 
+@pytest.mark.deep
 def test_a_rejected_reprocess_stands_first_on_data_quality_and_batches(
     running: Running, page: Page, reprocessed: dict[str, Any]
 ) -> None:
@@ -165,11 +179,13 @@ def test_a_rejected_reprocess_stands_first_on_data_quality_and_batches(
     expect(row.locator(".badge.rejected").first).to_be_visible()
 
 
+@pytest.mark.deep
 def test_the_note_is_that_of_the_run_that_goes_on(running: Running, reprocessed: dict[str, Any]) -> None:
     assert reprocessed["state"] == "running"
     assert reprocessed["note"] == "Fencepost: running. Params the run saw: reprocess=true."
 
 
+@pytest.mark.deep
 def test_the_question_shows_checks_counts_and_records_and_interprets_nothing(
     running: Running, page: Page, reprocessed: dict[str, Any]
 ) -> None:
@@ -182,6 +198,7 @@ def test_the_question_shows_checks_counts_and_records_and_interprets_nothing(
     assert page.title() != "run"
 
 
+@pytest.mark.deep
 def test_publish_anyway_puts_it_in_the_place_of_the_published_one(
     running: Running, page: Page, reprocessed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,35 +30,81 @@ NEW_YORK = ZoneInfo("America/New_York")
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 
 
-@pytest.fixture(scope="module")
-def runs(running: Running) -> dict[str, list[dict[str, Any]]]:
-    """Three days of flights, some broken records, and the weather, through the DAGs; the runs of each."""
-    load_flights(running.bootstrap, days=DAYS, broken=True)
-    load_weather(running.bootstrap, running.start_registry(), days=DAYS)
-    starts = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
+STARTS = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
+
+Runs = dict[str, list[dict[str, Any]]]
+
+
+def backfill(running: Running, starts: list[datetime]) -> Runs:
+    """Those days through both DAGs, side by side; the runs of each."""
     for name in PIPELINES:
-        shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
-    for name in PIPELINES:
-        running.api.await_dag(name)
-        running.api.unpause(name)
         running.api.backfill(name, starts[0], starts[-1], max_active_runs=3)
     return {name: running.api.await_intervals(name, starts, timeout=850) for name in PIPELINES}
 
 
 @pytest.fixture(scope="module")
-def flights(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def first(running: Running) -> Runs:
+    """Three days of flights, some broken records, and the weather in their topics; the first day through the DAGs."""
+    load_flights(running.bootstrap, days=DAYS, broken=True)
+    load_weather(running.bootstrap, running.start_registry(), days=DAYS)
+    for name in PIPELINES:
+        shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
+    for name in PIPELINES:
+        running.api.await_dag(name)
+        running.api.unpause(name)
+    return backfill(running, STARTS[:1])
+
+
+@pytest.fixture(scope="module")
+def runs(running: Running, first: Runs) -> Runs:
+    """The other two days as well."""
+    for name in PIPELINES:
+        running.end_backfill(name)
+    others = backfill(running, STARTS[1:])
+    return {name: first[name] + others[name] for name in PIPELINES}
+
+
+@pytest.fixture(scope="module")
+def flights(runs: Runs) -> list[dict[str, Any]]:
     return runs["nyc_flights"]
 
 
-def test_three_days_of_weather_are_in_the_output_as_avro_value_by_value(
-    running: Running, runs: dict[str, list[dict[str, Any]]]
-) -> None:
+def test_a_day_of_weather_is_in_the_output_as_avro_value_by_value(running: Running, first: Runs) -> None:
+    assert [run["state"] for run in first["nyc_weather"]] == ["success"]
+    assert_weather_of(running, DAYS[:1])
+
+
+def test_a_day_of_flights_is_in_the_output_record_for_record(running: Running, first: Runs) -> None:
+    assert [run["state"] for run in first["nyc_flights"]] == ["success"]
+    assert compare(expected_records(DAYS[:1]), read_topic(running.bootstrap, "flight_delays")) == []
+
+
+def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(running: Running, first: Runs) -> None:
+    [run] = first["nyc_flights"]
+    handed = {
+        task: running.api.xcom("nyc_flights", run["dag_run_id"], task)
+        for task in ("plan", "write", "validate", "advance")
+    }
+    details = handed["write"]["details"]
+    assert (details["rows_in"], details["rows"], details["quarantined"]) == (843, 842, {"malformed": 1})
+    assert handed["validate"]["details"]["verdict"] == "passed"
+    assert Path(handed["validate"]["details"]["report"]).read_text().startswith("<!DOCTYPE html>")
+    assert all(len(json.dumps(value)) < 2000 for value in handed.values())
+
+
+@pytest.mark.deep
+def test_three_days_of_weather_are_in_the_output_as_avro_value_by_value(running: Running, runs: Runs) -> None:
     assert [run["state"] for run in runs["nyc_weather"]] == ["success"] * 3
+    assert_weather_of(running, DAYS)
+
+
+def assert_weather_of(running: Running, days: list[date]) -> None:
+    """Those days' weather and nothing else is in the output, by one version of its schema."""
     client = SchemaRegistryClient({"url": running.start_registry()})
     decode, context = AvroDeserializer(client), SerializationContext("weather_metric", MessageField.VALUE)
     found = [(record, decode(record.value, context)) for record in read_topic(running.bootstrap, "weather_metric")]
     found.sort(key=lambda one: (one[0].timestamp, one[0].key or b""))
-    expected = expected_weather(DAYS)
+    expected = expected_weather(days)
     assert [value for _, value in found] == expected
     assert [(record.key, record.timestamp) for record, _ in found] == [
         (one["origin"].encode(), round(one["observed_at"].timestamp() * 1000)) for one in expected
@@ -66,8 +112,9 @@ def test_three_days_of_weather_are_in_the_output_as_avro_value_by_value(
     assert client.get_versions("weather_metric-value") == [1]  # registered once
 
 
+@pytest.mark.deep
 def test_a_day_on_which_the_schema_changes_is_read_by_both_and_any_day_by_what_its_plan_froze(
-    running: Running, runs: dict[str, list[dict[str, Any]]]
+    running: Running, runs: Runs
 ) -> None:
     client = SchemaRegistryClient({"url": running.start_registry()})
     first, second = (client.get_version("weather-value", number).schema_id for number in (1, 2))
@@ -80,6 +127,7 @@ def test_a_day_on_which_the_schema_changes_is_read_by_both_and_any_day_by_what_i
     assert ids == {first: 36, second: 36}
 
 
+@pytest.mark.deep
 def test_three_days_of_flights_are_in_the_output_record_for_record(
     running: Running, flights: list[dict[str, Any]]
 ) -> None:
@@ -88,6 +136,7 @@ def test_three_days_of_flights_are_in_the_output_record_for_record(
     assert differences == []
 
 
+@pytest.mark.deep
 def test_the_broken_records_lie_in_quarantine_as_they_came_each_with_its_rule_and_its_place_in_the_source(
     running: Running, flights: list[dict[str, Any]]
 ) -> None:
@@ -108,20 +157,7 @@ def test_the_broken_records_lie_in_quarantine_as_they_came_each_with_its_rule_an
     ]
 
 
-def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(
-    running: Running, flights: list[dict[str, Any]]
-) -> None:
-    handed = {
-        task: running.api.xcom("nyc_flights", flights[0]["dag_run_id"], task)
-        for task in ("plan", "write", "validate", "advance")
-    }
-    details = handed["write"]["details"]
-    assert (details["rows_in"], details["rows"], details["quarantined"]) == (843, 842, {"malformed": 1})
-    assert handed["validate"]["details"]["verdict"] == "passed"
-    assert Path(handed["validate"]["details"]["report"]).read_text().startswith("<!DOCTYPE html>")
-    assert all(len(json.dumps(value)) < 2000 for value in handed.values())
-
-
+@pytest.mark.deep
 def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_from_the_ui(
     running: Running, flights: list[dict[str, Any]]
 ) -> None:

@@ -12,7 +12,7 @@ from fencepost.local.airflow_api import await_value
 
 from .conftest import Running
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 NAME = "both"
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

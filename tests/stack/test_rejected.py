@@ -23,20 +23,23 @@ WITHOUT_THE_SECOND = "def transform(frame): return frame.where(\"value <> 'v1'\"
 Run = dict[str, Any]
 
 
+def rejected(running: Running, name: str) -> Run:
+    """The red run of a pipeline, of three records."""
+    running.add(name, expectations=STRICT, records=3)
+    running.backfill(name, 1, 1)
+    (run,) = running.api.await_intervals(name, [day(1)])
+    return run
+
+
 @pytest.fixture(scope="module")
-def rejected(running: Running) -> dict[str, Run]:
-    """The red run of each pipeline, of three records each."""
-    for name in (SUITE, TRANSFORM):
-        running.add(name, expectations=STRICT, records=3)
-    for name in (SUITE, TRANSFORM):
-        running.backfill(name, 1, 1)
-    return {name: running.api.await_intervals(name, [day(1)])[0] for name in (SUITE, TRANSFORM)}
+def run(running: Running) -> Run:
+    """The run whose suite will be mended."""
+    return rejected(running, SUITE)
 
 
 def test_the_run_is_red_at_validate_and_says_why_and_where_the_report_is(
-    running: Running, page: Page, rejected: dict[str, Run]
+    running: Running, page: Page, run: Run
 ) -> None:
-    run = rejected[SUITE]
     assert run["state"] == "failed"
     tasks = {t["task_id"]: t for t in running.api.task_instances(SUITE, run["dag_run_id"])}
     assert (tasks["write"]["state"], tasks["validate"]["state"]) == ("success", "failed")
@@ -68,23 +71,23 @@ def cleared(running: Running, run: Run, task_id: str) -> list[Batch]:
     return running.ledger(run["dag_id"])
 
 
-def test_a_mended_suite_judges_again_what_is_written_and_writes_nothing(
-    running: Running, rejected: dict[str, Run]
-) -> None:
+def test_a_mended_suite_judges_again_what_is_written_and_writes_nothing(running: Running, run: Run) -> None:
     before = read_all(running.bootstrap, f"fencepost.{SUITE}.staging")
     (running.pipelines / SUITE / "expectations.yaml").write_text(MENDED)
-    (batch,) = cleared(running, rejected[SUITE], "validate")
+    (batch,) = cleared(running, run, "validate")
     assert (batch.state, batch.revision) == (State.PUBLISHED, 1)
     assert group_offsets(running.bootstrap, SUITE, f"{SUITE}-in", [0]) == {0: 3}
     assert read_all(running.bootstrap, f"fencepost.{SUITE}.staging") == before
     assert [r.value for r in read_all(running.bootstrap, f"{SUITE}-out")] == [b"v0", b"v1", b"v2"]
 
 
+@pytest.mark.deep
 def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
-    running: Running, rejected: dict[str, Run]
+    running: Running,
 ) -> None:
+    run = rejected(running, TRANSFORM)
     (running.pipelines / TRANSFORM / "transform.py").write_text(WITHOUT_THE_SECOND)
-    first, second = cleared(running, rejected[TRANSFORM], "write")
+    first, second = cleared(running, run, "write")
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
     assert second.plan.sources == first.plan.sources
     written = [r.value for r in read_all(running.bootstrap, f"{TRANSFORM}-out") if r.batch == str(second.id)]

@@ -12,7 +12,7 @@ from fencepost.local.airflow_api import AirflowRefused, await_value
 
 from .conftest import Running, day
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from kafka_tools import QUIET_LOG
 from static.compose_check import OWN_IMAGE, VARIABLE, Files
 from static.image import BuildFailed, Dockerignore, Image, build, copied, instructions
 
+pytestmark = pytest.mark.deep
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = Files.of(ROOT)
 SERVICES = {name: service for name, service in FILES.model["services"].items() if service["image"] == OWN_IMAGE}
