@@ -14,6 +14,8 @@ from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Decision, Interval, State, StepResult, utc_now
+from fencepost.outputs.output import Destination
+from fencepost.steps import plan as plan_module
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_without_spark
@@ -138,3 +140,26 @@ def test_a_transform_or_suite_that_cannot_be_loaded_keeps_an_interval_from_being
     plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(1))
     Path(pipeline.expectations_file).write_text(typo)
     assert plan_batch(pipeline, day(1)).changed is False, "what is planned is found planned"
+
+
+def test_a_partition_that_another_run_planned_meanwhile_is_read_once(
+    pipeline: Pipeline, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that was slower knows one partition when it begins, and two when it decides."""
+    topic = pipeline.source.topic
+    arrive(broker, pipeline, 1)
+    plan_batch(pipeline, day(1))
+    began = plan_module.ready
+
+    def slowly(ledger: Ledger) -> Destination:
+        output = began(ledger)
+        monkeypatch.setattr(plan_module, "ready", began)
+        ledger.cluster.grow_topic(ledger.cluster.describe(topic), 2)
+        produce(broker.bootstrap, topic, [(b"k", {"n": n}, 1, at(2)) for n in range(3)])
+        plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(2))
+        return output
+
+    monkeypatch.setattr(plan_module, "ready", slowly)
+    plan_batch(pipeline, day(3))
+    plan_batch(pipeline, day(4))
+    assert [offsets(pipeline, day(n))[1:] for n in (2, 3, 4)] == [[(0, 3)], [(3, 3)], [(3, 3)]]

@@ -133,7 +133,7 @@ class Source:
         return [0] * self.partitions
 
     def describe(self, name: str) -> Topic:
-        return Topic(name, f"{name}-1", 1)
+        return Topic(name, f"{name}-1", self.partitions if name == "in" else 1)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
         return self.ends[topic.name]
@@ -147,7 +147,9 @@ class Source:
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
 
-    def first_at_or_after(self, topic: Topic, ms: int, group: str, starts: list[int] | None = None) -> list[int | None]:
+    def first_at_or_after(
+        self, topic: Topic, ms: int, group: str, starts: list[int] | None = None, until: int | None = None
+    ) -> list[int | None]:
         day = max(0, (datetime.fromtimestamp(ms / 1000, makers.NOW.tzinfo) - makers.NOW) // makers.DAY)
         found = [self._first(p, day) for p in range(self.partitions)]
         if starts is None:
@@ -184,7 +186,6 @@ class Coordinator:
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
         self.settings_change, self.ageing, self.group_expiry = settings_change, ageing, group_expiry
-        self.source = Topic("in", "in-1", partitions)
         self.cluster = Source(intervals if records is None else records, partitions)
         self.ledgers = Ledgers()
         self.views = self.ledgers.views
@@ -220,7 +221,9 @@ class Coordinator:
                 on_malformed="quarantine" if self.quarantines else "fail",
                 topic="in",
             ),
-            output=SimpleNamespace(format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1),
+            output=SimpleNamespace(
+                format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1, staging_hours=72
+            ),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
         staging = StagingTopic(fake, "staging") if self.parts else None
@@ -276,7 +279,7 @@ class Coordinator:
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
             fake, output = self._fake(point)
-            change = decide_plan(fake, view, when, self.source, output, word == "reprocess")
+            change = decide_plan(fake, view, when, output, word == "reprocess")
         elif word == "replay":
             fake, output = self._fake(point)
             change = self.rules.replay(fake, view, when, output)
@@ -287,9 +290,7 @@ class Coordinator:
                 return ()
             batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
             given_up = GivenUp(*operation[4:]) if operation[4:] else None
-            change = decide_revision(
-                fake, view, batch, self.source, output, lambda found: self._why(batch, found, point), given_up
-            )
+            change = decide_revision(fake, view, batch, output, lambda found: self._why(batch, found, point), given_up)
         elif word == "record":
             _, _, revision, lease, end, failed = operation
             batch = self._revision(view, day, revision)
@@ -708,7 +709,7 @@ class Coordinator:
             return None
         try:
             fake, output = self._fake(point)
-            assert decide_plan(fake, view, when, self.source, output, False) is None
+            assert decide_plan(fake, view, when, output, False) is None
             assert self._reason(latest, point) is None
             assert batch_to_judge(view, when) is latest
             assert decide_publish(view, when, makers.NOW) == ()

@@ -12,7 +12,8 @@ The same holds for the intervals that stand when others were withdrawn; what a p
 
 What is modelled. Records of any day arrive in any order in the source's partitions, on their own or in a transaction that
 commits or aborts later; old ones expire; a partition is added. Records also arrive between the questions that one plan
-asks. Every plan is `fencepost.steps.plan.decide_plan` on a cluster that answers as Kafka does.
+asks. A plan may know of any number of partitions that there has been: it, or the broker that it asks, learnt it earlier.
+Every plan is `fencepost.steps.plan.decide_plan` on a cluster that answers as Kafka does.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fencepost.protocol.ranges import frozen_ranges, range_starts
 from fencepost.protocol.view import View, was_withdrawn
 from fencepost.steps import plan as planning_module
 from fencepost.steps.plan import decide_plan, freeze
+from fencepost.steps.topics import check_same_topic
 from model.ledgers import Ledgers
 from model.search import Fault
 
@@ -52,6 +54,7 @@ class Rules:
     ranges: Callable[..., tuple[OffsetRange, ...]] = frozen_ranges
     starts: Callable[..., list[int]] = range_starts
     withdrawn: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_withdraw
+    same_topic: Callable[[Batch, Topic], None] = check_same_topic
     end_is_last_stable: bool = True
     frozen: bool = True
 
@@ -73,7 +76,9 @@ class _Cluster:
     def last_stable(self, topic: Topic) -> list[int]:
         return list(self.stable)
 
-    def first_at_or_after(self, topic: Topic, ms: int, group: str, starts: list[int] | None = None) -> list[int | None]:
+    def first_at_or_after(
+        self, topic: Topic, ms: int, group: str, starts: list[int] | None = None, until: int | None = None
+    ) -> list[int | None]:
         if starts is None:
             return list(self.by_start)
         return [row[min(start, len(row) - 1)] for row, start in zip(self.by_end, starts, strict=True)]
@@ -82,7 +87,10 @@ class _Cluster:
         return list(self.first)
 
     def describe(self, name: str) -> Topic:
-        return Topic(name, f"{name}-1", 1)
+        return Topic(name, f"{name}-1", len(self.stable) if name == "in" else 1)
+
+    def ensure_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> Topic:
+        return self.describe(name)
 
     def high_watermarks(self, topic: Topic) -> list[int]:
         return [0]
@@ -187,12 +195,17 @@ class Ranges:
                 if len(logs) == len(point.logs) and "expires" not in label:
                     ways.append((f"; after its first question {label}", point.logs, logs, logs))
                     ways.append((f"; after its second question {label}", point.logs, point.logs, logs))
+        ways += [
+            (f"; it knows {known} of {len(point.logs)} partitions", *(3 * (point.logs[:known],)))
+            for known in range(1, len(point.logs))
+        ]
         for told, one, two, three in ways:
             ledger = self._decide(point.ledger, n, word, self._answers(one, two, three, self.intervals[n]))
             if ledger is None or ledger == point.ledger:
                 continue
             read = _with(point.read, n, None)
-            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", Point(ledger, three, read)
+            logs = (*three, *point.logs[len(three) :])
+            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", Point(ledger, logs, read)
 
     # Decisions, all of them the product's.
 
@@ -209,17 +222,18 @@ class Ranges:
             with (
                 mock.patch.object(planning_module, "frozen_ranges", self.rules.ranges),
                 mock.patch.object(planning_module, "range_starts", self.rules.starts),
+                mock.patch.object(planning_module, "check_same_topic", self.rules.same_topic),
             ):
                 try:
-                    fake, source, output = self._fake(answers)
+                    fake, output = self._fake(answers)
                     view, when = self.ledgers.views[ledger], self.intervals[n]
-                    change = decide_plan(fake, view, when, source, output, word == "reprocess")
+                    change = decide_plan(fake, view, when, output, word == "reprocess")
                     self._decided[key] = self.ledgers.after(ledger, change.batches) if change else ledger
                 except FencepostError:
                     self._decided[key] = None
         return self._decided[key]
 
-    def _fake(self, answers: Answers) -> tuple[Any, Topic, Destination]:
+    def _fake(self, answers: Answers) -> tuple[Any, Destination]:
         pipeline = SimpleNamespace(
             name="p",
             group="p",
@@ -231,7 +245,7 @@ class Ranges:
             output=SimpleNamespace(format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1),
         )
         ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
-        return ledger, Topic("in", "in-1", len(answers[0])), Destination(KafkaTopicOutput(ledger, "out"))
+        return ledger, Destination(KafkaTopicOutput(ledger, "out"))
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:
@@ -244,8 +258,8 @@ class Ranges:
         if not self.rules.frozen:
             others = tuple(b for b in self.ledgers.batches[point.ledger] if b.interval != batch.interval)
             view = self.ledgers.views[self.ledgers.number(others)]
-            fake, source, output = self._fake(self._answers(point.logs, point.logs, point.logs, batch.interval))
-            ranges = freeze(fake, view, batch.interval, source, output).source.ranges
+            fake, output = self._fake(self._answers(point.logs, point.logs, point.logs, batch.interval))
+            ranges = freeze(fake, view, batch.interval, output).source.ranges
         return tuple(
             (r.partition, o)
             for r in ranges

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, OffsetRange, State
 from fencepost.protocol.decisions import decide_withdraw, record_withdrawn
 from fencepost.protocol.ranges import frozen_ranges
@@ -101,25 +102,36 @@ def from_the_end_of_now(
     return list(stable)
 
 
+def whatever_the_broker_knows(batch: Batch, source: Topic) -> None:
+    """Mutation: a plan takes the partitions that it knows for all there are."""
+
+
 TWO = "two intervals, three records"
+ADDED = "a partition is added to three intervals"
 
 
 @pytest.mark.parametrize(
-    ("rules", "kinds"),
+    ("bounds", "rules", "kinds"),
     [
-        pytest.param(Rules(frozen=False), {"doubled", "lost"}, id="ranges are computed again on a retry"),
+        pytest.param(TWO, Rules(frozen=False), {"doubled", "lost"}, id="ranges are computed again on a retry"),
         pytest.param(
-            Rules(end_is_last_stable=False), {"lost"}, id="the end is the high watermark, open transactions in it"
+            ADDED,
+            Rules(same_topic=whatever_the_broker_knows),
+            {"doubled"},
+            id="a partition that neighbours have is unknown",
         ),
         pytest.param(
-            Rules(ranges=the_next_interval_is_not_minded), {"doubled", "lost"}, id="neighbours are not minded"
+            TWO, Rules(end_is_last_stable=False), {"lost"}, id="the end is the high watermark, open transactions in it"
         ),
-        pytest.param(Rules(starts=from_the_end_of_now), {"lost"}, id="an interval starts at the end of now"),
+        pytest.param(
+            TWO, Rules(ranges=the_next_interval_is_not_minded), {"doubled", "lost"}, id="neighbours are not minded"
+        ),
+        pytest.param(TWO, Rules(starts=from_the_end_of_now), {"lost"}, id="an interval starts at the end of now"),
     ],
 )
-def test_a_rule_taken_out_is_missed(rules: Rules, kinds: set[str]) -> None:
-    assert _unbroken(TWO).fault is None
-    found = explore(Ranges(rules, **BOUNDS[TWO]))
+def test_a_rule_taken_out_is_missed(bounds: str, rules: Rules, kinds: set[str]) -> None:
+    assert _unbroken(bounds).fault is None
+    found = explore(Ranges(rules, **BOUNDS[bounds]))
     assert found.fault is not None, found
     assert found.fault.kind in kinds, found
 

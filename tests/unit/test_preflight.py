@@ -149,12 +149,13 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     """It asks again every second; what is wrong with the pipeline is said when its turn has come."""
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
     planned = HELD[0].plan.source
-    source = Topic(planned.topic, planned.topic_id, 1)
-    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (source, Mock()))
+    source = Topic(planned.topic, planned.topic_id, len(planned.ranges))
+    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: Mock())
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
-        ledger: Any = SimpleNamespace(transact=lambda decide: decide(view), pipeline=broken)
+        cluster = SimpleNamespace(describe=lambda _: source)
+        ledger: Any = SimpleNamespace(transact=lambda decide: decide(view), pipeline=broken, cluster=cluster)
         plan_batch(broken, interval, ledger=ledger)
 
     with pytest.raises(NoFreeLane, match="all 1 lanes are held"):

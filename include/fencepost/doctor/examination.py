@@ -26,6 +26,7 @@ from fencepost.doctor.topics import (
     check_replication,
     check_source,
     check_source_retention,
+    check_source_times,
     check_topics_of_batches,
 )
 from fencepost.ledger.ledger import Ledger
@@ -36,7 +37,12 @@ Check = Callable[[Look], Answer]
 OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (check_transform, check_suite, check_schema_registry)
 # Each list needs that the checks before it, which others rest on, found no error.
 OF_CLUSTER: tuple[Check, ...] = (check_rights, check_transaction_timeout, check_expiry_of_marks, check_replication)
-OF_SOURCE: tuple[Check, ...] = (check_output_retention, check_ledger_topic, check_open_transactions)
+OF_SOURCE: tuple[Check, ...] = (
+    check_source_times,
+    check_output_retention,
+    check_ledger_topic,
+    check_open_transactions,
+)
 OF_LEDGER: tuple[Check, ...] = (
     check_ledger_is_complete,
     check_group_offsets,

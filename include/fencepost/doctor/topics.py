@@ -9,12 +9,13 @@ from fencepost.doctor.finding import Finding, Level, error, ok, skipped, warning
 from fencepost.doctor.look import OFFSETS, TRANSACTIONS, Look, Role, told
 from fencepost.errors import AccessDenied, SourceDataExpired, TopicMissing
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
-from fencepost.kafka.cluster import Copies
+from fencepost.kafka.cluster import Copies, told_time
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
 from fencepost.model import Interval, SourceTopic, State, TopicOutput
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
 from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.ranges import CLOCKS
 from fencepost.protocol.view import View
 
 SOON = timedelta(hours=24)  # data that go within a day are worth a word, however often the pipeline runs
@@ -53,6 +54,25 @@ def check_source_retention(look: Look) -> Iterator[Finding]:
         return
     times = look.cluster.record_times(source.topic, reached, look.pipeline.group)
     yield retention_left(look, source.settings, times, reached)
+
+
+def check_source_times(look: Look) -> Iterator[Finding]:
+    """No record of the source is dated ahead of the clock."""
+    source, found = look.source, False
+    assert source.topic is not None
+    limit = (look.now + CLOCKS).timestamp() * 1000
+    for partition, (offset, at) in look.cluster.largest_times(source.topic).items():
+        if at > limit:
+            found = True
+            yield warning(
+                f"Source topic {source.name} has a record that is dated ahead of the clock (partition {partition}, offset "
+                f"{offset}: {told_time(at)}). The batch that meets it takes it. While it is there, a plan reads an interval's "
+                "records of that partition to find where the interval ends, and Kafka does not delete them for their age.",
+                "Mend the producer, which may send microseconds, and have Kafka refuse such records.",
+                look.set_topic(source.name, message_timestamp_after_max_ms=3_600_000),
+            )
+    if not found:
+        yield ok("no record is dated ahead of the clock")
 
 
 def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
 CLUSTER = "kafka-cluster"  # Kafka's name of the only resource of its kind
+FAR = 125_000_000_000_000  # milliseconds, in the year 5931
 T = TypeVar("T")
 
 
@@ -294,19 +295,27 @@ class Cluster:
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
     def first_at_or_after(
-        self, topic: Topic, milliseconds: int, group: str, starts: Sequence[int] | None = None
+        self,
+        topic: Topic,
+        milliseconds: int,
+        group: str,
+        starts: Sequence[int] | None = None,
+        until: int | None = None,
     ) -> list[int | None]:
         """The offset of each partition's first committed record, from `starts` on, with at least that timestamp, or None.
 
+        Records with a timestamp after `until` do not count; the first one met in a partition is logged.
+
         Kafka's own search by timestamp also finds aborted records and transaction markers, which carry the wall clock. So
         this reads on from the offset it finds until a record has the timestamp. If records are in order of time, that is the
-        first one.
+        first one. Behind a record that does not count, that may be as many as an interval has.
         """
         found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
         stable = self.last_stable(topic)
         result: list[int | None] = [None] * topic.partitions
         begin = {p: max(o, starts[p] if starts else 0) for p, o in enumerate(found) if o >= 0}
         begin = {p: o for p, o in begin.items() if o < stable[p]}
+        ahead: dict[int, tuple[int, int]] = {}
         if not begin:
             return result
         consumer, complaints = make_consumer(self.settings, group)
@@ -314,8 +323,10 @@ class Cluster:
             consumer.assign([TopicPartition(topic.name, p, o) for p, o in begin.items()])
             doing = f"searching topic {topic.name} by timestamp"
             for message in read_until(consumer, complaints, self.settings, {p: stable[p] for p in begin}, doing):
-                partition = message.partition() or 0
-                if result[partition] is None and message.timestamp()[1] >= milliseconds:
+                partition, at = message.partition() or 0, message.timestamp()[1]
+                if result[partition] is None and until is not None and at > until:
+                    ahead.setdefault(partition, (message.offset() or 0, at))
+                elif result[partition] is None and at >= milliseconds:
                     result[partition] = message.offset()
                     consumer.incremental_unassign([TopicPartition(topic.name, partition)])
                     begin.pop(partition)
@@ -323,6 +334,8 @@ class Cluster:
                         break
         finally:
             consumer.close()
+        for p, (offset, at) in sorted(ahead.items()):
+            log.warning("%s, partition %d: offset %d is dated ahead of the clock (%s)", doing, p, offset, told_time(at))
         return result
 
     def record_times(self, topic: Topic, offsets: Mapping[int, int], group: str) -> dict[int, datetime]:
@@ -344,7 +357,7 @@ class Cluster:
             for message in read_until(consumer, complaints, self.settings, waiting, doing, self._timeout):
                 partition = message.partition() or 0
                 if partition not in found:
-                    found[partition] = datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, UTC)
+                    found[partition] = time_of(message.timestamp()[1])
                     consumer.incremental_unassign([TopicPartition(topic.name, partition)])
                     if len(found) == len(waiting):
                         break
@@ -352,8 +365,16 @@ class Cluster:
             consumer.close()
         return found
 
+    def largest_times(self, topic: Topic) -> dict[int, tuple[int, int]]:
+        """Offset and timestamp, in milliseconds, of the record with the largest one, of each partition that has records."""
+        told = self._listed(topic, OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED)
+        return {p: (one.offset, one.timestamp) for p, one in enumerate(told) if one.offset >= 0}
+
     def _offsets(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
-        """One offset per partition.
+        return [one.offset for one in self._listed(topic, spec, isolation)]
+
+    def _listed(self, topic: Topic, spec: OffsetSpec, isolation: IsolationLevel) -> list[Any]:
+        """The answer for each partition.
 
         This asks again if a leader is being elected or has moved, or does not know of the topic yet. It also asks again if a
         partition has neither answer nor error: librdkafka leaves it so if the leader cannot be reached *(measured)*.
@@ -361,10 +382,10 @@ class Cluster:
         asked = {TopicPartition(topic.name, p): spec for p in range(topic.partitions)}
         doing, need = f"listing offsets of topic {topic.name}", Need("Describe", "topic", topic.name)
 
-        def ask() -> list[int]:
+        def ask() -> list[Any]:
             futures = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout)
-            answers = {tp.partition: self._ask(doing, future, need).offset for tp, future in futures.items()}
-            if OFFSET_INVALID in answers.values():
+            answers = {tp.partition: self._ask(doing, future, need) for tp, future in futures.items()}
+            if any(answer.offset == OFFSET_INVALID for answer in answers.values()):
                 with translated(doing, self.settings, self._complaints):
                     raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             return [answers[p] for p in range(topic.partitions)]
@@ -408,6 +429,18 @@ def check_allowed(cluster: Cluster, needs: Iterable[Need], doing: str) -> None:
     lacking = [n for n in needs if n.name in allowed and _plain(n.operation) not in allowed[n.name]]
     if lacking:
         raise not_authorized(f"{doing}: Kafka at {cluster.settings.bootstrap} refuses access.", lacking)
+
+
+def time_of(milliseconds: int) -> datetime:
+    """A record's timestamp. A producer may write any number: what is far from now is cut, so that it can be calculated with."""
+    return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
+
+
+def told_time(milliseconds: int) -> str:
+    """A record's timestamp, for a person."""
+    if milliseconds < FAR:
+        return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
+    return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"
 
 
 def _plain(operation: str) -> str:

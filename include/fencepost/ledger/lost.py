@@ -32,7 +32,7 @@ ADVICE = (
 )
 
 
-def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[[], Iterable[str]]) -> None:
+def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[str]]) -> None:
     """Check, before anything is planned, that no batch is missing from the ledger.
 
     `written` gives the batches that the output's newest records name. It is called only if nothing was planned in this ledger
@@ -42,7 +42,7 @@ def check_not_lost(ledger: Ledger, view: View, source: Topic, written: Callable[
         LedgerLost: a batch is missing.
         WriterFenced: another run changed the ledger since it was read.
     """
-    pipeline = ledger.pipeline
+    pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
     have = offsets_of(ledger, pipeline.group, source, settled=True)
     check_accounted_for(ledger, view, view, source.name, have)
     newest = unknown_batch(view, ledger.topic_id, written)

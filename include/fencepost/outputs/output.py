@@ -91,7 +91,8 @@ class Destination:
         return identity
 
     def now(self) -> tuple[TopicOutput, TopicOutput | None]:
-        """Both, and where they end now: for a plan."""
+        """Both as they are now, made if they are missing, and where they end: for a plan."""
+        self.prepare()
         output = self.output.now().model_copy(update={"batch_header": self.batch_header})
         return output, self.staging.now() if self.staging is not None else None
 

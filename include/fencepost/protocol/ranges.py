@@ -7,12 +7,26 @@ that is open when it arrives.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from fencepost.model import (
     Batch,
     Interval,
     OffsetRange,
 )
+
+# How far clocks may differ: those of producers, the scheduler and this machine.
+CLOCKS = timedelta(minutes=5)
+
+
+def credible_until(interval: Interval, now: datetime) -> datetime | None:
+    """The latest timestamp of a record that may end an interval's range; None: any record may.
+
+    A record that is dated ahead of the clock says nothing about the time that its partition has reached. If it ended a range, it
+    would end that of every later interval too, until the clock is there. An interval that itself ends ahead of the clock has
+    no such limit: whoever plans it expects records of the future.
+    """
+    return None if interval.end > now + CLOCKS else now + CLOCKS
 
 
 def range_starts(
@@ -36,9 +50,9 @@ def frozen_ranges(
 ) -> tuple[OffsetRange, ...]:
     """The offset range of every source partition. Pure, as above.
 
-    It ends at the first record (from its start on) at or after the interval's end, or at the last stable offset if there is
-    no such record yet. It never goes beyond the start of the following planned interval. Intervals that touch leave no
-    offset between them.
+    It ends at the first record (from its start on) at or after the interval's end that is not dated ahead of the clock, or at
+    the last stable offset if there is no such record yet. It never goes beyond the start of the following planned interval.
+    Intervals that touch leave no offset between them.
     """
     limit = _bounds(after, "start")
     touches = after is not None and after.interval.start == interval.end

@@ -6,8 +6,8 @@ read twice. A late record falls in the batch that is open when it arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -46,14 +46,11 @@ from fencepost.protocol.decisions import (
     why_it_stays,
 )
 from fencepost.protocol.publication import GivenUp
-from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
+from fencepost.protocol.ranges import CLOCKS, credible_until, frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import newest_link, replayed
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
-
-# How far an interval may end ahead of this machine's clock, because the scheduler's clock may differ.
-CLOCKS = timedelta(minutes=5)
 
 
 def plan_batch(
@@ -77,7 +74,7 @@ def plan_batch(
     asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
-    source, output = ready(ledger)  # 1, 2
+    output = ready(ledger)  # 1, 2
     changed, checked = False, False
 
     def decide(view: View) -> Change | None:
@@ -85,16 +82,16 @@ def plan_batch(
         changed = False
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess) is not None:
             return None
-        check_not_lost(ledger, view, source, output.newest_batches)
+        check_not_lost(ledger, view, output.newest_batches)
         if not checked:
             latest = view.standing_batch(interval)
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
-            check_same_source(view, interval, source)
+            check_same_source(view, interval, ledger.cluster.describe(pipeline.source.topic))
             free_lane(view, pipeline.lanes, view.latest(interval))  # a plan that waits for a lane comes by every second
             check_before_plan(ledger, view)
             checked = True
-        change = decide_plan(ledger, view, interval, source, output, reprocess, decision)
+        change = decide_plan(ledger, view, interval, output, reprocess, decision)
         changed = change is not None
         return kept_until_judged(output, change)
 
@@ -103,16 +100,17 @@ def plan_batch(
     return _result(view, interval, changed=changed)
 
 
-def ready(ledger: Ledger) -> tuple[Topic, Destination]:
-    """The source topic and the destination. Checks rights and the cluster's limits; makes destination and ledger if missing."""
+def ready(ledger: Ledger) -> Destination:
+    """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     require_rights(pipeline, cluster)
-    source, output = cluster.describe(pipeline.source.topic), destination_of(ledger)
+    cluster.describe(pipeline.source.topic)
+    output = destination_of(ledger)
     ledger.create()
     output.prepare()
     check_limits(ledger)
     java_settings(ledger.settings.common())
-    return source, output
+    return output
 
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
@@ -151,7 +149,6 @@ def decide_plan(
     ledger: Ledger,
     view: View,
     interval: Interval,
-    source: Topic,
     output: Destination,
     reprocess: bool,
     decision: Decision | None = None,
@@ -160,7 +157,7 @@ def decide_plan(
     if standing_plan(view, interval, reprocess) is not None:
         return None
     note = "reprocess was asked for" if view.standing_batch(interval) else ""
-    plan = freeze(ledger, view, interval, source, output)
+    plan = freeze(ledger, view, interval, output)
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision))
 
 
@@ -171,14 +168,12 @@ def revise(
 
     `reason` gets the batch as it stands at the decision: a concurrent run may have published it.
     """
-    pipeline, interval = ledger.pipeline, batch.interval
-    source, output = ledger.cluster.describe(pipeline.source.topic), destination_of(ledger)
-    output.prepare()
+    output, interval = destination_of(ledger), batch.interval
 
     def decide(view: View) -> Change | None:
-        change = decide_revision(ledger, view, batch, source, output, reason, given_up)
+        change = decide_revision(ledger, view, batch, output, reason, given_up)
         if change is not None:
-            check_not_lost(ledger, view, source, output.newest_batches)
+            check_not_lost(ledger, view, output.newest_batches)
         return kept_until_judged(output, change)
 
     latest = ledger.transact(decide).latest(interval)
@@ -190,7 +185,6 @@ def decide_revision(
     ledger: Ledger,
     view: View,
     batch: Batch,
-    source: Topic,
     output: Destination,
     reason: Callable[[Batch], str | None],
     given_up: GivenUp | None = None,
@@ -210,7 +204,7 @@ def decide_revision(
             return None
         told = given_up.told(latest)
     if latest.adds_to is None:
-        plan = freeze(ledger, view, interval, source, output)
+        plan = freeze(ledger, view, interval, output)
     else:
         link = newest_link(view, interval)
         assert link is not None, "an addition's batch stays published while it is under way"
@@ -224,6 +218,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
 
     Raises:
         TopicRecreated: the topic was deleted and created again, or is another one.
+        KafkaUnavailable: the broker knew fewer of its partitions than one of those plans has.
     """
     latest = view.standing_batch(interval)
     for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
@@ -231,9 +226,13 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
             check_same_topic(batch, source)
 
 
-def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output: Destination) -> Plan:
-    """The plan of the interval's next revision. It keeps the ranges of the one before, unless that was withdrawn."""
+def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) -> Plan:
+    """The plan of the interval's next revision. It keeps the ranges of the one before, unless that was withdrawn.
+
+    All that it depends on is asked here, after the ledger was read: what was known earlier may be older than a neighbour's plan.
+    """
     pipeline, cluster = ledger.pipeline, ledger.cluster
+    source = cluster.describe(pipeline.source.topic)
     latest = view.standing_batch(interval)
     check_same_source(view, interval, source)
     if latest is not None:
@@ -241,9 +240,14 @@ def freeze(ledger: Ledger, view: View, interval: Interval, source: Topic, output
     else:
         before, after = view.before(interval), view.after(interval)
         stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
-        by_start = None if before else cluster.first_at_or_after(source, _milliseconds(interval.start), pipeline.group)
-        starts = range_starts(before, after, stable, by_start)
-        by_end = cluster.first_at_or_after(source, _milliseconds(interval.end), pipeline.group, starts)
+        until = credible_until(interval, utc_now())
+
+        def first_at(moment: datetime, starts: Sequence[int] | None = None) -> list[int | None]:
+            limit = None if until is None else _milliseconds(until)
+            return cluster.first_at_or_after(source, _milliseconds(moment), pipeline.group, starts, limit)
+
+        starts = range_starts(before, after, stable, None if before else first_at(interval.start))
+        by_end = first_at(interval.end, starts)
         ranges = frozen_ranges(interval, starts, after, stable, by_end)
         lost = ()
     ranges, expired = without_expired(ranges, cluster.earliest(source))

@@ -33,7 +33,7 @@ def plan_replay(
         NeedsOperator: the quarantined records were deleted.
     """
     ledger = ledger or Ledger(pipeline)
-    source, output = ready(ledger)
+    output = ready(ledger)
     changed, checked = False, False
 
     def decide(view: View) -> Change | None:
@@ -41,7 +41,7 @@ def plan_replay(
         changed = False
         if is_carried_out(view, interval, decision) or link_to_replay(view, interval, pipeline.name) is None:
             return None
-        check_not_lost(ledger, view, source, output.newest_batches)
+        check_not_lost(ledger, view, output.newest_batches)
         if not checked:
             free_lane(view, pipeline.lanes, view.latest(interval))
             check_pipeline(pipeline)

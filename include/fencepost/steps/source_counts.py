@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
-from fencepost.model import Batch, Layout, Plan
+from fencepost.model import Batch, Layout
 from fencepost.protocol.advice import REASON
+from fencepost.protocol.ranges import credible_until
 from fencepost.quality.catalogue import FRESHNESS
 from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import spark_reads
@@ -27,7 +28,7 @@ SHOWN = 20  # malformed records listed by their coordinates
 @dataclass(frozen=True)
 class SourceCounts:
     """What a batch read: records, malformed ones, the coordinates of the first malformed ones with the reason of the very first,
-    and the latest timestamp.
+    and the latest timestamp that is not ahead of the clock.
 
     `rows` is None if nothing was counted. That happens only where a malformed record would have failed the batch.
     """
@@ -67,16 +68,16 @@ def observed_counts(
     again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
     """
     if any(a["skipped"] for a in answers):
-        return count_again(raw, pipeline, batch.plan)
+        return count_again(raw, pipeline, batch)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets
     # A quarantined record names its source; of dropped records only the first are listed, which takes another read.
     if sure and (counts["malformed"] == 0 or batch.plan.malformed_writers):
         return SourceCounts.of(counts)
-    return count_source(raw, pipeline, batch.plan)
+    return count_source(raw, pipeline, batch)
 
 
-def count_again(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts:
+def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
     """The counts if an earlier attempt's are lost: the source is read once more only if something needs them.
 
     The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record. A
@@ -86,24 +87,25 @@ def count_again(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts:
         asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
     except SettingsError:
         asks = True
-    if asks or plan.quarantine is not None or pipeline.source.on_malformed == "drop":
-        return count_source(raw, pipeline, plan)
+    if asks or batch.plan.quarantine is not None or pipeline.source.on_malformed == "drop":
+        return count_source(raw, pipeline, batch)
     return SourceCounts(rows=None)
 
 
-def count_columns(malformed: Column) -> list[Column]:
-    """The aggregates over a source for `SourceCounts.of`."""
+def count_columns(malformed: Column, batch: Batch) -> list[Column]:
+    """The aggregates over a batch's source for `SourceCounts.of`."""
+    at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
     return [
         F.count(F.lit(1)).alias("rows"),
         F.count(F.when(malformed, 1)).alias("malformed"),  # count_if would copy every row first, in a node of its own
-        F.unix_millis(F.max("_timestamp")).alias("newest"),
+        F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at))).alias("newest"),
     ]
 
 
-def count_source(raw: DataFrame, pipeline: Pipeline, plan: Plan) -> SourceCounts:
+def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
     """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
-    frame, malformed = read_source(raw, pipeline.source, plan.schemas)
-    total = frame.agg(*count_columns(malformed)).head()
+    frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas)
+    total = frame.agg(*count_columns(malformed, batch)).head()
     assert total is not None
     at: tuple[tuple[int, int], ...] = ()
     why = ""

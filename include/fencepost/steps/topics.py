@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import NeedsOperator, SourceDataExpired, TopicMissing, TopicRecreated
+from fencepost.errors import KafkaUnavailable, NeedsOperator, SourceDataExpired, TopicMissing, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import (
@@ -37,10 +37,11 @@ def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[Offs
 
 
 def check_same_topic(batch: Batch, source: Topic) -> None:
-    """Check that the batch's offsets were frozen in this very source topic.
+    """Check that the batch's offsets were frozen in this very source topic, and that all of its partitions are known.
 
     Raises:
         TopicRecreated: they were not, so they mean other records here.
+        KafkaUnavailable: the batch has partitions that the broker did not know yet.
     """
     planned = batch.plan.source
     if planned.topic == source.name and planned.topic_id != source.id:
@@ -52,6 +53,12 @@ def check_same_topic(batch: Batch, source: Topic) -> None:
         raise TopicRecreated(
             f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
             f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
+        )
+    if source.partitions < len(planned.ranges):
+        raise KafkaUnavailable(
+            f"source topic {source.name} has {source.partitions} partitions as far as the broker that answered knows, and batch "
+            f"{batch.id} was planned on {len(planned.ranges)}. Nothing was changed. Brokers learn of new partitions within "
+            "moments: run again."
         )
 
 

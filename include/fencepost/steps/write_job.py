@@ -118,7 +118,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             raw = raw.where(~is_result(F.col("topic")))
         frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=whole)
         seen = Observation()
-        counted = frame.observe(seen, *count_columns(malformed))
+        counted = frame.observe(seen, *count_columns(malformed, batch))
         if pipeline.source.on_malformed == "fail":
             # Raised inside the task, so that no task-partition with a malformed record commits.
             stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
@@ -140,7 +140,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
-        counts = count_again(raw, pipeline, plan).with_carried(carried)
+        counts = count_again(raw, pipeline, batch).with_carried(carried)
         return Wrote(committed, counts, schema, names, _count_results(flagged))
     with analysis_errors(pipeline):
         by_key = plan.layout is Layout.OUTPUT
@@ -348,7 +348,7 @@ def _malformed(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError |
     """Which records are malformed, or None if none is. The source is read once more."""
     pipeline = ledger.pipeline
     try:
-        found = count_source(raw, pipeline, batch.plan)
+        found = count_source(raw, pipeline, batch)
     except Exception as error:
         if UNKNOWN_ID in str(error):  # looked up first: they may be malformed too
             return _unknown(batch)
