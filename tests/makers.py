@@ -51,7 +51,7 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
         "output": an_output(0),
         "ledger_topic_id": "",
         "layout": Layout.SOURCE,
-        "lane": 0,
+        "lane": "0",
         "digests": {"transform": "now"},
         "software": "1",
         "planned_at": NOW,

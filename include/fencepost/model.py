@@ -76,6 +76,11 @@ class Interval(Frozen):
     def __str__(self) -> str:
         return f"{_basic(self.start)}-{_basic(self.end)}"
 
+    @property
+    def told(self) -> str:
+        """For a person: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
+        return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
+
     def command(self, verb: str, pipeline: str, *options: str) -> str:
         """A command line of `fencepost` about this interval of a pipeline."""
         times = ("--start", _iso(self.start), "--end", _iso(self.end))
@@ -246,7 +251,8 @@ class Plan(Frozen):
     """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
     `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
-    published. Their `ends` say where the topics ended when the batch was planned. `writers` is the number of task-partitions. Ids
+    published. Their `ends` say where the topics ended when the batch was planned. `lane` names its transactional ids and the
+    groups of its marks: a number, or of an addition `replay-<n>`. `writers` is the number of task-partitions. Ids
     `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches; they are fenced before this batch writes.
     `digests` has a digest for each part that decides the output. `software` names the versions that write it.
     `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
@@ -257,6 +263,9 @@ class Plan(Frozen):
     An addition's source is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
     be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
 
+    `also_covers` is set if the batch has records and the interval that was planned before it ended earlier than this one begins:
+    nothing was planned for that stretch, so its records are this batch's too.
+
     The write job may add to `schemas` before it writes what they decide: an id that the plan did not know.
     """
 
@@ -266,7 +275,7 @@ class Plan(Frozen):
     ledger_topic_id: str
     layout: Layout
     writers: int = Field(ge=1)
-    lane: int = Field(ge=0)
+    lane: str = Field(min_length=1)
     fence_up_to: int = Field(ge=0)
     digests: dict[str, str]
     software: str
@@ -275,6 +284,12 @@ class Plan(Frozen):
     malformed_writers: int = Field(default=0, ge=0)
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
+    also_covers: Interval | None = None
+
+    @property
+    def told_also(self) -> str:
+        """For a person, which stretch the batch covers besides its own interval; empty if none."""
+        return f"It also covers {self.also_covers.told}, for which no interval was planned" if self.also_covers else ""
 
     @property
     def attempt(self) -> int:

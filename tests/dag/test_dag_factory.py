@@ -94,12 +94,28 @@ def test_intervals_touch_and_a_day_of_clock_change_has_23_hours(dag: DAG) -> Non
     assert [(r.end - r.start).total_seconds() / 3600 for r in runs] == [24, 23, 24]
 
 
+@pytest.mark.parametrize(("more", "catches_up"), [("", True), (", catchup: false", False)])
+def test_what_passed_while_a_dag_was_paused_is_caught_up_with_one_by_one(
+    make_pipeline: Callable[..., Pipeline], more: str, catches_up: bool
+) -> None:
+    settings = """
+source: {topic: in, format: bytes}
+output: {topic: out, format: bytes}
+schedule: {start: 2013-01-01%s}
+"""
+    dag = build_dag(make_pipeline(settings=settings % more))
+    assert (dag.catchup, dag.max_active_runs) == (catches_up, 1)
+    first = as_scheduled(dag).next_dagrun_info(last_automated_run_info=None)
+    assert first is not None
+    assert (first.data_interval.start.year == 2013) is catches_up
+
+
 def test_the_schedules_end_is_exclusive(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline(
         settings="""
 source: {topic: in, format: bytes}
 output: {topic: out, format: bytes}
-schedule: {start: 2013-01-01, end: 2013-01-04, catchup: true}
+schedule: {start: 2013-01-01, end: 2013-01-04}
 """
     )
     scheduled, last, starts = as_scheduled(build_dag(pipeline)), None, []

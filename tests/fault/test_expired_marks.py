@@ -31,7 +31,7 @@ def test_a_retry_older_than_the_retention_writes_a_new_revision(
 ) -> None:
     with Broker(tmp_path / "kafka", properties=FORGETFUL) as broker:
         pipeline = make_pipeline(kafka={"bootstrap.servers": broker.bootstrap})
-        source, lane = pipeline.source.topic, pipeline.lane_group(0)
+        source, lane = pipeline.source.topic, pipeline.lane_group("0")
         create_topic(broker.bootstrap, source, 2)
         produce(broker.bootstrap, source, [(b"k%d" % n, {"n": n}, n % 2, at(1)) for n in range(10)])
         plan_batch(pipeline, day(1))

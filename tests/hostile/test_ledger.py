@@ -225,7 +225,7 @@ def test_marks_that_a_lost_ledger_left_prove_nothing_to_the_next_one(
     run(spark, pipeline, day(1))
     before = latest(pipeline, day(1))
     delete(broker, pipeline.ledger_topic, pipeline.output.topic, group=pipeline.group)
-    assert set(group_offsets(broker.bootstrap, pipeline.lane_group(0), pipeline.source.topic, [0, 1])) == {0, 1}
+    assert set(group_offsets(broker.bootstrap, pipeline.lane_group("0"), pipeline.source.topic, [0, 1])) == {0, 1}
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).known_lease == before.known_lease
     assert numbers(broker, pipeline) == DAY_1

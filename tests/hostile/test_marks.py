@@ -80,7 +80,7 @@ def planned(broker: Broker, make_pipeline: Make) -> Pipeline:
 
 def commit(broker: Broker, pipeline: Pipeline, metadata: str) -> None:
     """Somebody else's offset in the group that holds the marks of lane 0, on partition 0."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": pipeline.lane_group(0)}, logger=QUIET_LOG)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": pipeline.lane_group("0")}, logger=QUIET_LOG)
     place = TopicPartition(pipeline.source.topic, 0, 1, metadata=metadata)
     consumer.commit(offsets=[place], asynchronous=False)
     consumer.close()
@@ -123,7 +123,7 @@ def test_a_forged_mark_stops_the_write_and_moves_nothing(
 def follow_the_advice(spark: Any, broker: Broker, pipeline: Pipeline) -> None:
     """Delete the group, skip, reprocess: each record is published once."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    admin.delete_consumer_groups([pipeline.lane_group(0)])[pipeline.lane_group(0)].result(20)
+    admin.delete_consumer_groups([pipeline.lane_group("0")])[pipeline.lane_group("0")].result(20)
     skip_batch(pipeline, day(1), Decision(action="skip", by="ann", reason="a foreign mark", decided_at=utc_now()))
     run(spark, pipeline, day(1), reprocess=True)
     batch = latest(pipeline, day(1))

@@ -339,7 +339,7 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     )
     assert "sesame" not in "".join(one.message for one in found)
     allow(strict, ResourceType.TOPIC, pipeline.output.topic, AclOperation.DESCRIBE_CONFIGS)
-    allow(strict, ResourceType.GROUP, pipeline.lane_group(0), AclOperation.READ)
+    allow(strict, ResourceType.GROUP, pipeline.lane_group("0"), AclOperation.READ)
     allow(
         strict,
         ResourceType.BROKER,

@@ -163,3 +163,25 @@ def test_a_partition_that_another_run_planned_meanwhile_is_read_once(
     plan_batch(pipeline, day(3))
     plan_batch(pipeline, day(4))
     assert [offsets(pipeline, day(n))[1:] for n in (2, 3, 4)] == [[(0, 3)], [(3, 3)], [(3, 3)]]
+
+
+def test_a_batch_says_which_stretch_it_covers_besides_its_own_interval(pipeline: Pipeline, broker: Broker) -> None:
+    """With `catchup: false` the intervals during which the DAG was paused are left out."""
+    assert "also_covers" not in plan_batch(pipeline, day(1)).details, "nothing was planned before the first one"
+    arrive(broker, pipeline, 1)
+    arrive(broker, pipeline, 3)
+    missed = Interval.of(day(2).start, day(3).end)
+    planned = plan_batch(pipeline, day(4))
+    assert (planned.details["offsets"], planned.details["also_covers"]) == (10, str(missed))
+    assert (
+        "It also covers 2026-01-02 00:00 to 2026-01-04 00:00 UTC, for which no interval was planned" in planned.message
+    )
+    assert plan_batch(pipeline, day(4)).details["also_covers"] == str(missed), "a retry says it too"
+
+    assert plan_batch(pipeline, day(3)).details["starved_by"] == str(latest(pipeline, day(4)).id)
+    assert latest(pipeline, day(3)).plan.also_covers is None, "it has no records"
+    skip_batch(pipeline, day(4), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    plan_batch(pipeline, day(4), reprocess=True)
+    assert latest(pipeline, day(4)).plan.also_covers == missed, "a new revision has the same records"
+    plan_batch(pipeline, day(5))
+    assert latest(pipeline, day(5)).plan.also_covers is None, "it touches the one before"

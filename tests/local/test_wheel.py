@@ -28,7 +28,7 @@ PIPELINE = {
     "pipeline.yaml": """
 source: {topic: in, format: bytes}
 output: {topic: out, format: bytes}
-schedule: {cron: "0 0 * * *", timezone: America/New_York, start: 2026-03-01T00:00:00-05:00, catchup: true}
+schedule: {cron: "0 0 * * *", timezone: America/New_York, start: 2026-03-01T00:00:00-05:00}
 kafka: {bootstrap.servers: "127.0.0.1:1"}
 quality: {ask_operator_minutes: 5}
 """,

@@ -9,7 +9,8 @@ Promises, for every interleaving and with a crash after every step:
   its own lease, and its output lies between the ends that were recorded (`published wrongly`);
 - a published or skipped interval gets a new revision only when that is asked for, and a batch is pushed aside only for a
   reason that still holds (`unasked`);
-- a lane is held by one planned batch at most, a publishing lane by one that is being published (`lane shared`);
+- a lane is held by one planned batch at most, a publishing lane by one that is being published (`lane shared`); an addition
+  that is planned, and may never be written, keeps no interval from being planned (`held up`);
 - of a staged batch a plain reader of the output sees nothing before it is decided that it is published, and nothing more once
   that was given up or taken back (`unjudged`); each part of it once (`doubled`); and all of it when it is published;
 - a quarantined record of an interval is in one published batch at most, or is left in quarantine for the next replay (`passed
@@ -36,6 +37,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
@@ -49,8 +51,10 @@ from fencepost.protocol.decisions import (
     decide_publish,
     decide_skip,
     decide_withdraw,
+    free_lane,
     record_verdict,
     record_written,
+    replay_lane,
 )
 from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
 from fencepost.protocol.marks import Standing
@@ -58,6 +62,7 @@ from fencepost.protocol.publication import GivenUp, begin_publication, record_co
 from fencepost.protocol.replay import left_to_replay, newest_link
 from fencepost.protocol.revision import reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed, was_withdrawn
+from fencepost.steps import plan as planning_module
 from fencepost.steps.plan import decide_plan, decide_revision
 from fencepost.steps.replay import decide_replay
 from model import product
@@ -80,6 +85,8 @@ class Rules:
     replay: Callable[..., Change | None] = decide_replay
     begin: Callable[..., Publication] = begin_publication
     record: Callable[..., tuple[Batch, ...]] = record_copied
+    free_lane: Callable[..., str] = free_lane
+    replay_lane: Callable[..., str] = replay_lane
     decide_before_copy: bool = True
     close: bool = True  # a publication that is given up gets its marks
     read_after_init: bool = True
@@ -263,8 +270,10 @@ class Coordinator:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
         key = (ledger, *self._decided_by(operation, point))
         if key not in self._decided:
+            lanes = {"free_lane": self.rules.free_lane, "replay_lane": self.rules.replay_lane}
             try:
-                self._decided[key] = self._decide(self.views[ledger], operation, point)
+                with mock.patch.multiple(planning_module, **lanes):
+                    self._decided[key] = self._decide(self.views[ledger], operation, point)
             except FencepostError:
                 self._decided[key] = None
         return self._decided[key]
@@ -650,6 +659,10 @@ class Coordinator:
             return Fault("lane shared", f"batches that are being published hold the lanes {held}")
         if (seen := self._seen_wrongly(point, view)) is not None:
             return seen
+        additions = all(b.adds_to is not None for b in view.all() if b.state is State.PLANNED)
+        for day in range(len(self.intervals)) if additions else ():
+            if self.intervals[day] not in view.batches and self.decide(point.ledger, ("plan", day), point) is None:
+                return Fault("held up", f"interval {day} cannot be planned, and only additions are under way")
         ends, known = dict(point.frontier), self._accounted(point.ledger)
         anchor = view.anchor
         gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.source.ranges]

@@ -13,7 +13,7 @@ import pytest
 
 from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State
-from fencepost.protocol.decisions import decide_publish, decide_skip
+from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
 from fencepost.protocol.frontier import Place, frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.publication import begin_publication, record_copied
@@ -93,6 +93,12 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "intervals": 1,
         "revisions": 3,
         "operations": (*RUN, "reprocess", "replay"),
+        "outcomes": ("passed",),
+    },
+    "two intervals' quarantined records are replayed one after another": {
+        "intervals": 2,
+        "processes": 1,
+        "operations": (*RUN, "replay"),
         "outcomes": ("passed",),
     },
     "a staged interval's quarantined record is replayed": {
@@ -215,6 +221,17 @@ def of_additions_too(view: View) -> Mapping[Place, int]:
     return frontier(View(every))
 
 
+def in_the_first_replay_lane(view: View, but_for: Batch | None) -> str:
+    """Mutation: whether another addition is planned in it is not asked."""
+    return "replay-0"
+
+
+def among_the_batches(view: View, *given: Any) -> str:
+    """Mutation: an addition takes a lane of the batches, of which there is one."""
+    additions = [b.model_copy(update={"adds_to": None}) for b in view.all()]
+    return free_lane(View.of(additions), 1, given[-1])
+
+
 def any_copy_is_the_first(mark: Lease | None, lease: Lease) -> Standing:
     """Mutation: the mark is not read."""
     return Standing.WRITE
@@ -224,6 +241,7 @@ STAGED = "a staged interval, every step and operator, staged records are deleted
 PARTS = "a staged interval is copied in two parts, staged records are deleted"
 BESIDE = "two staged intervals are published side by side"
 REPLAYED = "a quarantined record is replayed, twice and at once, and reprocessed"
+TWO_REPLAYED = "two intervals' quarantined records are replayed one after another"
 SHARED = "two intervals share a lane while settings change"
 SINGLE = "one interval, every step and operator, settings change, batches age"
 
@@ -260,6 +278,15 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
             Rules(replay=beside_what_is_under_way),
             "unasked",
             id="an addition pushes aside a new revision of the batch",
+        ),
+        pytest.param(
+            TWO_REPLAYED, Rules(replay_lane=in_the_first_replay_lane), "lane shared", id="additions share a lane"
+        ),
+        pytest.param(
+            TWO_REPLAYED,
+            Rules(free_lane=among_the_batches, replay_lane=among_the_batches),
+            "held up",
+            id="an addition holds a lane of the batches",
         ),
         pytest.param(
             REPLAYED, Rules(frontier=of_additions_too), "moved by an addition", id="an addition moves the frontier"

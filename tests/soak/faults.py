@@ -234,7 +234,7 @@ def marks_are_gone(scene: Scene, chance: random.Random) -> Iterator[None]:
     """The marks of earlier batches are gone: nobody may need them."""
     scene.tell("marks deleted")
     pipeline, admin = scene.pipeline, _admin(scene)
-    for group in (pipeline.lane_group(0), pipeline.malformed_group(0), pipeline.publisher_group(0)):
+    for group in (pipeline.lane_group("0"), pipeline.malformed_group("0"), pipeline.publisher_group(0)):
         with suppress(Exception):  # not there yet
             admin.delete_consumer_groups([group])[group].result(30)
     yield

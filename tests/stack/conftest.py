@@ -39,6 +39,7 @@ output: {{topic: {name}-out, format: bytes, key: _key, partitions: 1}}
 schedule:
   start: {start}
   end: {end}
+  catchup: false
   retries: {retries}
   retry_delay_seconds: 1
   timeout_minutes: {timeout_minutes}

@@ -28,6 +28,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.model import Batch, Decision, Interval, State, StepResult
 from fencepost.protocol.view import View
+from makers import planned
 from unit.pages.ledgers import batch, hour, ledger, quarantining, replaying
 
 GOOD = """
@@ -124,6 +125,14 @@ def test_what_lies_in_quarantine_is_told_by_interval_and_rule(command: Status, s
         {"malformed": 7},
     ]
     assert "quarantine" not in status([batch(0)]).stdout
+
+
+def test_a_batch_that_covers_more_than_its_interval_is_named(status: Status) -> None:
+    batches = [batch(0), planned(batch(3), also_covers=Interval.of(hour(1).start, hour(2).end))]
+    told = f"covers more than its interval: orders/{hour(3)}/1. It also covers 2026-01-01 01:00 to 2026-01-01 03:00 UTC"
+    assert told in status(batches, columns=300).stdout
+    also = [b["also_covers"] for b in json.loads(status(batches, "--json").stdout)["batches"]]
+    assert also == [None, f"{hour(1).start:%Y%m%dT%H%M%SZ}-{hour(2).end:%Y%m%dT%H%M%SZ}"]
 
 
 def test_a_rejected_reprocess_stands_first_though_an_older_revision_is_published(status: Status) -> None:

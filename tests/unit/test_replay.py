@@ -40,7 +40,7 @@ DECISION = a_decision("replay")
 
 def a_base(state: State = State.PUBLISHED, left: int = 3, revision: int = 1, **changes: object) -> Batch:
     """A batch of day 0 that read offsets 0 to 9 and sent so many records to quarantine, at its topic's beginning."""
-    return a_link(state, left, revision, a_plan((0, 10), lane=0), **changes)
+    return a_link(state, left, revision, a_plan((0, 10)), **changes)
 
 
 def an_addition(

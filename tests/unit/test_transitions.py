@@ -33,7 +33,7 @@ DECISION = a_decision("publish")
 PARTITIONS = 2
 
 
-def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: int = 0) -> Plan:
+def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: str = "0") -> Plan:
     """A plan of these ranges, one per source partition."""
     return a_plan(*ranges, lane=lane)
 
@@ -66,7 +66,7 @@ def ledgers(draw: st.DrawFn) -> View:
     batches, lease = [], 0
     for number in range(count):
         lengths = [draw(st.integers(0, 2)) for _ in range(PARTITIONS)]
-        plan = plan_of(tuple((s, s + n) for s, n in zip(at, lengths, strict=True)), draw(st.integers(0, 2)))
+        plan = plan_of(tuple((s, s + n) for s, n in zip(at, lengths, strict=True)), draw(st.sampled_from("012")))
         at = [s + n for s, n in zip(at, lengths, strict=True)]
         revisions = draw(st.integers(1, 3))
         standing = draw(st.sampled_from([None, State.PUBLISHED, State.SKIPPED]))  # an older revision, still in force
@@ -198,7 +198,7 @@ def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
 
 def test_ids_of_task_partitions_for_malformed_records_are_fenced_by_a_later_batch_of_the_lane() -> None:
     view = View.of([a_batch(State.SUPERSEDED, plan=QUARANTINING), a_batch(revision=2, plan=plan_of(((0, 1),)))])
-    assert most_writers(view, 0) == 4
+    assert most_writers(view, "0") == 4
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.Dat
 def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None:
     held = {b.plan.lane for b in view.all() if b.state is State.PLANNED}
     refusal = refused(lambda: free_lane(view, lanes, None))
-    assert (refusal is not None) == (held >= set(range(lanes)))
+    assert (refusal is not None) == (held >= set(map(str, range(lanes))))
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held

@@ -13,7 +13,7 @@ import re
 from fencepost.model import Batch, Verdict
 from fencepost.protocol.awaiting import Awaiting, sentence
 from fencepost.quality.checks import CheckResult, SampleRow, Status
-from fencepost.quality.report import Report, rank, span
+from fencepost.quality.report import Report, rank
 from fencepost.quality.report_files import ReportMissing, report_file
 from fencepost.quality.report_html import visible
 
@@ -27,7 +27,7 @@ MARKS = ("**not evaluated**", "**critical**", "warning")
 
 def subject_of(batch: Batch) -> str:
     """The question in one line."""
-    return f"{batch.pipeline}: {span(batch.interval)}, revision {batch.revision} was rejected"
+    return f"{batch.pipeline}: {batch.interval.told}, revision {batch.revision} was rejected"
 
 
 def body_of(found: Awaiting) -> str:

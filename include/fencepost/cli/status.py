@@ -92,6 +92,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
             "output",
             soft_wrap=True,
         )
+    for batch in [b for b in current if b.plan.also_covers is not None][-SHOWN_REPORTS:]:
+        out.print(f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.told_also}.", soft_wrap=True)
     for batch in current:
         if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
             out.print(
@@ -194,6 +196,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
+        "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
         "published": batch.publication.way if batch.publication and batch.publication.ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,

@@ -23,7 +23,7 @@ UNLOCKED = "give the key without a password, or certificate and key as PKCS#12 (
 NO_MEMBER = "no consumer of ours joins its group"
 OWN_KAFKA = {
     "transactional.id": "the protocol fixes it: <pipeline>.<lane>.<task-partition>",
-    "group.id": "the protocol fixes the groups: <pipeline>, and <pipeline>. with validated, lane-<n> or publish-<n>",
+    "group.id": "the protocol fixes the groups: <pipeline>, and <pipeline>. with a word such as validated or lane-<n>",
     "group.instance.id": NO_MEMBER,
     "heartbeat.interval.ms": NO_MEMBER,
     "max.poll.interval.ms": NO_MEMBER,

@@ -195,7 +195,7 @@ class Schedule(Section):
     timezone: str = "UTC"
     start: Moment
     end: Moment | None = None
-    catchup: bool = False
+    catchup: bool = True
     retries: int = Field(default=3, ge=0, le=100)
     retry_delay_seconds: int = Field(default=30, ge=0, le=MINUTES_OF_A_YEAR * 60)
     timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
@@ -405,15 +405,15 @@ class Pipeline(Section):
         """The consumer group whose offsets are the ends of validated output."""
         return f"{self.name}.validated"
 
-    def lane_group(self, lane: int) -> str:
+    def lane_group(self, lane: str) -> str:
         """The consumer group that holds a lane's marks."""
         return f"{self.name}.lane-{lane}"
 
-    def malformed_group(self, lane: int) -> str:
+    def malformed_group(self, lane: str) -> str:
         """The consumer group that holds the marks of a lane's task-partitions for malformed records."""
         return f"{self.name}.malformed-{lane}"
 
-    def writer_id(self, lane: int, task: int) -> str:
+    def writer_id(self, lane: str, task: int) -> str:
         """The transactional.id of one task-partition of a lane."""
         return f"{self.name}.{lane}.{task}"
 

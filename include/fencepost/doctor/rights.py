@@ -98,7 +98,7 @@ def _told(look: Look, right: Right) -> frozenset[str] | None:
     if right.resource is Resource.TRANSACTIONAL_ID or (right.resource is Resource.GROUP and not look.has_groups):
         return None
     if right.is_prefix:  # Kafka is asked about names, so about some that begin like this
-        groups = [look.pipeline.validated_group, *map(look.pipeline.lane_group, range(look.pipeline.lanes))]
+        groups = [look.pipeline.validated_group, *map(look.pipeline.lane_group, map(str, range(look.pipeline.lanes)))]
         told = [look.cluster.rights("group", group) for group in groups]
         return frozenset.intersection(*(one for one in told if one is not None)) if any(told) else None
     if right.resource is not Resource.CLUSTER:

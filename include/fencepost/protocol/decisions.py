@@ -43,14 +43,16 @@ from fencepost.protocol.advice import REASON, go_on, what_next, why_not_passed
 from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
 
-def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
-    """The lowest lane that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
+def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
+    """The lowest of so many lanes that no planned batch holds. `but_for` is about to be superseded, so its lane is free.
+
+    Additions are not in the way: they have lanes of their own.
 
     Raises:
         NoFreeLane: names the batches that hold lanes.
     """
-    holders = {b.plan.lane: b for b in view.all() if b.state is State.PLANNED and b != but_for}
-    for lane in range(lanes):
+    holders = {b.plan.lane: b for b in view.all() if b.state is State.PLANNED and b.adds_to is None and b != but_for}
+    for lane in map(str, range(lanes)):
         if lane not in holders:
             return lane
     held = ", ".join(str(b.id) for _, b in sorted(holders.items()))
@@ -60,7 +62,16 @@ def free_lane(view: View, lanes: int, but_for: Batch | None) -> int:
     )
 
 
-def most_writers(view: View, lane: int) -> int:
+def replay_lane(view: View, but_for: Batch | None) -> str:
+    """The lowest lane for additions that no other planned one holds. There are as many as additions that are planned at once.
+
+    Lanes of batches keep them in order, and an addition has no place in that: one that fails must not hold the schedule up.
+    """
+    held = {b.plan.lane for b in view.all() if b.state is State.PLANNED and b.adds_to is not None and b != but_for}
+    return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
+
+
+def most_writers(view: View, lane: str) -> int:
     """The largest number of task-partitions that a batch of the lane has had: that many transactional ids exist."""
     return max((b.plan.tasks for b in view.all() if b.plan.lane == lane), default=0)
 

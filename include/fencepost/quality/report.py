@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fencepost.model import Batch, Frozen, Interval, OffsetRange, Outcome, describe_ranges
+from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.quarantine import LIMIT, Quarantined
 from fencepost.quality.suite import Severity
@@ -128,9 +128,3 @@ def addition_words(batch: Batch) -> str:
 def left_out_words(rows: int) -> str:
     """How many fewer rows, or more, the transform's result has than its input."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
-
-
-def span(interval: Interval) -> str:
-    """The interval for a person: `2013-01-01 00:00 to 2013-01-02 00:00 UTC`."""
-    start, end = (f"{moment:%Y-%m-%d %H:%M}" for moment in (interval.start, interval.end))
-    return f"{start} to {end} UTC"

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.report import Report, addition_words, left_out_words, rank, span
+from fencepost.quality.report import Report, addition_words, left_out_words, rank
 
 TEMPLATE = "report.html.j2"
 CELL = 160  # characters of one value in a table
@@ -39,7 +39,7 @@ def render_html(report: Report) -> str:
         evaluation=report.evaluation,
         quarantined=report.quarantined,
         word=WORDS[report.evaluation.outcome],
-        span=span(report.batch.interval),
+        span=report.batch.interval.told,
         checks=checks,
         failed=[check for check in checks if check.status is not Status.PASSED],
         counts=[(name, sum(rank(c) == i for c in checks)) for i, name in enumerate(RANKS)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost.model import Batch
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
-from fencepost.quality.report import Report, addition_words, left_out_words, rank, span
+from fencepost.quality.report import Report, addition_words, left_out_words, rank
 
 LISTED = 6  # checks named in the text
 COORDINATES = 3  # records named for each check
@@ -15,9 +15,10 @@ def render_plain(report: Report) -> str:
     """The verdict and the failed checks in 5 to 20 lines, for a terminal or a task log. Shows no record's values."""
     batch, evaluation = report.batch, report.evaluation
     lines = [
-        f"{evaluation.outcome.upper()}  {batch.pipeline}  {span(batch.interval)}  "
+        f"{evaluation.outcome.upper()}  {batch.pipeline}  {batch.interval.told}  "
         f"revision {batch.revision}{addition_words(batch)}, validation {report.number}",
         evaluation.reason,
+        *([f"{batch.plan.told_also}."] if batch.plan.told_also else []),
     ]
     bad = [check for check in report.in_order() if check.status is not Status.PASSED]
     lines += [f"  {_plain_check(check)}" for check in bad[:LISTED]]

@@ -42,6 +42,7 @@ from fencepost.protocol.decisions import (
     is_carried_out,
     most_writers,
     record_planned,
+    replay_lane,
     standing_plan,
     why_it_stays,
 )
@@ -235,8 +236,9 @@ def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) 
     source = cluster.describe(pipeline.source.topic)
     latest = view.standing_batch(interval)
     check_same_source(view, interval, source)
+    gap = None
     if latest is not None:
-        ranges, lost = latest.plan.source.ranges, latest.plan.source.lost
+        ranges, lost, gap = latest.plan.source.ranges, latest.plan.source.lost, latest.plan.also_covers
     else:
         before, after = view.before(interval), view.after(interval)
         stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
@@ -250,12 +252,16 @@ def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) 
         by_end = first_at(interval.end, starts)
         ranges = frozen_ranges(interval, starts, after, stable, by_end)
         lost = ()
+        if before is not None and before.interval.end < interval.start and any(r.length for r in ranges):
+            gap = Interval(start=before.interval.end, end=interval.start)
     ranges, expired = without_expired(ranges, cluster.earliest(source))
     if expired and pipeline.source.on_expired == "fail":
         raise expired_error(pipeline, interval, expired)
     malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
     read = SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired))
-    return _frozen(ledger, view, view.latest(interval), read, output, malformed_writers)
+    lane = free_lane(view, pipeline.lanes, view.latest(interval))
+    plan = _frozen(ledger, view, lane, read, output, malformed_writers)
+    return plan.model_copy(update={"also_covers": gap})
 
 
 def freeze_addition(ledger: Ledger, view: View, interval: Interval, link: Batch, output: Destination) -> Plan:
@@ -270,16 +276,16 @@ def freeze_addition(ledger: Ledger, view: View, interval: Interval, link: Batch,
     ranges = link.quarantine_ranges(written)
     read = SourceTopic(topic=planned.topic, topic_id=planned.topic_id, ranges=ranges)
     check_quarantined(ledger, link, read, str(link.id), "Nothing was planned.")
-    plan = _frozen(ledger, view, view.latest(interval), read, output, malformed_writers=len(ranges))
+    lane = replay_lane(view, view.latest(interval))
+    plan = _frozen(ledger, view, lane, read, output, malformed_writers=len(ranges))
     return plan.model_copy(update={"replays": replayed(link)})
 
 
 def _frozen(
-    ledger: Ledger, view: View, but_for: Batch | None, read: SourceTopic, output: Destination, malformed_writers: int
+    ledger: Ledger, view: View, lane: str, read: SourceTopic, output: Destination, malformed_writers: int
 ) -> Plan:
-    """The plan of a batch that reads that, with everything else as it is now. It may take the lane of `but_for`."""
+    """The plan of a batch that reads that in this lane, with everything else as it is now."""
     pipeline = ledger.pipeline
-    lane = free_lane(view, pipeline.lanes, but_for)
     now, staging = output.now()
     writers = len(read.ranges) if pipeline.output.layout is Layout.SOURCE else len((staging or now).ends)
     digests = pipeline.write_digests()
@@ -339,6 +345,9 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
         message += f", an addition to revision {batch.adds_to}, which is published"
         message += "" if batch.state in PASSED else ". This run finishes the addition"
     details: dict[str, JsonValue] = {"offsets": offsets, "lane": batch.plan.lane, "lease": batch.lease}
+    if batch.plan.also_covers is not None:
+        message += f". {batch.plan.told_also}"
+        details["also_covers"] = str(batch.plan.also_covers)
     if starved_by is not None:
         message += f". {_starved(view, starved_by)}"
         details["starved_by"] = str(starved_by.id)

@@ -14,7 +14,7 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Batch, Decision, Interval, StepResult
 from fencepost.outputs.output import Destination
-from fencepost.protocol.decisions import free_lane, is_carried_out, record_planned
+from fencepost.protocol.decisions import is_carried_out, record_planned
 from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
 from fencepost.protocol.view import View
 from fencepost.steps.plan import freeze_addition, kept_until_judged, ready
@@ -43,7 +43,6 @@ def plan_replay(
             return None
         check_not_lost(ledger, view, output.newest_batches)
         if not checked:
-            free_lane(view, pipeline.lanes, view.latest(interval))
             check_pipeline(pipeline)
             checked = True
         change = decide_replay(ledger, view, interval, output, decision)

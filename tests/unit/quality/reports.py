@@ -153,7 +153,7 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
     plan = a_plan(
         sources=(a_source(*((5_000 * p, 5_000 * p + rows // tasks) for p in range(tasks)), topic="flights"),),
         output=an_output(*(9_000 + 31 * p for p in range(tasks)), topic="flight_delays"),
-        lane=2,
+        lane="2",
         software="fencepost 0.1.0, Spark 4.0.4",
         planned_at=NOON,
     )

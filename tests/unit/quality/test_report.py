@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.model import LEDGER_VERSION, OffsetRange, ReadSchemas, RegisteredSchema, Schemas
+from fencepost.model import LEDGER_VERSION, Interval, OffsetRange, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_html import render_html, visible
 from fencepost.quality.report_text import render_plain
-from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, differing, report
+from makers import planned
+from unit.quality.reports import EVIL, FAILED_SET, PASSING, REPORTS, RULE, batch, differing, report
 
 
 class Page(HTMLParser):
@@ -100,6 +102,16 @@ def test_an_empty_batch_says_what_was_judged_and_what_had_nothing_to_judge() -> 
     assert "4 of 4 evaluated, no record read, in 1.3 s; 3 of them had nothing to judge" in render_plain(
         REPORTS["empty"]
     )
+
+
+def test_a_batch_that_covers_more_than_its_interval_says_so() -> None:
+    whole = batch()
+    left_out = Interval.of(whole.interval.start - timedelta(days=2), whole.interval.start)
+    told = f"It also covers {left_out.told}, for which no interval was planned."
+    for covers, times in ((None, 0), (left_out, 1)):
+        shown = report(batch=planned(whole, also_covers=covers))
+        assert Page(render_html(shown)).text.count(told) == times
+        assert render_plain(shown).count(told) == times
 
 
 def test_an_empty_batch_that_a_check_refuses_names_the_check_and_the_cure() -> None:
