@@ -659,8 +659,8 @@ class Coordinator:
             return Fault("lane shared", f"batches that are being published hold the lanes {held}")
         if (seen := self._seen_wrongly(point, view)) is not None:
             return seen
-        additions = all(b.adds_to is not None for b in view.all() if b.state is State.PLANNED)
-        for day in range(len(self.intervals)) if additions else ():
+        planned = [b.adds_to is not None for b in view.all() if b.state is State.PLANNED]
+        for day in range(len(self.intervals)) if planned and all(planned) else ():
             if self.intervals[day] not in view.batches and self.decide(point.ledger, ("plan", day), point) is None:
                 return Fault("held up", f"interval {day} cannot be planned, and only additions are under way")
         ends, known = dict(point.frontier), self._accounted(point.ledger)
