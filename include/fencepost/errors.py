@@ -19,8 +19,8 @@
         ├── AccessDenied           Kafka or the registry refused a login or a permission   exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
-            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, MalformedRecords,
-            ├── TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
+            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, GroupInUse,
+            ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
             ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
 
@@ -139,6 +139,10 @@ class LedgerUnreadable(NeedsOperator):
 
 class LedgerLost(NeedsOperator):
     """The ledger is empty or an old copy: the pipeline's group, or records in its output, show batches that it lacks."""
+
+
+class GroupInUse(NeedsOperator):
+    """The ledger has no batch, but the pipeline's group has offsets of the source: somebody else's, or those of a lost ledger."""
 
 
 class MalformedRecords(NeedsOperator):

@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import LedgerLost, LedgerUnreadable, NeedsOperator
+from fencepost.doctor.examination import examine
+from fencepost.doctor.finding import Level
+from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOperator
 from fencepost.ledger.codec import parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import Record, Records
@@ -186,6 +188,27 @@ def delete(broker: Broker, *topics: str, group: str = "") -> None:
 DAY_1, DAY_2 = [10, 11, 12, 13], [20, 21, 22, 23]
 
 
+def test_a_group_of_the_pipelines_name_that_somebody_else_uses_is_called_that(
+    broker: Broker, make_pipeline: Make
+) -> None:
+    """There is no ledger yet; or it was lost, and the output with it."""
+    pipeline = make_pipeline()
+    fill(broker, pipeline)
+    other = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": pipeline.group}, logger=QUIET_LOG)
+    other.commit(offsets=[TopicPartition(pipeline.source.topic, 0, 3)], asynchronous=False)
+    other.close()
+    named = rf"group {pipeline.group} has offsets of topic {pipeline.source.topic} \(partition 0: 3\)\. "
+    with pytest.raises(
+        GroupInUse, match=rf"{named}.*another application.*rename its folder.*restore the ledger"
+    ) as raised:
+        plan_batch(pipeline, day(1))
+    assert Ledger(pipeline).read().all() == []
+    (found,) = [one for one in examine(pipeline) if one.kind is GroupInUse]
+    assert (found.level, found.do in str(raised.value)) == (Level.ERROR, True)
+    delete(broker, group=pipeline.group)
+    assert plan_batch(pipeline, day(1)).changed
+
+
 def test_a_ledger_that_was_deleted_does_not_begin_anew_and_what_the_error_says_works(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -195,7 +218,10 @@ def test_a_ledger_that_was_deleted_does_not_begin_anew_and_what_the_error_says_w
     run(spark, pipeline, day(1))
     published = str(latest(pipeline, day(1)).id)
     delete(broker, pipeline.ledger_topic)
-    with pytest.raises(LedgerLost, match=rf"group {pipeline.group} has offsets.*would write published records again"):
+    with pytest.raises(
+        LedgerLost,
+        match=rf"is empty, and topic .* has records of its batch {published}.*would write published records again",
+    ):
         plan_batch(pipeline, day(1))
     delete(broker, group=pipeline.group)
     with pytest.raises(LedgerLost, match=rf"records of its batch {published}\..*give the pipeline a new name"):

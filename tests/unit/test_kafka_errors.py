@@ -288,7 +288,7 @@ class WithoutTheRight(Cluster):
     def _ask(self, doing: str, future: Any, *needs: Need) -> Any:
         raise translate(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), doing, self.settings, None, needs)
 
-    def describe(self, topic: str) -> Topic:
+    def _describe(self, topic: str) -> Topic:
         self.asked += 1
         if topic in self.there:
             return Topic(topic, "id", 1)
@@ -304,6 +304,29 @@ def test_who_may_not_create_a_topic_that_is_missing_is_refused_at_once() -> None
         cluster.ensure_topic("missing", 1)
     assert cluster.asked == 1, "nobody is about to create it"
     assert cluster.ensure_topic("made", 1).name == "made"
+
+
+class Learning(Cluster):
+    """A broker that learns of a topic when it has been asked some times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(HERE)
+        self.left = times
+
+    def _describe(self, topic: str) -> Topic:
+        self.left -= 1
+        if self.left >= 0:
+            raise TopicMissing(f"topic {topic} is missing")
+        return Topic(topic, "id", 1)
+
+
+def test_a_topic_made_a_moment_ago_is_there_for_those_who_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker made it, perhaps for another process: to be called missing it has to stay so."""
+    assert Learning(3).describe("new").name == "new"
+    assert Learning(1).find("new") is None, "who only looks is answered at once"
+    monkeypatch.setattr("fencepost.kafka.cluster.LEARNT", 0.1)
+    with pytest.raises(TopicMissing):
+        Learning(100).describe("new")
 
 
 def test_a_full_queue_is_no_shortage_of_the_machines() -> None:

@@ -74,7 +74,7 @@ def test_the_ledger_accounts_for_the_offsets_committed_with_it() -> None:
 
 @pytest.mark.parametrize(
     "copied",
-    [[], HISTORY[:1], HISTORY[:3], [*HISTORY[:3], batch(3, State.PLANNED)], [*HISTORY[:3], batch(3, State.WRITTEN)]],
+    [HISTORY[:1], HISTORY[:3], [*HISTORY[:3], batch(3, State.PLANNED)], [*HISTORY[:3], batch(3, State.WRITTEN)]],
 )
 def test_offsets_ahead_of_the_ledger_say_that_it_is_an_old_copy(copied: list[Batch]) -> None:
     """Also where the batch was planned, or written, before the copy was made: it was published since."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from fencepost.doctor.finding import Finding, error, ok, warning
 from fencepost.doctor.look import Look
-from fencepost.errors import LedgerLost
-from fencepost.ledger.lost import ADVICE, offsets_of, unexplained, unknown_batch
+from fencepost.errors import GroupInUse, LedgerLost
+from fencepost.ledger.lost import ADVICE, offsets_of, offsets_told, unexplained, unknown_batch, whose
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
 
 
@@ -68,12 +68,14 @@ def _compared(
     look: Look, group: str, topic: str, have: Mapping[int, int], wanted: Mapping[int, int], ahead: Mapping[int, int]
 ) -> Iterator[Finding]:
     """How a group's offsets differ from the ledger's. Lower and missing ones harm nobody but who reads them."""
+    if ahead and not look.view.batches:
+        yield error(f"G{offsets_told(group, topic, ahead)[1:]}.", whose(look.pipeline), kind=GroupInUse)
+        return
     if ahead:
-        told = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
         options = ("--group", group, "--reset-offsets", "--execute")
         back = [(*options, "--topic", f"{topic}:{p}", "--to-offset", str(wanted.get(p, 0))) for p in ahead]
         yield error(
-            f"Group {group} has offsets of topic {topic} ({told}) that the ledger cannot explain.",
+            f"G{offsets_told(group, topic, ahead)[1:]} that the ledger cannot explain.",
             f"{ADVICE} Only if a person set these offsets by hand, set them back.",
             " && ".join(look.command("kafka-consumer-groups", *one) for one in back),
             kind=LedgerLost,

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from fencepost.config.pipeline import Pipeline, quarantines
-from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.errors import AccessDenied
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.ledger import Ledger
@@ -122,12 +122,9 @@ class Look:
     def has_groups(self) -> bool:
         """Whether any group ever committed an offset, as far as we may know. A question about a group would make the topic."""
         try:
-            self.cluster.describe(OFFSETS)
-        except TopicMissing:
-            return False
+            return self.cluster.find(OFFSETS) is not None
         except AccessDenied:
             return True
-        return True
 
     @property
     def unfinished(self) -> list[Batch]:
@@ -180,11 +177,8 @@ class Look:
         yield "ledger", self.pipeline.ledger_topic
 
     def _role(self, role: str, name: str) -> Role:
-        try:
-            topic = self.cluster.describe(name)
-        except TopicMissing:
-            return Role(role, name, None, None)
-        return Role(role, name, topic, self._settings(name))
+        topic = self.cluster.find(name)
+        return Role(role, name, topic, self._settings(name) if topic is not None else None)
 
     def _settings(self, topic: str) -> Mapping[str, str] | None:
         try:

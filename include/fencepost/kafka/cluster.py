@@ -50,6 +50,7 @@ log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
 CLUSTER = "kafka-cluster"  # Kafka's name of the only resource of its kind
+LEARNT = 5.0  # seconds after which every broker certainly knows of a new topic
 FAR = 125_000_000_000_000  # milliseconds, in the year 5931
 T = TypeVar("T")
 
@@ -110,11 +111,22 @@ class Cluster:
         return answer
 
     def describe(self, topic: str) -> Topic:
-        """Id and partition count of a topic; TopicMissing if it does not exist.
+        """Id and partition count of a topic.
 
         Raises:
+            TopicMissing: it does not exist. A broker may learn of a new topic late, so it is asked for a few seconds.
             AccessDenied: the user may not see the topic, which may or may not exist.
         """
+        return self._once_known(lambda: self._describe(topic), LEARNT)
+
+    def find(self, topic: str) -> Topic | None:
+        """The topic, as `describe`; None if the broker that answers knows of none. For callers that only show it, or make it."""
+        try:
+            return self._describe(topic)
+        except TopicMissing:
+            return None
+
+    def _describe(self, topic: str) -> Topic:
         doing = f"describing topic {topic}"
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         found = self._ask(doing, futures[topic], Need("Describe", "topic", topic))
@@ -191,12 +203,10 @@ class Cluster:
         Raises:
             AccessDenied: the topic is missing, and this user may not create it; or this user may not see it.
         """
-        try:
-            return self.describe(topic)
-        except TopicMissing:
-            pass
+        if (known := self.find(topic)) is not None:
+            return known
         self._create(NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config or {})))
-        return self._once_known(lambda: self.describe(topic))
+        return self._once_known(lambda: self._describe(topic))
 
     def check_may_create(self, topic: str) -> None:
         """Check that this user may create a topic that is missing. The cluster judges the request, and creates nothing.
@@ -244,9 +254,9 @@ class Cluster:
         """All settings of an existing topic, by name; AccessDenied if we may not ask."""
         return self._once_known(lambda: self._configs(ConfigResource(ResourceType.TOPIC, topic), "all"))
 
-    def _once_known(self, ask: Callable[[], T]) -> T:
+    def _once_known(self, ask: Callable[[], T], limit: float | None = None) -> T:
         """The answer about a topic, or a partition, that may just have been created: a broker may learn of it a moment later."""
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + (self._timeout if limit is None else limit)
         while True:
             try:
                 return ask()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import CoordinatorFenced, NeedsOperator, TopicMissing, WriteFailed, WriterFenced
+from fencepost.errors import CoordinatorFenced, NeedsOperator, WriteFailed, WriterFenced
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT
@@ -78,11 +78,7 @@ class Ledger:
 
     def exists(self) -> bool:
         """Whether the topic exists; if not, nothing was ever planned."""
-        try:
-            self.cluster.describe(self.pipeline.ledger_topic)
-        except TopicMissing:
-            return False
-        return True
+        return self.cluster.find(self.pipeline.ledger_topic) is not None
 
     def look(self) -> View:
         """Everything that a read_committed reader sees now, and nothing if there is no ledger; for callers that only show it.

@@ -1,8 +1,8 @@
 """Finds out whether the ledger is complete, or was deleted or restored from an old copy.
 
-Two witnesses remain. Only publications move the pipeline's group, in one transaction with the ledger; its offsets expire in a
-week. And each output record's header names its batch, as long as the topic keeps the record. If both are gone, nothing in Kafka
-tells a lost ledger from that of a new pipeline.
+Two witnesses remain. Of Fencepost only publications move the pipeline's group, in one transaction with the ledger; its offsets
+expire in a week. Where there is no batch at all, they may be another application's. And each output record's header names its
+batch, as long as the topic keeps the record. If both are gone, nothing in Kafka tells a lost ledger from that of a new pipeline.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NoReturn, cast
 
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import LedgerLost, WriterFenced
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import GroupInUse, LedgerLost, WriterFenced
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
@@ -40,14 +41,21 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[st
 
     Raises:
         LedgerLost: a batch is missing.
+        GroupInUse: the ledger is empty, and the group has offsets that say no more than that somebody committed them.
         WriterFenced: another run changed the ledger since it was read.
     """
     pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
     have = offsets_of(ledger, pipeline.group, source, settled=True)
-    check_accounted_for(ledger, view, view, source.name, have)
+    if view.batches:
+        check_accounted_for(ledger, view, view, source.name, have)
     newest = unknown_batch(view, ledger.topic_id, written)
     if newest is not None:
         _lost(ledger, view, f"topic {pipeline.output.topic} has records of its batch {newest}")
+    if ahead := unexplained(view, source.name, have):
+        _unless_changed(ledger, view)
+        raise GroupInUse(
+            f"pipeline {pipeline.name}: {offsets_told(pipeline.group, source.name, ahead)}. {whose(pipeline)}"
+        )
 
 
 def offsets_of(ledger: Ledger, group: str, topic: Topic, *, settled: bool = False) -> Committed:
@@ -77,10 +85,7 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     if not ahead:
         return
     group = ledger.pipeline.group
-    told = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
-    found = f"group {group} has offsets of topic {topic} ({told})"
-    if not read.batches:
-        _lost(ledger, read, found)
+    found = offsets_told(group, topic, ahead)
     back = ", ".join(f"{topic}:{p} to {known.get((topic, p), 0)}" for p in ahead)
     _lost(
         ledger,
@@ -97,15 +102,35 @@ def unexplained(view: View, topic: str, have: Committed) -> dict[int, int]:
     return {p: tp.offset for (t, p), tp in sorted(have.items()) if t == topic and tp.offset > known.get((t, p), -1)}
 
 
+def offsets_told(group: str, topic: str, ahead: Mapping[int, int]) -> str:
+    """A group's offsets, for a person."""
+    told = ", ".join(f"partition {p}: {o}" for p, o in ahead.items())
+    return f"group {group} has offsets of topic {topic} ({told})"
+
+
+def whose(pipeline: Pipeline) -> str:
+    """What offsets of its group may mean where its ledger has no batch, and what to do in each case."""
+    return (
+        f"The ledger {pipeline.ledger_topic} has no batch, so this pipeline did not commit them, or its ledger was lost. If "
+        "another application uses this group, give the pipeline another name: rename its folder. If nobody does any more, "
+        f"delete the group: kafka-consumer-groups.sh --delete --group {pipeline.group}. If the pipeline has published before, "
+        "stop its runs and restore the ledger from a copy that has all batches."
+    )
+
+
 def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
     """Raise LedgerLost, or WriterFenced if another run has changed the ledger in the meantime."""
+    _unless_changed(ledger, read)
     pipeline = ledger.pipeline
-    if ledger.read() != read:
-        raise WriterFenced(f"pipeline {pipeline.name}: another run changed the ledger while this one decided.")
     is_empty = "is empty" if not read.batches else "is incomplete"
     raise LedgerLost(
         f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} {is_empty}, and {found}. {ADVICE}{more}"
     )
+
+
+def _unless_changed(ledger: Ledger, read: View) -> None:
+    if ledger.read() != read:
+        raise WriterFenced(f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one decided.")
 
 
 def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:

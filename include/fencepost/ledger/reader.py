@@ -65,9 +65,8 @@ class LedgerReader:
             LedgerUnreadable: a record is foreign, damaged, or of a newer version.
         """
         with self._lock:
-            try:
-                topic = cluster.describe(self._pipeline.ledger_topic)  # 1
-            except TopicMissing:
+            topic = cluster.find(self._pipeline.ledger_topic)  # 1
+            if topic is None:
                 self._forget(None)
                 return ("", 0), []
             end = cluster.last_stable(topic)[0]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing
+from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, OffsetRange, TopicOutput
 from fencepost.outputs.topic import BatchTopic
@@ -33,9 +33,8 @@ class QuarantineTopic(BatchTopic):
 
     def prepare(self) -> str:
         """Create the topic if it is missing; return its id."""
-        try:
-            self._known = self._cluster.describe(self._name)
-        except TopicMissing:
+        self._known = self._cluster.find(self._name)
+        if self._known is None:
             self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions, self._settings())
         return self._known.id
 

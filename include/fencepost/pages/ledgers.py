@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, TopicMissing
+from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.reader import LedgerReader
@@ -83,10 +83,10 @@ class Ledgers:
         settings = client_settings(pipeline)
 
         def ask(cluster: Cluster) -> dict[Place, int] | None:
-            try:
-                ends = cluster.high_watermarks(cluster.describe(pipeline.source.topic))
-            except TopicMissing:
+            topic = cluster.find(pipeline.source.topic)
+            if topic is None:
                 return None
+            ends = cluster.high_watermarks(topic)
             return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
 
         return self._asking(frozenset(settings.values.items()), settings, ask)
