@@ -20,6 +20,7 @@ from fencepost.local.broker import Broker
 from fencepost.model import Batch, State
 from fencepost.outputs.reading import read_validated
 from fencepost.quality.report import Report
+from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
 from steps import latest, replay, run
@@ -197,3 +198,17 @@ def test_results_are_carried_over_and_what_was_deleted_is_not_replayed(
     next(iter(admin.delete_records([gone]).values())).result(20)
     with pytest.raises(NeedsOperator, match=r"no longer has partition .* cannot be replayed\. Nothing was planned\."):
         plan_replay(pipeline, day(1))
+
+
+def test_a_replay_that_failed_holds_no_interval_up(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """It was planned, and its write failed. There is one lane, and the schedule goes on."""
+    pipeline = make_pipeline(TRANSFORM, RULES, source=SOURCE, output=OUTPUT, quality=OFF)
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    plan_replay(pipeline, day(1))
+    assert (latest(pipeline, day(1)).state, latest(pipeline, day(1)).plan.lane) == (State.PLANNED, "replay-0")
+    plan_batch(pipeline, day(2))
+    assert latest(pipeline, day(2)).plan.lane == "0"
+    assert replay(spark, pipeline, day(1)).state is State.PUBLISHED
+    marks = group_offsets(broker.bootstrap, pipeline.lane_group("replay-0"), pipeline.quarantine_topic, [0, 1, 2])
+    assert marks, "its marks have a group of their own"

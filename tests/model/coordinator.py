@@ -142,6 +142,9 @@ class Source:
     def describe(self, name: str) -> Topic:
         return Topic(name, f"{name}-1", self.partitions if name == "in" else 1)
 
+    def find(self, name: str) -> Topic:
+        return self.describe(name)
+
     def high_watermarks(self, topic: Topic) -> list[int]:
         return self.ends[topic.name]
 
