@@ -47,7 +47,8 @@ def overview(
     good, broken = pipelines.load()
     length = last if last in TRENDS else TRENDS[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        looks = list(pool.map(_look, [p for name, p in good.items() if name in readable]))
+        until = ledgers.deadline()
+        looks = list(pool.map(lambda p: _look(p, until), [p for name, p in good.items() if name in readable]))
         looks.sort(key=lambda look: not look.awaiting)
         shown = cut(looks, number, CARDS)
         cards = list(pool.map(lambda look: _card(look, length), shown.items))
@@ -189,9 +190,9 @@ class Look:
         return next((one for one in self.awaiting if one.batch.interval == row.interval), None)
 
 
-def _look(pipeline: Pipeline) -> Look:
+def _look(pipeline: Pipeline, until: float | None = None) -> Look:
     try:
-        snapshot = ledgers.snapshot(pipeline)
+        snapshot = ledgers.snapshot(pipeline, until)
     except FencepostError as error:
         return Look(pipeline, None, error)
     under_way = [row for row in snapshot.unsettled if need_of(row.newest) is None]

@@ -1,13 +1,14 @@
 """Snapshots of all ledgers, kept between requests. A request only reads what is new in Kafka since the last one.
 
-Invariant: no page waits for an absent Kafka longer than a few seconds. For a moment, no pipeline asks a cluster again that did
-not answer, so pages say at once what is wrong.
+Invariant: no page waits for an absent Kafka longer than a few seconds, however many pipelines it shows and under however many
+logins. For a moment, nobody asks an address again that did not answer, so pages say at once what is wrong.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,23 +24,26 @@ from fencepost.protocol.frontier import Place
 
 TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
+CLIENTS = 16  # that are kept; each has threads and connections of its own
 
+Identity = frozenset[tuple[str, str]]  # a cluster and a login: the settings of a client
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass
-class _Shared:
-    """One cluster, shared by all pipelines with the same settings."""
+class _Failure:
+    """What a cluster said, or that it said nothing; counts for `PAUSE` seconds."""
 
-    cluster: Cluster | None = None
-    failure: FencepostError | None = None
-    failed_at: float = 0.0
+    error: FencepostError
+    at: float
 
 
 @dataclass
 class _Kept:
     """One pipeline's ledger."""
 
+    identity: Identity
     follower: LedgerReader
     lock: threading.Lock = field(default_factory=threading.Lock)
     position: tuple[str, int] | None = None
@@ -50,13 +54,21 @@ class Ledgers:
     """One per process. Safe to use from many threads."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
+        """`timeout` is for one answer from Kafka, in seconds."""
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._kept: dict[tuple[str, frozenset[tuple[str, str]]], _Kept] = {}
-        self._shared: dict[frozenset[tuple[str, str]], _Shared] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._clients: OrderedDict[Identity, Cluster] = OrderedDict()  # the one that was used last is at the end
+        self._failed: dict[Identity, _Failure] = {}  # that login alone
+        self._away: dict[str, _Failure] = {}  # an address, so every login
+        self._answered: dict[str, float] = {}  # when each address last answered anybody
 
-    def snapshot(self, pipeline: Pipeline) -> Snapshot:
-        """The pipeline's present ledger.
+    def deadline(self) -> float:
+        """Until when a page that begins now may wait for clusters that never answered."""
+        return time.monotonic() + self._timeout
+
+    def snapshot(self, pipeline: Pipeline, until: float | None = None) -> Snapshot:
+        """The pipeline's present ledger; `until` is the `deadline` of a page that shows several.
 
         Raises:
             FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
@@ -64,11 +76,12 @@ class Ledgers:
         settings = client_settings(pipeline)
         identity = frozenset(settings.values.items())
         with self._lock:
-            kept = self._kept.setdefault(
-                (pipeline.name, identity), _Kept(LedgerReader(pipeline, settings, self._timeout))
-            )
+            kept = self._kept.get(pipeline.name)
+            if kept is None or kept.identity != identity:
+                kept = _Kept(identity, LedgerReader(pipeline, settings, self._timeout))
+                self._kept[pipeline.name] = kept
         with kept.lock:
-            position, batches = self._asking(identity, settings, kept.follower.look)
+            position, batches = self._asking(settings, kept.follower.look, until)
             if kept.snapshot is None or position != kept.position:
                 with without_collector():
                     kept.position, kept.snapshot = position, take(pipeline.name, batches)
@@ -89,23 +102,55 @@ class Ledgers:
             ends = cluster.high_watermarks(topic)
             return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
 
-        return self._asking(frozenset(settings.values.items()), settings, ask)
+        return self._asking(settings, ask)
 
-    def _asking(self, identity: frozenset[tuple[str, str]], settings: ClientSettings, ask: Callable[[Cluster], T]) -> T:
+    def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
         """The cluster's answer, or its failure of a moment ago."""
-        with self._lock:
-            shared = self._shared.setdefault(identity, _Shared())
-            if shared.failure is not None and time.monotonic() - shared.failed_at < PAUSE:
-                raise shared.failure
-            if shared.cluster is None:
-                shared.cluster = Cluster(settings, self._timeout)
-            cluster = shared.cluster
+        identity, address = frozenset(settings.values.items()), settings.bootstrap
+        cluster, began = self._client(identity, settings, until), time.monotonic()
         try:
             answer = ask(cluster)
         except (KafkaUnavailable, AccessDenied) as error:
             with self._lock:
-                # A client remembers a refusal, so the next attempt needs a new client.
-                shared.cluster, shared.failure, shared.failed_at = None, error, time.monotonic()
+                if self._clients.get(identity) is cluster:
+                    del self._clients[identity]  # it remembers a refusal, so the next attempt needs a new one
+                failure = _Failure(error, time.monotonic())
+                if isinstance(error, KafkaUnavailable) and self._answered.get(address, 0) < began:
+                    self._away[address] = failure
+                else:  # meanwhile the address answered another login
+                    self._failed[identity] = failure
             raise
-        shared.failure = None
+        with self._lock:
+            self._answered[address] = time.monotonic()
+            self._away.pop(address, None)
+            self._failed.pop(identity, None)
         return answer
+
+    def _client(self, identity: Identity, settings: ClientSettings, until: float | None) -> Cluster:
+        """The client of that login, made if it is missing.
+
+        Raises:
+            FencepostError: the cluster's failure of a moment ago, or the page has waited long enough for others.
+        """
+        now, address = time.monotonic(), settings.bootstrap
+        with self._lock:
+            self._away, self._failed = _fresh(self._away, now), _fresh(self._failed, now)
+            failure = self._away.get(address) or self._failed.get(identity)
+            if failure is not None:
+                raise failure.error
+            waited = (
+                until is not None and now > until and any(f.at > until - self._timeout for f in self._away.values())
+            )
+            if waited and now - self._answered.get(address, -PAUSE) >= PAUSE:
+                raise KafkaUnavailable(
+                    f"Kafka at {address} was not asked: other clusters kept this page waiting. Load the page again."
+                )
+            cluster = self._clients.pop(identity, None) or Cluster(settings, self._timeout)
+            self._clients[identity] = cluster
+            while len(self._clients) > CLIENTS:
+                self._clients.popitem(last=False)
+            return cluster
+
+
+def _fresh(failures: dict[K, _Failure], now: float) -> dict[K, _Failure]:
+    return {key: failure for key, failure in failures.items() if now - failure.at < PAUSE}

@@ -53,7 +53,10 @@ class FakeLedgers:
             "secret": [],
         }
 
-    def snapshot(self, pipeline: Pipeline) -> Snapshot:
+    def deadline(self) -> float:
+        return 0
+
+    def snapshot(self, pipeline: Pipeline, until: float | None = None) -> Snapshot:
         found = self.content[pipeline.name]
         if isinstance(found, FencepostError):
             raise found
