@@ -426,7 +426,8 @@ class Publication(Frozen):
 
     `lease` is the offset, in the ledger topic with the id `ledger`, of the record that began the publication; the ledger's reader
     fills it in, as for a plan. `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging
-    partitions otherwise. `begun` is the output at the beginning, `ended` when all of the copy was in.
+    partitions otherwise. `begun` is the output at the beginning, `ended` when all of the copy was in. `refused`: why Kafka did
+    not take the copy when it was last tried.
     """
 
     lane: int = Field(ge=0)
@@ -439,6 +440,7 @@ class Publication(Frozen):
     receipts: tuple[Receipt, ...] = ()
     ended: TopicOutput | None = None
     seconds: float = Field(default=0, ge=0)
+    refused: str = ""
 
     @property
     def known_lease(self) -> int:
@@ -532,7 +534,7 @@ class Batch(Frozen):
 
     def output_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where the batch was written: in each partition of that topic, between its end at planning and after writing."""
-        return _between(self.plan.written_to, written.output)
+        return between(self.plan.written_to, written.output)
 
     @property
     def published(self) -> TopicOutput | None:
@@ -554,7 +556,7 @@ class Batch(Frozen):
         ended = self.published
         if ended is None and self.written is not None and not self.is_staged:
             ended = begun
-        return _between(begun, ended) if ended is not None else ()
+        return between(begun, ended) if ended is not None else ()
 
     @property
     def is_staged(self) -> bool:
@@ -565,7 +567,7 @@ class Batch(Frozen):
         """Where its quarantined records are, in the same way; nothing if the pipeline quarantines nothing."""
         if self.plan.quarantine is None or written.quarantine is None:
             return ()
-        return _between(self.plan.quarantine, written.quarantine)
+        return between(self.plan.quarantine, written.quarantine)
 
     @property
     def changed_at(self) -> datetime:
@@ -580,7 +582,7 @@ class Batch(Frozen):
         return self.lease
 
 
-def _between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
+def between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:
     """By partition; one that is younger than `begun` from its beginning."""
     starts = begun.ends
     return tuple(

@@ -18,9 +18,10 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.outputs.reading import read_validated
+from fencepost.protocol.obstacle import copied_receipts
 from fencepost.steps.advance import advance_batch, advance_without_spark, begin_batch, skip_batch
+from fencepost.steps.obstacle import found_of, give_up
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.publish import give_up
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
@@ -128,6 +129,20 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
                 read_validated(spark, event)
 
 
+@pytest.mark.parametrize(("partitions", "transactions"), [(1, 1), (2, 2)])
+def test_in_one_transaction_is_said_of_one(
+    spark: Any, broker: Broker, make_pipeline: Make, partitions: int, transactions: int
+) -> None:
+    """Spark copies a staging partition in a transaction of its own: behind each lies one marker."""
+    pipeline = make_pipeline(output=STAGED | {"atomic_megabytes": 0, "partitions": partitions})
+    fill(broker, pipeline)
+    judged(spark, pipeline)
+    way = "in one transaction" if transactions == 1 else "in 2 task-partitions"
+    assert published(spark, pipeline).details["way"] == way
+    ends = [end_offset(broker.bootstrap, pipeline.output.topic, p) for p in range(partitions)]
+    assert sum(ends) == 40 + transactions
+
+
 def test_a_rejected_batch_is_not_seen_until_an_operator_publishes_it(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -156,7 +171,7 @@ def test_what_is_being_published_is_finished_by_whoever_comes_next_and_others_go
     begun = begin_batch(pipeline, day(1))
     assert (begun.state, begun.message) == (State.PUBLISHING, "began to publish revision 1, in 3 task-partitions")
     assert advance_without_spark(pipeline, day(1)) is None, "it is for Spark"
-    with pytest.raises(TransitionRefused, match="cannot be skipped any more"):
+    with pytest.raises(TransitionRefused, match="nothing keeps it from its output"):
         skip_batch(pipeline, day(1), a_decision("skip"))
     assert plan_batch(pipeline, day(1), reprocess=True).message == "already planned, revision 1; it is publishing"
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
@@ -192,13 +207,14 @@ def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written
     judged(spark, pipeline)
     old, new = Ledger(pipeline).read().batches[day(1)]
     assert (old.state, new.state) == (State.SUPERSEDED, State.WRITTEN)
-    assert "its staging topic no longer has partition" in new.history[0].note
+    assert f"its staging topic {pipeline.staging_topic} no longer has partition" in new.history[0].note
     told = "by revision 2; given up while it was published, when readers may have seen 0 of its 40 records"
     assert old.history[-1].note == (told if begun else "by revision 2")
     if begun:
-        from fencepost.steps.publish import copied_receipts
-
-        receipts = copied_receipts(Ledger(pipeline), zombie)
+        ledger = Ledger(pipeline)
+        ledger.read()
+        assert zombie.publication is not None
+        receipts = copied_receipts(zombie.publication, found_of(ledger, zombie).marks)
         assert receipts is not None
         assert [r.topics for r in receipts] == [{}], "a late attempt finds it done, with nothing"
     assert published(spark, pipeline).state is State.PUBLISHED
@@ -227,7 +243,8 @@ def test_a_publication_that_was_copied_in_full_needs_its_staged_records_no_more(
     delete_staged(broker, pipeline)
     ledger = Ledger(pipeline)
     ledger.read()
-    assert give_up(ledger, latest(pipeline, day(1))) is None
+    held = latest(pipeline, day(1))
+    assert give_up(ledger, held, found_of(ledger, held)) is None
     assert write_batch(spark, pipeline, day(1)).message == "already publishing, revision 1"
     assert published(None, pipeline).state is State.PUBLISHED
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 40

@@ -23,7 +23,8 @@ operator. A step reads the ledger, works, calls init_transactions, reads again, 
 somebody else's init may fence it, or it may crash. The write job itself is one step here that commits a lease's marks
 and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. So does each
 task-partition of the copy of a staged batch (`parts`), whose protocol is the same; giving a publication up is one such step for
-each of them. Settings change, batches grow too old, and staged records are deleted while all this goes on. Where records are
+each of them. Settings change, batches grow too old, staged records are deleted, the output takes no copy any more, and marks of
+copies are lost while all this goes on. Where records are
 replayed, each interval has one that its batch, and every addition, either passes or sends to quarantine.
 
 Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
@@ -32,6 +33,7 @@ so each decision is made once per ledger.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -58,9 +60,10 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
 from fencepost.protocol.marks import Standing
-from fencepost.protocol.publication import GivenUp, begin_publication, record_copied
+from fencepost.protocol.obstacle import GivenUp, obstacle
+from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
 from fencepost.protocol.replay import left_to_replay, newest_link
-from fencepost.protocol.revision import reason_to_revise
+from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed, was_withdrawn
 from fencepost.steps import plan as planning_module
 from fencepost.steps.plan import decide_plan, decide_revision
@@ -70,7 +73,16 @@ from model.ledgers import Ledgers
 from model.search import Fault
 
 ADVANCES = ("advance", "publish", "skip", "copied")  # the steps that move group offsets
-REMEMBERED = ("revise", "record", "judge", "copied")  # what is decided again by whom a fenced coordinator left it to
+REMEMBERED = (
+    "revise",
+    "record",
+    "judge",
+    "copied",
+    "refuse",
+)  # what is decided again by whom a fenced coordinator left it to
+GOES_ON = re.compile(
+    r"(skip|reprocess) \d+( \d+:|: closes|: finds the publication over)"
+)  # an operator's request has begun
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
 
@@ -79,16 +91,19 @@ class Rules:
     """The coordinator's rules; a mutation takes one out."""
 
     frontier: Callable[[View], dict[int, int]] = frontier
-    standing: Callable[[product.Lease | None, product.Lease], Standing] = product.standing_of
-    skip: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_skip
+    standing: Callable[[int | None, int], Standing] = product.copy_standing_of
+    skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = decide_publish
     replay: Callable[..., Change | None] = decide_replay
     begin: Callable[..., Publication] = begin_publication
+    opening: Callable[[View, Publication], tuple[Receipt, ...]] = opening_marks
     record: Callable[..., tuple[Batch, ...]] = record_copied
     free_lane: Callable[..., str] = free_lane
     replay_lane: Callable[..., str] = replay_lane
     decide_before_copy: bool = True
     close: bool = True  # a publication that is given up gets its marks
+    ask_headers: bool = True  # whether the output's records have headers is asked before the output is
+    look: bool = True  # where a mark is gone, the output is asked what it stood for
     read_after_init: bool = True
     fenced_by_init: bool = True
     decide_revision_again: bool = True
@@ -99,7 +114,8 @@ class Point(NamedTuple):
 
     `shown` is the output of a pipeline that stages, as a plain reader sees it: a batch's lease, and a part of it. `marks`
     are those of the publishing lanes, by lane and part: lease, and whether the part was copied under it. Below `gone`, staged
-    records are deleted. `failed` are the leases in `log` that sent their interval's record to quarantine.
+    records are deleted. `refusing`: the output takes no copy (1), or does so again (2). `lost`: marks were deleted.
+    `failed` are the leases in `log` that sent their interval's record to quarantine.
 
     (word, interval, ...) is what a process remembers of the ledger it read; ("decided", that, ledger) that it has decided
     on a ledger and not yet committed.
@@ -115,6 +131,8 @@ class Point(NamedTuple):
     shown: tuple[tuple[int, int], ...] = ()
     marks: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
     gone: int = 0
+    refusing: int = 0
+    lost: int = 0
     failed: tuple[int, ...] = ()
 
 
@@ -188,10 +206,15 @@ class Coordinator:
         records: int | None = None,
         parts: int = 0,
         deletion: bool = False,
+        refusal: bool = False,
+        mending: bool = False,
+        losing: bool = False,
+        headers: bool = True,
     ) -> None:
         self.rules = rules or Rules()
         self.quarantines = "replay" in operations
         self.parts, self.deletion = parts, deletion
+        self.refusal, self.mending, self.losing, self.headers = refusal, mending, losing, headers
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
         self.operations, self.outcomes = operations, outcomes
@@ -239,7 +262,7 @@ class Coordinator:
         staging = StagingTopic(fake, "staging") if self.parts else None
         return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
 
-    def _reason(self, batch: Batch, point: Point) -> str | None:
+    def _found(self, batch: Batch, point: Point) -> Circumstances:
         age = 2 if batch.known_lease < point.aged else 0
         found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
         if self.quarantines:
@@ -249,25 +272,28 @@ class Coordinator:
                 found,
                 staging_topic_id="staging-1",
                 staged_gone=(OffsetRange(partition=0, start=0, end=1),) if self._is_gone(batch, point) else (),
-                copied=self._copied(batch, point),
+                **self._of_copy(batch, point),
             )
-        return reason_to_revise(batch, found)
+        return found
+
+    def _reason(self, batch: Batch, point: Point) -> str | None:
+        return reason_to_revise(batch, self._found(batch, point))
 
     @staticmethod
     def _is_gone(batch: Batch, point: Point) -> bool:
         """Whether something was deleted of where the batch is staged."""
         return batch.plan.staging is not None and batch.plan.staging.ends[0] < point.gone
 
-    def _copied(self, batch: Batch, point: Point) -> tuple[Receipt, ...] | None:
-        """The receipts of a batch's copy, where all of its marks are there."""
+    def _of_copy(self, batch: Batch, point: Point) -> dict[str, Any]:
+        """The marks of a batch's copy, and why the output cannot tell what those that are gone stood for."""
         publication = batch.publication
         if publication is None or batch.state is not State.PUBLISHING:
-            return None
-        marks = dict(point.marks)
-        found = [marks.get((publication.lane, part), (-1, 0)) for part in range(publication.tasks)]
-        if any(lease != publication.known_lease for lease, _ in found):
-            return None
-        return tuple(product.a_receipt(part, lease, rows) for part, (lease, rows) in enumerate(found))
+            return {}
+        known = dict(point.marks)
+        found = [known.get((publication.lane, part)) for part in range(publication.tasks)]
+        marks = tuple(mark and product.a_receipt(part, *mark) for part, mark in enumerate(found))
+        untold = self.rules.ask_headers and not self.headers and len(point.shown) > publication.begun.ends[0]
+        return {"marks": marks, "untold": "its records have no header" if untold else ""}
 
     def decide(self, ledger: int, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...] | None:
         """The records the operation would commit on this ledger; none (no change); None: refused."""
@@ -291,7 +317,8 @@ class Coordinator:
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
             fake, output = self._fake(point)
-            change = decide_plan(fake, view, when, output, word == "reprocess")
+            given_up = GivenUp(*operation[2:]) if operation[2:] else None
+            change = decide_plan(fake, view, when, output, word == "reprocess", None, given_up)
         elif word == "replay":
             fake, output = self._fake(point)
             change = self.rules.replay(fake, view, when, output)
@@ -320,6 +347,8 @@ class Coordinator:
             _, _, revision, lease, rows, end = operation
             receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
             return self.rules.record(view, when, revision, lease, receipts, makers.an_output(end), 0, makers.NOW)
+        elif word == "refuse":
+            return record_refused(view, when, *operation[2:], "it is refused", makers.NOW)
         elif word == "judge":
             found = self._revision(view, day, operation[2])
             verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
@@ -332,7 +361,9 @@ class Coordinator:
         elif word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
         else:
-            return self.rules.skip(view, when, makers.a_decision("skip"))
+            return self.rules.skip(
+                view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
+            )
         return change.batches if change else ()
 
     def _begun(self, view: View, batch: Batch, point: Point) -> Publication:
@@ -376,6 +407,11 @@ class Coordinator:
             yield "time passes", point._replace(aged=len(self.ledgers.batches[point.ledger]))
         if self.deletion and not point.gone and point.log:
             yield "time passes, and staged records are deleted", point._replace(gone=len(point.log))
+        if self.refusal and point.refusing < (2 if self.mending else 1):
+            told = "is mended" if point.refusing else "is set so that it takes no copy"
+            yield f"the output {told}", point._replace(refusing=point.refusing + 1)
+        if self.losing and point.marks and not point.lost:
+            yield "the publishing lanes' marks expire", point._replace(marks=(), lost=1)
         if self.group_expiry and (point.frontier or point.validated):
             yield "the groups' offsets expire", point._replace(frontier=(), validated=())
         fenced = self._fenced(point.processes)
@@ -413,6 +449,13 @@ class Coordinator:
             for word in self.operations:
                 if word in ("plan", "advance", "publish", "skip", "reprocess", "replay", "withdraw"):
                     if word in ("reprocess", "replay") and latest.revision >= self.revisions:
+                        continue
+                    if word in ("skip", "reprocess") and latest.state is State.PUBLISHING:
+                        if obstacle(latest, self._found(latest, point)) is not None:
+                            yield (
+                                f"{word} {day}: finds that the publication of revision {latest.revision} cannot go on",
+                                self._moved(point, n, self._to_give_up(latest, day, word)),
+                            )
                         continue
                     yield from self._open(point, n, (word, day))
                 elif word == "write":
@@ -468,12 +511,23 @@ class Coordinator:
 
     def _to_revise(self, latest: Batch, day: int) -> tuple[Any, ...]:
         """What a write step is at that finds that the batch must be revised: it gives a publication up first."""
-        publication = latest.publication
-        if latest.state is not State.PUBLISHING or publication is None:
+        if latest.state is not State.PUBLISHING:
             return ("revise", day, latest.revision, latest.state)
+        return self._to_give_up(latest, day, "revise")
+
+    def _to_give_up(self, latest: Batch, day: int, word: str) -> tuple[Any, ...]:
+        publication = latest.publication
+        assert publication is not None
         if not self.rules.close:
-            return ("revise", day, latest.revision, latest.state, publication.known_lease, 0)
-        return ("closing", day, latest.revision, publication.known_lease, publication.lane, publication.tasks, ())
+            return self._after_closing(word, day, latest.revision, publication.known_lease, 0)
+        lane, tasks = publication.lane, publication.tasks
+        return ("closing", day, latest.revision, publication.known_lease, lane, tasks, (), word)
+
+    @staticmethod
+    def _after_closing(word: str, day: int, revision: int, lease: int, seen: int) -> tuple[Any, ...]:
+        if word == "revise":
+            return ("revise", day, revision, State.PUBLISHING, lease, seen)
+        return (word, day, lease, seen)
 
     def _begin_copy(self, point: Point, n: int, day: int, latest: Batch) -> Iterator[tuple[str, Point | Fault]]:
         """An advance step that finds its batch being published."""
@@ -495,6 +549,9 @@ class Coordinator:
         told = f"advance {day}: the copy of revision {revision}, part {len(rows)},"
         here: tuple[Any, ...] = ("copying", day, revision, plan, lease, lane, tasks)
         batch = next(b for b in self.ledgers.batches[point.ledger] if b.known_lease == plan)
+        if has_read and point.refusing == 1:
+            yield f"{told} is refused", self._moved(point, n, ("refuse", day, revision, lease))
+            return
         if has_read:
             if batch.state not in (State.PUBLISHING, State.PUBLISHED):
                 yield (
@@ -506,10 +563,22 @@ class Coordinator:
             point = point._replace(shown=(*point.shown, (plan, len(rows))), marks=marks)
             yield f"{told} commits", self._moved(point, n, self._next_part(here, (*rows, 1), point))
             return
-        stands, mark = self._stands(point, lane, len(rows), lease)
         after = self._ousted(point, n, lane, len(rows))
         at = after.processes.index(point.processes[n])
-        if stands is Standing.SUPERSEDED:
+        stands, mark = self._stands(point, lane, len(rows), lease)
+        if stands is Standing.LOST:
+            if (
+                batch.state is not State.PUBLISHING
+                or batch.publication is None
+                or batch.publication.known_lease != lease
+            ):
+                yield f"{told} finds no mark, and its publication over, and stops", self._moved(after, at, IDLE)
+            elif (stopped := obstacle(batch, self._found(batch, point))) is not None and stopped.lasting:
+                yield f"{told} cannot go on, and stops", self._moved(after, at, IDLE)
+            else:
+                marks = self._restored(after, batch, lane, len(rows), lease)
+                yield f"{told} writes its mark anew", self._moved(after._replace(marks=marks), at, (*here, rows, 0))
+        elif stands is Standing.SUPERSEDED:
             yield f"{told} finds a later lease's mark and stops", self._moved(after, at, IDLE)
         elif stands is not Standing.WRITE:
             yield f"{told} is there", self._moved(after, at, self._next_part(here, (*rows, mark[1]), point))
@@ -517,6 +586,16 @@ class Coordinator:
             yield f"{told} finds no staged records and stops", self._moved(after, at, IDLE)
         else:
             yield f"{told} reads its mark and the staged records", self._moved(after, at, (*here, rows, 1))
+
+    def _restored(self, point: Point, batch: Batch, lane: int, part: int, lease: int) -> tuple[Any, ...]:
+        """The marks with one that was gone, as the output tells what it stood for."""
+        publication, view = batch.publication, self.views[point.ledger]
+        assert publication is not None
+        is_there = (
+            self.rules.look and self.headers and (batch.known_lease, part) in point.shown[publication.begun.ends[0] :]
+        )
+        mark = (lease, 1) if is_there else (opening_marks(view, publication)[part].lease, 0)
+        return self._marked(point, lane, part, mark)
 
     @staticmethod
     def _next_part(here: tuple[Any, ...], rows: tuple[int, ...], point: Point) -> tuple[Any, ...]:
@@ -533,26 +612,32 @@ class Coordinator:
 
     def _close(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """Giving a publication up: the next task-partition ends with what it has."""
-        _, day, revision, lease, lane, tasks, rows = point.processes[n]
-        stands, mark = self._stands(point, lane, len(rows), lease)
+        _, day, revision, lease, lane, tasks, rows, word = point.processes[n]
         here, point = point.processes[n], self._ousted(point, n, lane, len(rows))
         n = point.processes.index(here)
-        if stands is Standing.WRITE:
+        stands, mark = self._stands(point, lane, len(rows), lease)
+        if stands is Standing.LOST and self.headers:
+            batch = self._revision(self.views[point.ledger], day, revision)
+            if batch is None or not GivenUp(lease, 0).is_of(batch):
+                yield f"{word} {day}: finds the publication over, and stops", self._moved(point, n, IDLE)
+                return
+            point = point._replace(marks=self._restored(point, batch, lane, len(rows), lease))
+            stands, mark = self._stands(point, lane, len(rows), lease)
+        if stands in (Standing.WRITE, Standing.LOST):
             mark = (lease, 0)
             point = point._replace(marks=self._marked(point, lane, len(rows), mark))
         rows = (*rows, mark[1] if mark[0] == lease else 0)
-        after: tuple[Any, ...] = ("closing", day, revision, lease, lane, tasks, rows)
+        after: tuple[Any, ...] = ("closing", day, revision, lease, lane, tasks, rows, word)
         if len(rows) == tasks:
-            after = IDLE if all(rows) else ("revise", day, revision, State.PUBLISHING, lease, sum(rows))
+            after = IDLE if all(rows) else self._after_closing(word, day, revision, lease, sum(rows))
         yield (
-            f"write {day}: closes part {len(rows) - 1} of the publication of revision {revision}",
+            f"{word} {day}: closes part {len(rows) - 1} of the publication of revision {revision}",
             self._moved(point, n, after),
         )
 
     def _stands(self, point: Point, lane: int, part: int, lease: int) -> tuple[Standing, tuple[int, int]]:
-        mark = dict(point.marks).get((lane, part), (-1, 0))
-        known = (0, mark[0]) if mark[0] >= 0 else None
-        return self.rules.standing(known, (0, lease)), mark
+        mark = dict(point.marks).get((lane, part))
+        return self.rules.standing(None if mark is None else mark[0], lease), mark or (-1, 0)
 
     @staticmethod
     def _marked(point: Point, lane: int, part: int, mark: tuple[int, int]) -> tuple[Any, ...]:
@@ -571,7 +656,7 @@ class Coordinator:
                 f"{_told(operation)}: init, read, decide",
                 self._moved(after, index, ("decided", operation, point.ledger)),
             )
-        elif operation[0] in REMEMBERED:
+        elif self._is_remembered(operation):
             yield f"{_told(operation)}: nothing to do, or refused", self._moved(point, n, IDLE)
 
     def _behind(self, point: Point, operation: tuple[Any, ...]) -> bool:
@@ -604,6 +689,11 @@ class Coordinator:
             yield label, Fault("moved by an addition", f"the frontier was {self.groups(point.ledger)[0]}")
             return
         after = self._moved(point, n, IDLE)._replace(ledger=ledger)
+        for b in records:
+            if b.publication is not None and b.publication.lease is None:
+                lane, opening = b.publication.lane, self.rules.opening(self.views[point.ledger], b.publication)
+                marks = dict(after.marks) | {(lane, r.task): (r.lease, 0) for r in opening}
+                after = after._replace(marks=tuple(sorted(marks.items())))
         if operation[0] in ADVANCES:
             ends = self.groups(ledger)
             for old, new, group in zip(
@@ -635,7 +725,12 @@ class Coordinator:
         """After somebody's init: who had decided decides again, from what it remembers; or gives up, which is a crash."""
         if not self.rules.fenced_by_init:
             return processes
-        return tuple((p[1] if p[1][0] in REMEMBERED else IDLE) if p and p[0] == "decided" else p for p in processes)
+        return tuple((p[1] if self._is_remembered(p[1]) else IDLE) if p and p[0] == "decided" else p for p in processes)
+
+    @staticmethod
+    def _is_remembered(operation: tuple[Any, ...]) -> bool:
+        """Whether it is more than a word and an interval: whoever is at it knows something that the ledger does not say."""
+        return operation[0] in REMEMBERED or len(operation) > 2
 
     @staticmethod
     def _at(point: Point, processes: tuple[tuple[Any, ...], ...]) -> Point:
@@ -733,15 +828,16 @@ class Coordinator:
             return str(refusal)
         return None
 
-    @staticmethod
-    def _seen_wrongly(point: Point, view: View) -> Fault | None:
+    def _seen_wrongly(self, point: Point, view: View) -> Fault | None:
         """What a plain reader of a staged pipeline's output should not have seen."""
         batches = {b.known_lease: b for b in view.all()}
         for lease, part in point.shown:
             if point.shown.count((lease, part)) > 1:
                 return Fault("doubled", f"a reader sees part {part} of {batches[lease].id} twice")
             batch = batches[lease]
-            decided = batch.publication is not None and batch.state not in (State.SKIPPED, State.REJECTED)
+            whole = {p for one, p in point.shown if one == lease} == set(range(self.parts))
+            dropped = batch.state is State.SKIPPED and whole and self.headers  # a part of it may have been given up
+            decided = batch.publication is not None and batch.state is not State.REJECTED and not dropped
             passed = batch.decision is not None or (batch.verdict and batch.verdict.outcome is Outcome.PASSED)
             if not (decided and passed):
                 return Fault("unjudged", f"a reader sees records of {batch.id}, which is {batch.state}")
@@ -779,15 +875,24 @@ class Coordinator:
             waits = latest.state is State.REJECTED or (
                 latest.verdict is not None and latest.verdict.outcome is Outcome.UNDETERMINED
             )
+            stopped = latest.publication is not None and latest.publication.refused
+            waits = waits or (bool(stopped) and not self._way_out)
             waits = waits or (view.is_withdrawn(when) and latest.revision == self.revisions)
             too_often = latest.revision == self.revisions and self._reason(latest, point) is not None
             if latest.state not in PASSED and not waits and not too_often:
                 return False
         return True
 
+    @property
+    def _way_out(self) -> bool:
+        """Whether an operator sees to a publication that the output never takes."""
+        return self.refusal and not self.mending
+
     def ordinary(self, point: Point, label: str) -> bool:
         """What goes on by itself: retries, and what an operator has begun already. Operators, time and crashes may cease."""
-        if label.endswith("commits"):
+        if label.endswith("commits") or GOES_ON.match(label):
+            return True
+        if self._way_out and label.startswith(("skip", "reprocess")):
             return True
         return not any(
             word in label
@@ -801,6 +906,8 @@ class Coordinator:
                 "settings",
                 "time passes",
                 "expire",
+                "is set so",
+                "is mended",
             )
         )
 

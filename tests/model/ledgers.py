@@ -40,7 +40,7 @@ class Ledgers:
             plan = b.plan.model_copy(update={"planned_at": makers.NOW, "software": "model"})
             publication = b.publication
             if publication is not None and publication.lease is None:
-                begun = sum(other.publication is not None for other in newest.values())
+                begun = 1 + sum(other.publication is not None for other in newest.values())
                 publication = publication.model_copy(update={"lease": begun})
             kept = {"lease": lease, "plan": plan, "publication": publication, "history": ()}
             newest[b.interval, b.revision] = b.model_copy(update=kept)
@@ -63,7 +63,13 @@ def _key(b: Batch) -> tuple[Any, ...]:
         b.plan.quarantine and b.plan.quarantine.ends,
         b.plan.replays and b.plan.replays.batch,
         b.publication
-        and (b.publication.lane, b.publication.lease, b.publication.begun.ends, b.published and b.published.ends),
+        and (
+            b.publication.lane,
+            b.publication.lease,
+            b.publication.begun.ends,
+            b.published and b.published.ends,
+            b.publication.refused,
+        ),
         b.written.output.ends if b.written else None,
         b.written.quarantined_tally.rows if b.written else None,
         b.verdict.outcome if b.verdict else None,

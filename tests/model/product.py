@@ -63,6 +63,12 @@ def standing_of(mark: Lease | None, lease: Lease) -> Standing:
 
 
 @cache
+def copy_standing_of(mark: int | None, lease: int) -> Standing:
+    """What an attempt at a copy under `lease` may do that finds the mark of that lease."""
+    return compare_mark(None if mark is None else a_receipt(0, mark), lease, "ledger-0", opened=True)
+
+
+@cache
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
     plan = a_batch().plan

@@ -16,11 +16,12 @@ from fencepost.model import Batch, Decision, Interval, Publication, Receipt, Sta
 from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
 from fencepost.protocol.frontier import Place, frontier
 from fencepost.protocol.marks import Standing
-from fencepost.protocol.publication import begin_publication, record_copied
+from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.replay import decide_replay
 from model.coordinator import Coordinator, Rules
-from model.product import Lease, a_receipt
+from model.product import a_receipt
 from model.search import DEEP, Search, explore, without_way_out
 
 RUN = ("plan", "write", "validate", "advance")
@@ -81,6 +82,38 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "operations": (*RUN, "skip"),
         "outcomes": ("passed",),
         "deletion": True,
+    },
+    "the output refuses a copy for good; it is skipped, reprocessed, or written anew": {
+        "intervals": 1,
+        "parts": 1,
+        "operations": (*RUN, "skip", "reprocess"),
+        "outcomes": ("passed",),
+        "refusal": True,
+    },
+    "the output refuses one of two parts for a while, and settings change": {
+        "intervals": 1,
+        "parts": 2,
+        "operations": (*RUN, "skip"),
+        "outcomes": ("passed",),
+        "refusal": True,
+        "mending": True,
+        "settings_change": True,
+    },
+    "marks of a copy are lost, and it may be refused": {
+        "intervals": 1,
+        "parts": 2,
+        "operations": (*RUN, "skip", "reprocess"),
+        "outcomes": ("passed",),
+        "refusal": True,
+        "losing": True,
+    },
+    "marks of a copy without headers are lost": {
+        "intervals": 1,
+        "parts": 1,
+        "operations": (*RUN, "reprocess"),
+        "outcomes": ("passed",),
+        "losing": True,
+        "headers": False,
     },
     "two staged intervals are published side by side": {
         "intervals": 2,
@@ -165,7 +198,9 @@ def over_holes(view: View) -> dict[Place, int]:
     return {("in", part.partition): part.end for b in passed for part in b.plan.source.ranges}
 
 
-def skips_what_is_being_published(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
+def skips_what_is_being_published(
+    view: View, interval: Interval, decision: Decision, given_up: GivenUp | None = None
+) -> tuple[Batch, ...]:
     """Mutation: whether readers may see it is not asked."""
     as_written = [b.model_copy(update={"state": State.WRITTEN}) for b in view.all() if b.state is State.PUBLISHING]
     return decide_skip(view.updated(as_written), interval, decision)
@@ -232,13 +267,21 @@ def among_the_batches(view: View, *given: Any) -> str:
     return free_lane(View.of(additions), 1, given[-1])
 
 
-def any_copy_is_the_first(mark: Lease | None, lease: Lease) -> Standing:
+def nothing_stands_in_the_way(view: View, publication: Publication) -> tuple[Receipt, ...]:
+    """Mutation: the marks that a publication begins with forget who was in its lane before."""
+    return tuple(r.model_copy(update={"lease": 0}) for r in opening_marks(view, publication))
+
+
+def any_copy_is_the_first(mark: int | None, lease: int) -> Standing:
     """Mutation: the mark is not read."""
     return Standing.WRITE
 
 
 STAGED = "a staged interval, every step and operator, staged records are deleted"
 PARTS = "a staged interval is copied in two parts, staged records are deleted"
+MENDED = "the output refuses one of two parts for a while, and settings change"
+LOST = "marks of a copy are lost, and it may be refused"
+HEADERLESS = "marks of a copy without headers are lost"
 BESIDE = "two staged intervals are published side by side"
 REPLAYED = "a quarantined record is replayed, twice and at once, and reprocessed"
 TWO_REPLAYED = "two intervals' quarantined records are replayed one after another"
@@ -263,6 +306,17 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
         ),
         pytest.param(STAGED, Rules(standing=any_copy_is_the_first), "doubled", id="the copy does not read its mark"),
         pytest.param(STAGED, Rules(close=False), "unjudged", id="a publication is given up without marks"),
+        pytest.param(MENDED, Rules(close=False), "unjudged", id="a refused publication is dropped without marks"),
+        pytest.param(LOST, Rules(look=False), "doubled", id="a mark that is lost is taken for nothing copied"),
+        pytest.param(
+            HEADERLESS, Rules(ask_headers=False), "doubled", id="the output is asked where nothing has a header"
+        ),
+        pytest.param(
+            STAGED,
+            Rules(opening=nothing_stands_in_the_way),
+            "doubled",
+            id="a publication's first marks let an earlier one go on",
+        ),
         pytest.param(
             PARTS, Rules(record=whatever_was_copied), "published wrongly", id="the copy's receipts are not compared"
         ),

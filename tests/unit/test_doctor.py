@@ -79,8 +79,24 @@ def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
         (a_batch(), 40, Level.OK, "one batch is under way"),
         (a_batch(), 60, Level.WARNING, "In 30 minutes its marks may be gone"),
         (a_batch(), 95, Level.WARNING, "Its marks may have expired"),
-        (a_batch(State.PUBLISHING, publication=a_publication()), 60, Level.WARNING, "has to be given up"),
-        (a_batch(State.PUBLISHING, publication=a_publication()), 95, Level.ERROR, "readers may have seen"),
+        (
+            a_batch(State.PUBLISHING, publication=a_publication()),
+            60,
+            Level.WARNING,
+            "In 30 minutes its marks may be gone",
+        ),
+        (
+            a_batch(State.PUBLISHING, publication=a_publication()),
+            95,
+            Level.WARNING,
+            "By now its marks may be gone: then its",
+        ),
+        (
+            a_batch(State.PUBLISHING, publication=a_publication(refused="too large.")),
+            1,
+            Level.ERROR,
+            "p/20260101T000000Z",
+        ),
         (a_batch(State.REJECTED), 95, Level.OK, "no batch is under way"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import DAY, day
-from fencepost.outputs.topic import KEPT_FOR, KafkaTopicOutput, what_is_lost
+from fencepost.outputs.topic import KEPT_FOR, KafkaTopicOutput, what_is_lost, what_is_too_large, what_needs_keys
 from fencepost.protocol.view import View
 from unit.pages.ledgers import batch
 
@@ -56,6 +56,53 @@ def test_what_would_not_be_there_to_be_judged_is_named_with_the_way_out(
         assert found is None
     else:
         assert names in str(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "stamped", "names"),
+    [
+        (
+            WEEK,
+            True,
+            "deletes records after retention.ms=604800000 by their timestamps, and output.timestamp dates them from",
+        ),
+        ({**WEEK, "retention.ms": "1"}, False, None),
+        ({**WEEK, **LOG_TIME}, True, None),
+        (COMPACT, False, None),
+        (COMPACT, True, None),
+        (
+            {"message.timestamp.before.max.ms": str(167 * HOUR)},
+            True,
+            "refuses records older than message.timestamp.before",
+        ),
+    ],
+)
+def test_a_staged_batch_is_published_where_it_is_not_deleted_at_once(
+    settings: dict[str, str], stamped: bool, names: str | None
+) -> None:
+    found = what_is_lost(settings, day(1), NOW, stamped=stamped, judged=False)
+    assert found is None if names is None else names in str(found)
+
+
+@pytest.mark.parametrize(("ahead", "refused"), [(0, False), (1, False), (2, True)])
+def test_an_interval_ahead_of_the_clock_is_not_dated_too_far_ahead_for_the_topic(ahead: int, refused: bool) -> None:
+    settings = {**WEEK, "retention.ms": "-1", "message.timestamp.after.max.ms": str(24 * HOUR)}
+    found = what_is_lost(settings, day(8 + ahead), NOW, stamped=True)
+    assert ("refuses records further ahead than message.timestamp.after.max.ms" in str(found)) == refused
+    assert what_is_lost({**settings, **LOG_TIME}, day(8 + ahead), NOW, stamped=True) is None
+
+
+@pytest.mark.parametrize(("policy", "refused"), [("delete", False), ("compact", True), ("compact,delete", True)])
+def test_a_compacted_topic_takes_no_records_without_keys(policy: str, refused: bool) -> None:
+    assert ("output.key" in str(what_needs_keys({"cleanup.policy": policy}))) == refused
+
+
+@pytest.mark.parametrize(
+    ("output", "staging", "refused"), [("1000", "1001", True), ("1000", "1000", False), ("9", "8", False)]
+)
+def test_the_output_takes_what_is_staged(output: str, staging: str, refused: bool) -> None:
+    found = what_is_too_large({"max.message.bytes": output}, {"max.message.bytes": staging})
+    assert ("takes batches of records up to 1,000 bytes" in str(found)) == refused
 
 
 def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:

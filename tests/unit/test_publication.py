@@ -21,7 +21,9 @@ from fencepost.protocol.decisions import (
     standing_plan,
 )
 from fencepost.protocol.frontier import frontier, validated_ends
-from fencepost.protocol.publication import GivenUp, begin_publication, record_copied
+from fencepost.protocol.marks import Standing, compare_mark
+from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
 from fencepost.protocol.view import View
 from makers import (
     DAY,
@@ -208,7 +210,7 @@ def test_a_late_attempt_of_a_publication_that_was_given_up_records_nothing() -> 
 @pytest.mark.parametrize(
     ("asked", "word"),
     [
-        (lambda view: decide_skip(view, a_day(0), a_decision("skip")), "cannot be skipped any more"),
+        (lambda view: decide_skip(view, a_day(0), a_decision("skip")), "nothing keeps it from its output"),
         (lambda view: decide_withdraw(view, a_day(0), a_decision("withdraw")), "is publishing"),
     ],
 )
@@ -238,12 +240,64 @@ def test_it_gives_way_to_a_new_revision_only_when_it_was_given_up() -> None:
     view = View.of([batch])
     (fresh,) = record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked")
     assert fresh.revision == 2
-    told = GivenUp(lease=7, seen=2).told(batch)
-    fresh, gone = record_planned(view, a_day(0), "p", a_plan((0, 1)), "its records are gone", given_up=told)
+    given_up = GivenUp(lease=7, seen=2)
+    assert record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked", given_up=GivenUp(lease=6, seen=2)) == (
+        fresh,
+    ), "another publication was given up"
+    fresh, gone = record_planned(view, a_day(0), "p", a_plan((0, 1)), "its records are gone", given_up=given_up)
     assert gone.state is State.SUPERSEDED
     assert gone.history[-1].note == (
         "by revision 2; given up while it was published, when readers may have seen 2 of its 5 records"
     )
+
+
+def test_an_operator_skips_or_reprocesses_what_was_given_up_and_no_other_publication() -> None:
+    batch = of(State.PUBLISHING)
+    view, given_up = View.of([batch]), GivenUp(lease=7, seen=2)
+    assert standing_plan(view, a_day(0), True, given_up) is None
+    assert standing_plan(view, a_day(0), False, given_up) == batch, "nobody asked"
+    assert standing_plan(view, a_day(0), True, GivenUp(lease=6, seen=2)) == batch
+    (skipped,) = decide_skip(view, a_day(0), a_decision("skip"), given_up)
+    assert skipped.state is State.SKIPPED
+    assert skipped.history[-1].note.endswith(
+        "given up while it was published, when readers may have seen 2 of its 5 records"
+    )
+    with pytest.raises(TransitionRefused):
+        decide_skip(view, a_day(0), a_decision("skip"), GivenUp(lease=6, seen=2))
+    fresh, _ = record_planned(view, a_day(0), "p", a_plan((0, 1)), "asked", given_up=given_up)
+    again = View.of([batch.model_copy(update={"state": State.SUPERSEDED}), fresh])
+    assert standing_plan(again, a_day(0), True, given_up) == fresh, "a request that is retried makes one revision"
+
+
+def test_a_refusal_is_recorded_once_and_does_not_outlive_a_copy() -> None:
+    batch = of(State.PUBLISHING)
+    (refused,) = record_refused(View.of([batch]), a_day(0), 1, 7, "too large.", NOW)
+    assert (refused.state, refused.history[-1].note) == (State.PUBLISHING, "Kafka refused the copy: too large.")
+    assert need_of(refused) is Need.REFUSED
+    assert "too large." in what_next(refused)
+    view = View.of([refused])
+    assert record_refused(view, a_day(0), 1, 7, "too large.", NOW) == ()
+    assert record_refused(view, a_day(0), 1, 6, "another's", NOW) == ()
+    (done,) = copied(view, WHOLE)
+    assert done.publication is not None
+    assert done.publication.refused == ""
+    assert record_refused(View.of([done]), a_day(0), 1, 7, "late", NOW) == ()
+
+
+def test_a_publication_begins_with_marks_that_stand_in_the_way_of_earlier_ones_and_not_in_its_own() -> None:
+    """So a mark that is missing later was lost."""
+    earlier = of(State.PUBLISHED, publication=a_publication(5, ledger="ledger-1"))
+    elsewhere = of(State.SUPERSEDED, 1, publication=a_publication(90, ledger="ledger-0"))
+    later = of(State.PUBLISHING, 2, publication=a_publication(9, ledger="ledger-1"))
+    view = View.of([earlier, elsewhere, later])
+    for publication in (a_publication(None, ledger="ledger-1", tasks=2), a_publication(9, ledger="ledger-1", tasks=2)):
+        marks = opening_marks(view, publication)
+        assert [(m.task, m.rows) for m in marks] == [(0, 0), (1, 0)]
+        own = publication.lease or 10
+        assert compare_mark(marks[0], own, "ledger-1", opened=True) is Standing.WRITE
+        assert compare_mark(marks[0], 5, "ledger-1", opened=True) in (Standing.DONE, Standing.SUPERSEDED)
+    assert compare_mark(None, 9, "ledger-1", opened=True) is Standing.LOST
+    assert compare_mark(None, 9, "ledger-1") is Standing.WRITE
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.PUBLISHING])

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.model import Batch, OffsetRange, State, Tally
 from fencepost.protocol.frontier import validated_ends
+from fencepost.protocol.obstacle import obstacle
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, planned, staged
@@ -89,7 +90,13 @@ def test_a_loss_nobody_accepted_is_no_reason() -> None:
 @pytest.mark.parametrize("state", FINISHED)
 def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
     changed = Circumstances(
-        {"transform": "e"}, "2", NOW + timedelta(days=99), timedelta(days=7), "out-2", GONE, accept_loss=True
+        digests={"transform": "e"},
+        software="2",
+        now=NOW + timedelta(days=99),
+        marks_kept_for=timedelta(days=7),
+        output_topic_id="out-2",
+        expired=GONE,
+        accept_loss=True,
     )
     assert reason_to_revise(batch(state), changed) is None
 
@@ -105,6 +112,7 @@ HERE = replace(SAME, staging_topic_id="staging-1")
 QUARANTINING = replace(HERE, quarantine_topic_id="bad-1")
 WHOLE = (a_receipt(0, 7, rows=5),)
 EMPTY = (a_receipt(0, 7, rows=0),)
+OPENING = (a_receipt(0, 6, rows=0),)
 
 
 def in_staging(state: State) -> Batch:
@@ -117,10 +125,10 @@ def in_staging(state: State) -> Batch:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"staging_topic_id": ""}, "staging topic was deleted"),
-        ({"staging_topic_id": "staging-2"}, "staging topic was deleted and created again"),
+        ({"staging_topic_id": ""}, "staging topic staging was deleted since"),
+        ({"staging_topic_id": "staging-2"}, "staging topic staging was deleted and created again"),
         ({"staged_gone": GONE}, "no longer has partition 0: offsets 0 to 2: retention"),
-        ({"output_topic_id": "out-2"}, "output topic was deleted and created again"),
+        ({"output_topic_id": "out-2"}, "output topic out was deleted and created again"),
     ],
 )
 def test_a_staged_batch_whose_records_are_gone_before_it_is_published_is_written_anew(
@@ -153,10 +161,10 @@ def test_a_publication_is_given_up_for_its_own_records_whatever_went_to_quaranti
         )
     )
     gone = replace(QUARANTINING, staged_gone=GONE)
-    assert reason_to_revise(held, replace(gone, copied=WHOLE)) is None
+    assert reason_to_revise(held, replace(gone, marks=WHOLE)) is None
     assert "no longer has" in (reason_to_revise(held, gone) or "")
     too_much = (a_receipt(0, 7, rows=8),)
-    assert "does not hold" in (reason_to_revise(held, replace(QUARANTINING, copied=too_much)) or "")
+    assert "does not hold" in (reason_to_revise(held, replace(QUARANTINING, marks=too_much)) or "")
 
 
 @pytest.mark.parametrize("state", FINISHED)
@@ -170,7 +178,13 @@ def test_a_staged_batch_without_records_has_none_that_could_be_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"digests": {"transform": "e"}}, {"software": "2"}, {"now": NOW + timedelta(days=6.2)}]
+    "change",
+    [
+        {"digests": {"transform": "e"}},
+        {"software": "2"},
+        {"quarantine_topic_id": "x"},
+        {"now": NOW + timedelta(days=99)},
+    ],
 )
 def test_what_is_being_published_is_not_written_anew_for_settings_or_software(change: dict[str, Any]) -> None:
     assert reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change)) is None
@@ -179,13 +193,18 @@ def test_what_is_being_published_is_not_written_anew_for_settings_or_software(ch
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"copied": WHOLE, "staging_topic_id": "", "staged_gone": GONE}, None),
-        ({"copied": WHOLE, "output_topic_id": "out-2"}, "output topic"),
-        ({"copied": WHOLE, "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
-        ({"copied": EMPTY, "staged_gone": GONE}, "no longer has"),
-        ({"copied": EMPTY}, "its copy does not hold the records"),
-        ({"now": NOW + timedelta(days=6.5)}, "so its marks may have expired"),
-        ({"copied": WHOLE, "now": NOW + timedelta(days=6.5)}, None),
+        ({"marks": WHOLE, "staging_topic_id": "", "staged_gone": GONE}, None),
+        ({"marks": WHOLE, "output_topic_id": "out-2"}, "output topic"),
+        ({"marks": WHOLE, "output_topic_id": ""}, "output topic out was deleted while"),
+        ({"marks": WHOLE, "ledger_topic_id": "ledger-2"}, "its ledger was made anew"),
+        ({"marks": EMPTY}, "its copy does not hold the records"),
+        ({"marks": OPENING}, None),
+        ({"marks": OPENING, "staged_gone": GONE}, "no longer has"),
+        ({"marks": OPENING, "now": NOW + timedelta(days=99)}, None),
+        ({"marks": (None,)}, None),
+        ({"marks": (None,), "untold": "it is compacted"}, "are gone, and it is compacted"),
+        ({"marks": OPENING, "untold": "it is compacted"}, None),
+        ({"marks": WHOLE, "untold": "it is compacted"}, None),
     ],
 )
 def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
@@ -194,3 +213,28 @@ def test_a_publication_is_given_up_when_it_cannot_be_finished_and_no_sooner(
     """What is copied in full only has to be recorded; an empty mark is that of somebody who gave it up, and went no further."""
     found = reason_to_revise(in_staging(State.PUBLISHING), replace(HERE, **change))
     assert (found is None) if word is None else word in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"software": "2"}, None),
+        (
+            {"digests": {"transform": "e"}},
+            "Kafka refused its copy: too large. And what decides its output changed since it was",
+        ),
+        ({"marks": WHOLE, "digests": {"transform": "e"}}, None),
+        ({"staged_gone": GONE}, "no longer has"),
+    ],
+)
+def test_a_refused_publication_is_written_anew_once_something_was_mended(
+    change: dict[str, Any], why: str | None
+) -> None:
+    """Unchanged, it is tried again: perhaps the topic's settings were raised. An attempt that was faster may have copied it."""
+    held = staged(batch(State.PUBLISHING), publication=a_publication(refused="too large."))
+    found = replace(HERE, **change)
+    stopped = obstacle(held, found)
+    assert (stopped is None) == ("marks" in change)
+    assert stopped is None or stopped.lasting == ("staged_gone" in change)
+    assert (reason_to_revise(held, found) is None) if why is None else why in (reason_to_revise(held, found) or "")

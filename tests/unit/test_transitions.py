@@ -340,7 +340,13 @@ def test_a_batch_is_revised_only_while_it_is_open_and_for_a_reason(
     state: State, digest: str, age: timedelta, kept: timedelta
 ) -> None:
     batch = batch_of(0, 1, state, 0, None, plan_of())
-    found = Circumstances({"transform": digest}, batch.plan.software, NOW + age, kept, batch.plan.output.topic_id)
+    found = Circumstances(
+        digests={"transform": digest},
+        software=batch.plan.software,
+        now=NOW + age,
+        marks_kept_for=kept,
+        output_topic_id=batch.plan.output.topic_id,
+    )
     reason = reason_to_revise(batch, found)
     is_open = state in {State.PLANNED, State.WRITTEN, State.REJECTED}
     changed, old = digest != "now", state is State.PLANNED and age > kept * 0.9

@@ -9,7 +9,7 @@ from fencepost.doctor.finding import Finding, error, ok, warning
 from fencepost.doctor.look import Look, told
 from fencepost.errors import AccessDenied, SettingsError
 from fencepost.model import Batch, State
-from fencepost.protocol.publication import marks_may_be_gone
+from fencepost.protocol.advice import after_refusal
 
 SHARE = 0.5  # of a transaction's timeout: a write that takes more may take all of it on a bad day
 MARGIN = 0.9  # of the time for which marks are kept: the steps trust them no longer
@@ -109,20 +109,18 @@ def _expiry_of(batch: Batch, kept: timedelta, now: datetime) -> Finding | None:
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at
     left, ago = since + kept * MARGIN - now, told(now - since)
+    if publication and publication.refused:
+        return error(f"Kafka refused the copy of batch {batch.id}: {publication.refused}", after_refusal(batch), run)
     if now - since <= kept * SHARE:
         return None
-    if publication and marks_may_be_gone(publication, now, kept):
-        return error(
-            f"The publication of batch {batch.id} began {ago} ago and has not ended. Kafka may have forgotten its "
-            f"marks (kept for {told(kept)}), so it cannot go on; readers may have seen a part of the batch, or all of it.",
-            "Run the interval (in Airflow: clear write): its write step gives the publication up and writes a new revision.",
-            run,
-        )
     if publication:
+        gone = "By now its marks may be gone" if left <= timedelta(0) else f"In {told(left)} its marks may be gone"
+        then = "asks the output what is copied"
+        if not batch.plan.output.batch_header:
+            then = "has to give it up, when readers may have seen a part of it, or all: its records have no header"
         return warning(
-            f"The publication of batch {batch.id} began {ago} ago. In {told(left)} its marks may be gone, and it has to be given "
-            "up, while readers may have seen a part of it.",
-            "Finish it before.",
+            f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}: then its next run {then}.",
+            "Finish it.",
             run,
         )
     if left <= timedelta(0):

@@ -39,6 +39,10 @@ class Output(Protocol):
         """Raise NeedsOperator unless it takes the interval's records and keeps them until they are judged."""
         ...
 
+    def check_takes(self, batch: Batch) -> None:
+        """Raise NeedsOperator unless it takes a staged batch's records now, and keeps them for a while."""
+        ...
+
     def check_same(self, batch: Batch) -> None:
         """Raise TopicRecreated unless the batch was planned on this very output."""
         ...
@@ -106,6 +110,7 @@ class Destination:
         self.output.check_keeps(interval)
         if self.staging is not None:
             self.staging.check_keeps(interval)
+            self.output.check_fits(self.staging)
 
 
 def destination_of(ledger: Ledger) -> Destination:

@@ -116,23 +116,47 @@ class KafkaTopicOutput(BatchTopic):
         Raises:
             NeedsOperator: names the topic's setting, its value, and what to do.
         """
-        try:
-            settings = self._cluster.topic_configs(self._name)
-        except AccessDenied:
-            return
-        refusal = self.refusal(settings, interval)
-        if refusal:
+        self._check(interval, "Nothing was planned.")
+
+    def check_takes(self, batch: Batch) -> None:
+        """As `check_keeps`, before a staged batch's publication begins: the topic may be set otherwise by now."""
+        run = f"{batch.command('run')} (in Airflow: clear advance)"
+        self._check(batch.interval, f"Nothing is published. Then {run} publishes the batch.")
+
+    def check_fits(self, staging: StagingTopic) -> None:
+        """Check that the topic takes batches of records as large as those that the staging topic takes, if we may ask.
+
+        Raises:
+            NeedsOperator: names both settings, and what to do.
+        """
+        own, other = self.settings(), staging.settings()
+        if own and other and (refusal := what_is_too_large(own, other)):
             raise NeedsOperator(
-                f"pipeline {self._pipeline.name}, interval {interval}: {self.role} topic {self._name} {refusal} Nothing was "
+                f"pipeline {self._pipeline.name}: output topic {self._name} {refusal} Staging topic: {staging.name}. Nothing was "
                 "planned."
             )
 
+    def settings(self) -> Mapping[str, str]:
+        """The topic's settings, by name; none if we may not ask."""
+        try:
+            return self._cluster.topic_configs(self._name)
+        except AccessDenied:
+            return {}
+
+    def _check(self, interval: Interval, so: str) -> None:
+        settings = self.settings()
+        if settings and (refusal := self.refusal(settings, interval)):
+            raise NeedsOperator(
+                f"pipeline {self._pipeline.name}, interval {interval}: {self.role} topic {self._name} {refusal} {so}"
+            )
+
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """Why a topic with these settings would refuse the interval's records, or lose them before they are judged, or None."""
-        stamped = self._pipeline.output.timestamp is not None
-        if self._pipeline.output.publish == "staged":
-            return what_is_refused(settings, interval, utc_now()) if stamped else None
-        return what_is_lost(settings, interval, utc_now(), stamped=stamped)
+        """Why a topic with these settings would refuse the interval's records, or lose them too early, or None."""
+        output = self._pipeline.output
+        if output.key is None and (refused := what_needs_keys(settings)):
+            return refused
+        staged = output.publish == "staged"
+        return what_is_lost(settings, interval, utc_now(), stamped=output.timestamp is not None, judged=not staged)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The records with a batch's header in its ranges here, at the offsets that still exist."""
@@ -170,12 +194,14 @@ class StagingTopic(KafkaTopicOutput):
     def prepare_like(self, output: KafkaTopicOutput) -> None:
         """Make the topic where it is missing, and give it as many partitions as the output has: keys are placed by them.
 
+        One that is made takes records as large as the output does.
+
         Raises:
             NeedsOperator: it has more.
         """
-        hours = self._pipeline.output.staging_hours
-        retention = {"cleanup.policy": "delete", "retention.ms": str(round(hours * 3_600_000))}
-        known = self._cluster.ensure_topic(self._name, output.partitions, retention)
+        known = self._cluster.find(self._name)
+        if known is None:
+            known = self._cluster.ensure_topic(self._name, output.partitions, self._settings(output))
         if known.partitions < output.partitions:
             known = self._cluster.grow_topic(known, output.partitions)
         if known.partitions > output.partitions:
@@ -185,6 +211,12 @@ class StagingTopic(KafkaTopicOutput):
                 "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
             )
         self._known = known
+
+    def _settings(self, output: KafkaTopicOutput) -> dict[str, str]:
+        hours = self._pipeline.output.staging_hours
+        config = {"cleanup.policy": "delete", "retention.ms": str(round(hours * 3_600_000))}
+        largest = output.settings().get("max.message.bytes")
+        return config | ({"max.message.bytes": largest} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:
         """What was deleted of where a batch lies here, or, while it is not written yet, of all since it was planned."""
@@ -209,23 +241,45 @@ class StagingTopic(KafkaTopicOutput):
         return batch.output_ranges(batch.written) if batch.written else ()
 
 
-def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
-    """Why the topic would not take records that are as old as the interval's start, and what to do; None where it will. Pure."""
-    age = max(now - interval.start, timedelta(0))
-    if settings.get("message.timestamp.type") == "LogAppendTime" or not _too_short(
-        settings, "message.timestamp.before.max.ms", age
-    ):
+def what_needs_keys(settings: Mapping[str, str]) -> str | None:
+    """Why the topic takes no record of a pipeline that gives its records no keys, and what to do; None where it does. Pure."""
+    policy = settings.get("cleanup.policy", "delete")
+    if "compact" not in policy:
         return None
     return (
-        f"refuses records older than message.timestamp.before.max.ms={settings['message.timestamp.before.max.ms']}"
-        f"{_of_age(interval)}. Raise that with kafka-configs.sh{WAY_OUT}."
+        f"is compacted (cleanup.policy={policy}), so it takes no record without a key, and the pipeline's records have none. "
+        "Name the key's column in output.key in pipeline.yaml; or use another topic."
     )
 
 
-def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool) -> str | None:
-    """Why the topic would lose the interval's records before they are judged, and what to do; None if it keeps them. Pure.
+def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
+    """Why the topic would not take records with timestamps of the interval, and what to do; None where it will. Pure.
 
-    `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start.
+    They are assumed to be as old as its start.
+    """
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return None
+    for name, age, than in (
+        ("before", now - interval.start, "older"),
+        ("after", interval.start - now, "further ahead"),
+    ):
+        setting = f"message.timestamp.{name}.max.ms"
+        if _too_short(settings, setting, age):
+            return (
+                f"refuses records {than} than {setting}={settings[setting]}{_of_age(interval)}. Raise that with "
+                f"kafka-configs.sh{WAY_OUT}."
+            )
+    return None
+
+
+def what_is_lost(
+    settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
+) -> str | None:
+    """Why the topic would refuse the interval's records, or lose them too early, and what to do; None if it keeps them. Pure.
+
+    `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start. `judged`: they are read
+    back from the topic to be judged. Where they are not, how long they are kept is the reader's affair, but for those that the
+    topic would delete as soon as they are published.
     """
     own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
     age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
@@ -233,15 +287,21 @@ def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime,
     way_out, of_age = (WAY_OUT, _of_age(interval)) if own_time else ("", "")
     if own_time and (refused := what_is_refused(settings, interval, now)):
         return refused
+    if not (judged or own_time):
+        return None
+    before = "the verdict, which may take" if judged else "anybody reads them, in less than"
     if "delete" in policy and _too_short(settings, "retention.ms", age + KEPT_FOR):
         return (
-            f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before the verdict, "
-            f"which may take {_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
+            f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before {before} "
+            f"{_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
         )
     # Unlike for the others, -1 or 0 means no lag here.
-    if "compact" in policy and (
-        int(settings.get("min.compaction.lag.ms") or 0) <= 0
-        or _too_short(settings, "min.compaction.lag.ms", age + KEPT_FOR)
+    if judged and (
+        "compact" in policy
+        and (
+            int(settings.get("min.compaction.lag.ms") or 0) <= 0
+            or _too_short(settings, "min.compaction.lag.ms", age + KEPT_FOR)
+        )
     ):
         return (
             f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
@@ -249,6 +309,17 @@ def what_is_lost(settings: Mapping[str, str], interval: Interval, now: datetime,
             f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}; or use another topic."
         )
     return None
+
+
+def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> str | None:
+    """Why the output may refuse records for their size that the staging topic takes, and what to do; None where not. Pure."""
+    taken, staged = (int(settings.get("max.message.bytes") or 0) for settings in (output, staging))
+    if taken >= staged:
+        return None
+    return (
+        f"takes batches of records up to {taken:,} bytes (max.message.bytes), and the staging topic takes {staged:,}: what is "
+        f"staged might not be published. Raise it to {staged}, or lower the staging topic's to {taken}, with kafka-configs.sh."
+    )
 
 
 WAY_OUT = ", set message.timestamp.type=LogAppendTime, or take output.timestamp out of pipeline.yaml"

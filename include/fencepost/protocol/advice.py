@@ -37,6 +37,16 @@ def why_not_passed(batch: Batch) -> str:
     return f"it could not be judged (verdict {batch.verdict.outcome}), and only a passed or rejected batch can be published."
 
 
+def after_refusal(batch: Batch) -> str:
+    """How a publication gets on whose copy Kafka refused."""
+    run, again, skip = batch.command("run"), batch.command("run", "--reprocess"), batch.command("skip", REASON)
+    return (
+        f"Once Kafka takes it, {run} (in Airflow: clear advance) publishes the batch as it is. Once the transform or the "
+        f"output's settings are changed, the same command (in Airflow: clear write) writes a new revision; {again} does so "
+        f"without a change. {skip} drops the batch."
+    )
+
+
 def what_next(batch: Batch, older: Batch | None = None) -> str:
     """What a person can do about an unpublished batch: commands that exist and that help in its state.
 
@@ -67,10 +77,12 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
                 "the transform is wrong, fix it; then the same command (in Airflow: clear write) writes a new revision. "
                 f"Otherwise {publish} {instead} as it is, or {skip}."
             )
+        case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
+            return f"Kafka refused its copy: {batch.publication.refused} {after_refusal(batch)}"
         case State.PUBLISHING:
             return (
-                f"{run} finishes its publication. Where its staged records are gone, {batch.command('run')} (in Airflow: clear "
-                "write) writes a new revision."
+                f"{run} finishes its publication. Where it cannot go on, the error says why, and the same command (in Airflow: "
+                "clear write) writes a new revision."
             )
         case _:
             return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."

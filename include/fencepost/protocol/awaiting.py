@@ -21,6 +21,7 @@ class Need(StrEnum):
 
     REJECTED = "rejected"
     UNDETERMINED = "could not be judged"
+    REFUSED = "refused by Kafka"
     STUCK = "stuck"
 
 
@@ -56,6 +57,8 @@ def need_of(
         return Need.REJECTED
     if batch.verdict is not None and batch.verdict.outcome is Outcome.UNDETERMINED:
         return Need.UNDETERMINED
+    if batch.state is State.PUBLISHING and batch.publication is not None and batch.publication.refused:
+        return Need.REFUSED
     late = now is not None and patience is not None and now - batch.changed_at > patience
     return Need.STUCK if stopped or late else None
 
@@ -104,5 +107,7 @@ def _happened(batch: Batch, need: Need) -> str:
         return f"revision {batch.revision} was rejected"
     if need is Need.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
+    if need is Need.REFUSED:
+        return f"Kafka refused the copy of revision {batch.revision} to its output"
     done = "judged" if batch.verdict and batch.state is not State.PUBLISHING else batch.state
     return f"revision {batch.revision} is stuck: {done}, and unchanged since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

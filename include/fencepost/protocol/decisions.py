@@ -7,7 +7,7 @@
 ```
 
 A staged batch is `publishing` between written, or rejected, and published: `protocol/publication.py`. From there it can only
-become published, or be given up for a new revision.
+become published, or be given up for a new revision or a skip.
 
 An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
 published. An operator may withdraw an interval that has no offsets or is not published: it becomes superseded, without a
@@ -40,6 +40,7 @@ from fencepost.model import (
     Written,
 )
 from fencepost.protocol.advice import REASON, go_on, what_next, why_not_passed
+from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
 
 
@@ -76,12 +77,12 @@ def most_writers(view: View, lane: str) -> int:
     return max((b.plan.tasks for b in view.all() if b.plan.lane == lane), default=0)
 
 
-def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | None:
+def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: GivenUp | None = None) -> Batch | None:
     """The interval's newest revision, or None if one has to be planned.
 
     `reprocess` asks for another revision of a finished interval. A revision that is under way is kept, so a retried request
-    makes one revision, not two. An addition that is under way is kept by a plain run, which finishes it, and gives way to
-    `reprocess` unless it is being published.
+    makes one revision, not two. What is being published gives way to `reprocess` only where that very publication was
+    `given_up`. An addition that is under way is kept by a plain run, which finishes it, and gives way to `reprocess`.
 
     Raises:
         TransitionRefused: the interval overlaps a planned one in part.
@@ -98,7 +99,8 @@ def standing_plan(view: View, interval: Interval, reprocess: bool) -> Batch | No
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
     if latest.adds_to is not None:
         finished |= REPLACEABLE
-    return None if reprocess and latest.state in finished else latest
+    ended = latest.state in finished or (given_up is not None and given_up.is_of(latest))
+    return None if reprocess and ended else latest
 
 
 def record_planned(
@@ -108,14 +110,14 @@ def record_planned(
     plan: Plan,
     note: str,
     decision: Decision | None = None,
-    given_up: str = "",
+    given_up: GivenUp | None = None,
     adds_to: int | None = None,
 ) -> tuple[Batch, ...]:
     """The records of a new revision: its own, and that of the older one it replaces (a published or skipped one stays).
 
     An addition `adds_to` a revision; it may replace an unfinished addition only.
 
-    A batch that is being published is replaced only if its publication was `given_up`, which says what readers saw of it.
+    A batch that is being published is replaced only if that very publication was `given_up`.
     """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
     latest = view.latest(interval)
@@ -130,9 +132,10 @@ def record_planned(
         decision=decision,
         history=(Event(state=State.PLANNED, at=plan.planned_at, note=note),),
     )
-    if latest is None or latest.state not in (REPLACEABLE | {State.PUBLISHING} if given_up else REPLACEABLE):
+    told = f"; {given_up.told(latest)}" if latest and given_up and given_up.is_of(latest) else ""
+    if latest is None or (latest.state not in REPLACEABLE and not told):
         return (fresh,)
-    by = f"by revision {revision}{given_up and f'; {given_up}'}"
+    by = f"by revision {revision}{told}"
     return (fresh, in_state(latest, State.SUPERSEDED, plan.planned_at, by))
 
 
@@ -320,26 +323,33 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
     return tuple(records)
 
 
-def decide_skip(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
-    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone."""
+def decide_skip(
+    view: View, interval: Interval, decision: Decision, given_up: GivenUp | None = None
+) -> tuple[Batch, ...]:
+    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone.
+
+    What is being published is skipped only where that very publication was `given_up`.
+    """
     if is_carried_out(view, interval, decision):
         return ()
     batch = _standing(view, interval)
     if batch.state is State.SKIPPED:
         return ()
-    if batch.state is State.PUBLISHING:
+    note = f"{decision.action} by {decision.by}: {decision.reason}"
+    if given_up is not None and given_up.is_of(batch):
+        note += f"; {given_up.told(batch)}"
+    elif batch.state is State.PUBLISHING:
         raise TransitionRefused(
-            f"batch {batch.id} is being published: readers may see its records already, so it cannot be skipped any more. "
-            f"{go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it by a new revision."
+            f"batch {batch.id} is being published, and nothing keeps it from its output: readers may see its records already, so "
+            f"it cannot be skipped any more. {go_on(batch)} finishes it; {batch.command('run', '--reprocess')} then replaces it "
+            "by a new revision."
         )
-    if batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
+    elif batch.state not in {State.PLANNED, State.WRITTEN, State.REJECTED}:
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}; only an unpublished batch can be skipped. "
             f"{batch.command('run', '--reprocess')} replaces it by a new revision."
         )
-    after = in_state(
-        batch, State.SKIPPED, decision.decided_at, f"{decision.action} by {decision.by}: {decision.reason}"
-    )
+    after = in_state(batch, State.SKIPPED, decision.decided_at, note)
     return (after.model_copy(update={"decision": decision}),)
 
 
@@ -375,6 +385,12 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
         return (
             f"batch {under_way.id} is an addition to revision {under_way.adds_to}, which is published: neither can be withdrawn. "
             f"{under_way.command('skip', REASON)} drops the addition alone."
+        )
+    if passed is not None and passed.state is State.PUBLISHING:
+        return (
+            f"batch {passed.id} is publishing: readers may see its records already, and after a withdrawal another interval "
+            f"would read them again. {go_on(passed)} finishes it. If it cannot go on, {passed.command('run', '--reprocess')} "
+            f"replaces it, and {passed.command('skip', REASON)} drops it."
         )
     if passed is not None:
         return (

@@ -19,14 +19,19 @@ class Standing(StrEnum):
 
     WRITE = "write"  # this lease has not committed: the mark is an older lease's or another ledger's, or there is none
     DONE = "done"  # this lease has committed: skip, and return the receipt
+    LOST = "lost"  # it had a mark from the beginning and has none now: what was committed is unknown
     SUPERSEDED = "superseded"  # a later lease has committed: this attempt is the zombie
 
 
-def compare_mark(mark: Receipt | None, lease: int, ledger: str) -> Standing:
+def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool = False) -> Standing:
     """Compare leases. Sound only after init_transactions: before it, an older attempt may still commit its mark.
+
+    `opened`: the task-partition had a mark before its first attempt, as those of a publication have.
 
     Leases of two ledgers cannot be compared: a mark under a lost ledger proves nothing and blocks nothing.
     """
+    if mark is None and opened:
+        return Standing.LOST
     if mark is None or mark.ledger != ledger or mark.lease < lease:
         return Standing.WRITE
     return Standing.SUPERSEDED if mark.lease > lease else Standing.DONE
@@ -37,8 +42,8 @@ def mark_metadata(receipt: Receipt) -> str:
     return receipt.model_dump_json()
 
 
-def read_mark(text: str | None, where: str) -> Receipt:
-    """The receipt in a mark's metadata.
+def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
+    """The receipt in a mark's metadata; `opened` as in `compare_mark`.
 
     Raises:
         NeedsOperator: the offset was not committed by Fencepost.
@@ -46,8 +51,10 @@ def read_mark(text: str | None, where: str) -> Receipt:
     try:
         return Receipt.model_validate_json(text or "")
     except ValidationError:
+        then = "then `fencepost skip` the interval and run it with --reprocess."
+        if opened:
+            then = "then run the interval again (in Airflow: clear advance). The output tells what is copied."
         raise NeedsOperator(
-            f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> are for "
-            "marks only: delete the group with kafka-consumer-groups.sh, then `fencepost skip` the interval and run it "
-            "with --reprocess."
+            f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> and "
+            f"<pipeline>.publish-<n> are for marks only: delete the group with kafka-consumer-groups.sh, {then}"
         ) from None

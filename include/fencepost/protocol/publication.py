@@ -4,35 +4,24 @@
     copy     the writers' own protocol, under ids and marks of a publishing lane, with the beginning's lease
     record   publishing ──▶ published              the copy holds what was written; offsets move with it
 
-A publication that cannot go on (its staged records are gone, a topic was made anew, its marks may have expired) is given up:
-every task-partition gets a mark, an empty one where it has none, so that no attempt that comes late copies anything.
-Then a new revision takes the batch's place. A lane is free again when all of its task-partitions have marks, so its ids never
-need to be fenced.
+A publication begins with a mark for each task-partition that says that nothing is copied. A mark that is missing later was lost:
+then the output says what was copied, and the marks are written anew, before anything more is copied.
+
+A publication that cannot go on (`obstacle.py`) is given up: every task-partition gets a mark of its lease, an empty one where
+nothing is copied, so that no attempt that comes late copies anything. Then a new revision takes the batch's place, or an operator
+skips it. A lane is free again when all of its task-partitions have such marks, so its ids never need to be fenced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from fencepost.errors import Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Publication, Receipt, State, Tally, TopicOutput
-from fencepost.protocol.decisions import own_revision, published
+from fencepost.model import Batch, Interval, Publication, Receipt, State, TopicOutput
+from fencepost.protocol.decisions import in_state, own_revision, published
+from fencepost.protocol.obstacle import is_whole
 from fencepost.protocol.view import View
-
-
-@dataclass(frozen=True)
-class GivenUp:
-    """A publication that was given up: its lease, and how many of its records readers may have seen."""
-
-    lease: int
-    seen: int
-
-    def told(self, batch: Batch) -> str:
-        """For the batch's history."""
-        rows = batch.written.rows if batch.written else 0
-        return f"given up while it was published, when readers may have seen {self.seen} of its {rows} records"
 
 
 def publishing_lane(view: View) -> int:
@@ -57,17 +46,30 @@ def begin_publication(
     )
 
 
-def marks_may_be_gone(publication: Publication, now: datetime, kept_for: timedelta) -> bool:
-    """Whether marks of it may have expired, so that none says nothing. Brokers expire by their own clocks, a little earlier."""
-    return now - publication.begun_at > kept_for * 0.9
+def opening_marks(view: View, publication: Publication) -> tuple[Receipt, ...]:
+    """The marks that a publication begins with, one for each task-partition: nothing is copied yet.
+
+    So a mark that is missing later was lost. Their lease lies before the publication's own, and not before that of any earlier
+    one: to what is late of those they stand in the way as their own marks did.
+    """
+    ledger, own = publication.ledger, publication.lease
+    known = [b.publication.known_lease for b in view.all() if b.publication and b.publication.ledger == ledger]
+    lease = max((other for other in known if own is None or other < own), default=0)
+    return tuple(Receipt(task=t, ledger=ledger, lease=lease, topics={}) for t in range(publication.tasks))
 
 
-def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
-    """Whether these receipts of all task-partitions of the copy hold the records that were written."""
-    written = batch.written
-    assert written is not None
-    copied, wanted = Tally.total(r.tally(batch.plan.output.topic) for r in receipts), written.tally
-    return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
+def record_refused(
+    view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
+) -> tuple[Batch, ...]:
+    """Record that Kafka refused the copy of the publication with that lease, so that it may be given up."""
+    batch = own_revision(view, interval, revision)
+    publication = batch.publication
+    if batch.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
+        return ()  # it was given up, or another attempt was faster and could
+    if publication.refused == why:
+        return ()
+    after = in_state(batch, State.PUBLISHING, now, f"Kafka refused the copy: {why}")
+    return (after.model_copy(update={"publication": publication.model_copy(update={"refused": why})}),)
 
 
 def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
@@ -115,6 +117,11 @@ def record_copied(
         raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication was given up meanwhile.")
     check_copied(batch, receipts)
     done = batch.publication.model_copy(
-        update={"receipts": tuple(sorted(receipts, key=lambda r: r.task)), "ended": ended, "seconds": seconds}
+        update={
+            "receipts": tuple(sorted(receipts, key=lambda r: r.task)),
+            "ended": ended,
+            "seconds": seconds,
+            "refused": "",
+        }
     )
     return published(view, batch.model_copy(update={"publication": done}), now, f"copied {done.way}")

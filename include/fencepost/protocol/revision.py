@@ -6,30 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fencepost.model import Batch, OffsetRange, Receipt, State, describe_ranges
-from fencepost.protocol.publication import is_whole, marks_may_be_gone
+from fencepost.model import Batch, OffsetRange, State
+from fencepost.protocol.obstacle import Found, obstacle
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """The present state that a batch is compared with before it is written: digests, software, clock and topics.
-
-    For a staged batch: `staging_topic_id` (empty: the topic does not exist), the deleted part of its staged offsets
-    (`staged_gone`), and, while it is being published, the receipts of its copy (`copied`) if all of them are there.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Circumstances(Found):
+    """The present state that a batch is compared with before it is written: what it finds, digests, software and clock."""
 
     digests: Mapping[str, str]
     software: str
     now: datetime
     marks_kept_for: timedelta
-    output_topic_id: str
-    ledger_topic_id: str = ""
     quarantine_topic_id: str | None = None  # None: the pipeline quarantines nothing
     expired: tuple[OffsetRange, ...] = ()  # parts of the batch's ranges that the source no longer has
     accept_loss: bool = False  # the pipeline says on_expired: skip
-    staging_topic_id: str = ""
-    staged_gone: tuple[OffsetRange, ...] = ()
-    copied: tuple[Receipt, ...] | None = None
 
 
 def may_be_revised(batch: Batch) -> bool:
@@ -41,17 +32,18 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     """Why the batch needs a new revision, or None if it can be written or left as it is."""
     if not may_be_revised(batch):
         return None
+    changed = _what_changed(batch.plan.digests, found.digests) if batch.plan.digests != found.digests else ""
+    stopped = obstacle(batch, found)
     if batch.state is State.PUBLISHING:
-        return _reason_to_give_up(batch, found)
-    if batch.plan.digests != found.digests:
-        return _what_changed(batch.plan.digests, found.digests)
-    if batch.plan.output.topic_id != found.output_topic_id:
-        return "its output topic was deleted and created again since it was planned"
+        if stopped is None or not (stopped.lasting or changed):
+            return None
+        return stopped.why if stopped.lasting else f"{stopped.why} And {changed}"
+    if changed:
+        return changed
+    if stopped is not None:
+        return stopped.why
     if batch.plan.quarantine and batch.plan.quarantine.topic_id != found.quarantine_topic_id:
         return "its quarantine topic was deleted and created again, or is another, since it was planned"
-    still_staged = batch.plan.staging is not None and (batch.written is None or batch.is_staged)
-    if still_staged and (gone := _staged_gone(batch, found)):
-        return gone
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
@@ -64,34 +56,6 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
     if found.expired and found.accept_loss:
         return "records in its ranges expired, and the pipeline says on_expired: skip"
-    return None
-
-
-def _reason_to_give_up(batch: Batch, found: Circumstances) -> str | None:
-    """Why the publication of a batch cannot be finished, or None. What is copied in full needs its staged records no more."""
-    publication = batch.publication
-    assert publication is not None
-    if publication.begun.topic_id != found.output_topic_id:
-        return "its output topic was deleted and created again while it was published"
-    if publication.ledger != found.ledger_topic_id:
-        return "its ledger was made anew from a copy while it was published, so its lease says nothing about its marks"
-    if found.copied is not None and is_whole(batch, found.copied):
-        return None
-    if gone := _staged_gone(batch, found):
-        return gone
-    if marks_may_be_gone(publication, found.now, found.marks_kept_for):
-        return f"its publication began more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
-    return "its copy does not hold the records that were written" if found.copied is not None else None
-
-
-def _staged_gone(batch: Batch, found: Circumstances) -> str | None:
-    if batch.plan.staging is not None and batch.plan.staging.topic_id != found.staging_topic_id:
-        return "its staging topic was deleted and created again since it was planned"
-    if found.staged_gone:
-        return (
-            f"its staging topic no longer has {describe_ranges(found.staged_gone)}: retention, or somebody, deleted them "
-            "before it was published"
-        )
     return None
 
 

@@ -7,7 +7,7 @@ of a lease, together with the mark that proves it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded
+from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
@@ -55,6 +55,7 @@ class WriterTask:
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
     stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
+    opened: bool = False  # every task-partition had a mark before its first attempt, so one that is missing was lost
     failpoint: str = "write"
     shorter: str = (  # as a `Transaction` takes it
         ", or give the source topic (under output.layout: output, the output topic) more partitions, so that each holds less"
@@ -73,7 +74,12 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
     transaction, mark = _initialised(job, task)  # 1, 2
-    match compare_mark(mark, job.lease, job.ledger):
+    match compare_mark(mark, job.lease, job.ledger, opened=job.opened):
+        case Standing.LOST:
+            raise WriteFailed(
+                f"{_of(job, task)}: its mark is gone from group {job.group}, so this attempt wrote nothing. Run again: the step "
+                "then asks the output what was committed."
+            )
         case Standing.DONE:
             assert mark is not None
             return mark, True
@@ -98,9 +104,25 @@ def close_partition(job: WriterTask, task: int) -> Receipt:
         return mark
     closed = _nothing(job, task)
     if standing is not Standing.SUPERSEDED:
-        with translated(_of(job, task), job.settings), transaction:
-            transaction.add_offsets([_place(job, closed)], job.group)
+        _commit_mark(job, transaction, closed)
     return closed
+
+
+def fence_partition(job: WriterTask, task: int) -> None:
+    """Have no attempt at a task-partition commit what it has begun."""
+    Transaction(job.settings, job.transactional_ids[task - job.first], job.failpoint, task, job.shorter).init()
+
+
+def restore_mark(job: WriterTask, task: int, stood_for: Callable[[int], Receipt]) -> None:
+    """Write a task-partition's mark anew if it is gone. `stood_for` finds out what it said, while nobody else can commit here."""
+    transaction, mark = _initialised(job, task)
+    if mark is None:
+        _commit_mark(job, transaction, stood_for(task))
+
+
+def _commit_mark(job: WriterTask, transaction: Transaction, receipt: Receipt) -> None:
+    with translated(_of(job, receipt.task), job.settings), transaction:
+        transaction.add_offsets([_place(job, receipt)], job.group)
 
 
 def _initialised(job: WriterTask, task: int) -> tuple[Transaction, Receipt | None]:
@@ -127,6 +149,17 @@ def _of(job: WriterTask, task: int) -> str:
     return f"batch {job.batch}, task-partition {task}"
 
 
+def found_marks(job: WriterTask) -> tuple[Receipt | None, ...]:
+    """Every task-partition's mark as it is committed now, whatever its lease; None where there is none.
+
+    A mark may still be on its way to who asks, right after its commit. So those that are missing are awaited.
+    """
+    doing = f"batch {job.batch}: reading its marks in group {job.group}"
+    tasks = range(job.first, job.first + len(job.marks))
+    marks = _marks(job, tasks, doing, settled=False)
+    return tuple(marks if None not in marks else _marks(job, tasks, doing, settled=True))
+
+
 def committed_receipts(job: WriterTask) -> list[Receipt] | None:
     """The receipts of all task-partitions if this lease has committed every one of them, else None.
 
@@ -151,7 +184,7 @@ def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) 
     ]
     found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
     marks = [found.get((place.topic, place.partition)) for place in asked]
-    return [read_mark(mark.metadata, doing) if mark else None for mark in marks]
+    return [read_mark(mark.metadata, doing, opened=job.opened) if mark else None for mark in marks]
 
 
 def _write(job: WriterTask, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
@@ -199,15 +232,15 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
 
 def _with(receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None) -> Receipt:
     """The receipt with these rows added, those for the output and those for quarantine."""
-    topics, rules = {**receipt.topics, job.topic: _added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
+    topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
     if failed is not None and job.quarantine is not None:
-        topics[job.quarantine] = _added(receipt.tally(job.quarantine), failed)
+        topics[job.quarantine] = added(receipt.tally(job.quarantine), failed)
         for number, count in zip(*np.unique(failed.column("rule").to_numpy(), return_counts=True), strict=True):
             rules[int(number)] = rules.get(int(number), 0) + int(count)
     return receipt.model_copy(update={"topics": topics, "rules": rules})
 
 
-def _added(tally: Tally, rows: pa.RecordBatch) -> Tally:
+def added(tally: Tally, rows: pa.RecordBatch) -> Tally:
     """The tally with these rows added."""
     return Tally(
         rows=tally.rows + len(rows),

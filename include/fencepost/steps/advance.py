@@ -17,23 +17,39 @@ from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.rights import denials_named
-from fencepost.errors import NeedsOperator, ReceiptsDisagree, TransitionRefused
+from fencepost.errors import (
+    AccessDenied,
+    FencepostError,
+    KafkaRefused,
+    NeedsOperator,
+    ReceiptsDisagree,
+    RecordRefused,
+    SettingsError,
+    TransactionTimedOut,
+    TransitionRefused,
+    WriteFailed,
+)
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
+from fencepost.protocol.advice import after_refusal
 from fencepost.protocol.decisions import decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
-from fencepost.protocol.publication import begin_publication, record_copied
+from fencepost.protocol.obstacle import Found, copied_receipts
+from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import jvm_watched
-from fencepost.steps.publish import check_may_go_on, check_staged, copied_receipts, copy_here, copy_on_spark, give_up
+from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
+from fencepost.steps.publish import copy_here, copy_on_spark, publishing_marks
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.advance")
 MEGABYTE = 1_000_000
+# What ends a copy that Kafka does not take. A broker that is away, or another attempt, is not among them.
+REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut)
 
 
 def advance_batch(
@@ -82,15 +98,25 @@ def advance_without_spark(
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
-    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone."""
-    return _commit(Ledger(pipeline), interval, lambda view: decide_skip(view, interval, decision), "skipped")[0]
+    """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone.
+
+    A publication that cannot go on is given up first.
+
+    Raises:
+        TransitionRefused: the batch is published, or is being published and nothing keeps it from its output.
+    """
+    ledger = Ledger(pipeline)
+    given_up = give_up_if_stopped(ledger, interval, decision)
+    return _commit(ledger, interval, lambda view: decide_skip(view, interval, decision, given_up), "skipped")[0]
 
 
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
     def begin(view: View, batch: Batch) -> Publication:
-        check_staged(ledger, batch)
-        atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
-        return begin_publication(view, batch, output_of(ledger, batch).now(), ledger.topic_id, atomic, utc_now())
+        check_can_go_on(ledger, batch)
+        same_topics(ledger, batch, staged=False)
+        output, atomic = output_of(ledger, batch), ledger.pipeline.output.atomic_megabytes * MEGABYTE
+        output.check_takes(batch)
+        return begin_publication(view, batch, output.now(), ledger.topic_id, atomic, utc_now())
 
     def publish(view: View) -> tuple[Batch, ...]:
         batches = decide_publish(view, interval, utc_now(), decision, begin)
@@ -109,13 +135,13 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
     began = time.monotonic()
     publication, interval = batch.publication, batch.interval
     assert publication is not None
-    receipts = copied_receipts(ledger, batch)
+    found = check_can_go_on(ledger, batch)
+    receipts = copied_receipts(publication, found.marks)
     if receipts is None:
         if spark is None and not publication.atomic:
             return None
-        check_may_go_on(ledger, batch)
         log.info("batch %s is copied %s", batch.id, publication.way)
-        receipts = _copied(ledger, batch, spark)
+        receipts = _copied(ledger, batch, found, spark)
     reached("advance.copied")
     ended = output_of(ledger, batch).now()  # behind every commit, so all of the batch lies below
     seconds = round(time.monotonic() - began, 3)
@@ -128,25 +154,47 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
     return _commit(ledger, interval, record, "published")[0]
 
 
-def _copied(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> list[Receipt]:
+def _copied(
+    ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None
+) -> tuple[Receipt, ...]:
     """The receipts of the copy.
 
     Raises:
         NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
+        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut: Kafka does not take the copy. The ledger
+            says so, and the next attempt tries again.
     """
     assert batch.publication is not None
+    session = spark() if spark is not None and not batch.publication.atomic else None
     try:
-        if batch.publication.atomic:
+        if session is None:
             return copy_here(ledger, batch)
-        assert spark is not None
         with denials_named(ledger.pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, advance"):
-            return copy_on_spark(spark(), ledger, batch)
+            return copy_on_spark(session, ledger, batch)
     except ReceiptsDisagree as error:
-        give_up(ledger, batch)
+        give_up(ledger, batch, found)
         raise NeedsOperator(
             f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
             f"batch's header. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
         ) from error
+    except REFUSALS as error:
+        _record_refused(ledger, batch, str(error))
+        raise type(error)(f"{error} {after_refusal(batch)}") from error
+    except WriteFailed:
+        check_can_go_on(ledger, batch)  # which says more, if that is why
+        raise
+
+
+def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
+    """Have the ledger say why the copy was refused: then an operator may give the publication up."""
+    assert batch.publication is not None
+    lease = batch.publication.known_lease
+    try:
+        ledger.transact(
+            lambda view: Change(record_refused(view, batch.interval, batch.revision, lease, why, utc_now()))
+        )
+    except FencepostError as error:  # the next attempt meets the refusal again, and records it then
+        log.warning("batch %s: the ledger could not record that Kafka refused its copy: %s", batch.id, error)
 
 
 def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
@@ -161,20 +209,24 @@ def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
 def _commit(
     ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
 ) -> tuple[StepResult, Batch]:
-    name, changed = ledger.pipeline.name, False
+    pipeline, changed = ledger.pipeline, False
 
     def decide(view: View) -> Change:
         nonlocal changed
         if view.latest(interval) is None:
             raise TransitionRefused(
-                f"pipeline {name}: interval {interval} was never planned, so it holds nothing back and there is "
-                f"nothing to decide. {interval.command('run', name)} processes it; `fencepost status {name}` "
+                f"pipeline {pipeline.name}: interval {interval} was never planned, so it holds nothing back and there is "
+                f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
                 "lists the planned intervals."
             )
         batches = transition(view)
         changed = bool(batches)
         after = view.updated(batches) if batches else view
-        return Change(batches, _offsets_to_move(ledger, view, after), after)
+        moves = _offsets_to_move(ledger, view, after)
+        for begun in batches:
+            if begun.publication is not None and begun.publication.lease is None:
+                moves |= publishing_marks(pipeline, begun, opening_marks(view, begun.publication))
+        return Change(batches, moves, after)
 
     reached("advance.deciding")
     view = ledger.transact(decide)

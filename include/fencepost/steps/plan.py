@@ -46,10 +46,11 @@ from fencepost.protocol.decisions import (
     standing_plan,
     why_it_stays,
 )
-from fencepost.protocol.publication import GivenUp
+from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.ranges import CLOCKS, credible_until, frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import newest_link, replayed
 from fencepost.protocol.view import PASSED, View
+from fencepost.steps.obstacle import give_up_if_stopped
 from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
 
@@ -71,17 +72,19 @@ def plan_batch(
        complete, the interval must have ended, the source must be the topic of the neighbouring plans, a lane must be free,
        transform and suite must load. The output must keep the records until they are judged.
 
-    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A `decision` says who
+    `reprocess` plans another revision of a finished interval: the same frozen input, new output. A publication that cannot go on
+    is given up for it. A `decision` says who
     asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)  # 1, 2
+    given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
     changed, checked = False, False
 
     def decide(view: View) -> Change | None:
         nonlocal changed, checked
         changed = False
-        if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess) is not None:
+        if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
             return None
         check_not_lost(ledger, view, output.newest_batches)
         if not checked:
@@ -92,7 +95,7 @@ def plan_batch(
             free_lane(view, pipeline.lanes, view.latest(interval))  # a plan that waits for a lane comes by every second
             check_before_plan(ledger, view)
             checked = True
-        change = decide_plan(ledger, view, interval, output, reprocess, decision)
+        change = decide_plan(ledger, view, interval, output, reprocess, decision, given_up)
         changed = change is not None
         return kept_until_judged(output, change)
 
@@ -153,13 +156,14 @@ def decide_plan(
     output: Destination,
     reprocess: bool,
     decision: Decision | None = None,
+    given_up: GivenUp | None = None,
 ) -> Change | None:
     """The interval's first revision, or another one on `reprocess`; None if its batch stays as it is."""
-    if standing_plan(view, interval, reprocess) is not None:
+    if standing_plan(view, interval, reprocess, given_up) is not None:
         return None
     note = "reprocess was asked for" if view.standing_batch(interval) else ""
     plan = freeze(ledger, view, interval, output)
-    return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision))
+    return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision, given_up))
 
 
 def revise(
@@ -198,19 +202,15 @@ def decide_revision(
     latest = view.latest(interval)
     if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
         return None
-    told = ""
-    if latest.state is State.PUBLISHING:
-        assert latest.publication is not None
-        if given_up is None or given_up.lease != latest.publication.known_lease:
-            return None
-        told = given_up.told(latest)
+    if latest.state is State.PUBLISHING and (given_up is None or not given_up.is_of(latest)):
+        return None
     if latest.adds_to is None:
         plan = freeze(ledger, view, interval, output)
     else:
         link = newest_link(view, interval)
         assert link is not None, "an addition's batch stays published while it is under way"
         plan = freeze_addition(ledger, view, interval, link, output)
-    fresh = record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=told, adds_to=latest.adds_to)
+    fresh = record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=given_up, adds_to=latest.adds_to)
     return Change(fresh)
 
 

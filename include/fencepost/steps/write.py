@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,7 +18,6 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, OffsetRange, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
-from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.decisions import check_receipts, record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
@@ -27,8 +25,8 @@ from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import (
     jvm_watched,
 )
+from fencepost.steps.obstacle import found_of, give_up
 from fencepost.steps.plan import revise
-from fencepost.steps.publish import copied_receipts, give_up
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
 
@@ -95,51 +93,35 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
         return batch
     check_pipeline(ledger.pipeline)
     given_up = None
-    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch)) is None:
+    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found_of(ledger, batch))) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(ledger, batch, reason, given_up)
+    return revise(ledger, batch, lambda found: why if reason(found) else None, given_up)
 
 
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
-    """The present state, from settings and cluster. Makes an output topic that was deleted."""
-    pipeline, cluster = ledger.pipeline, ledger.cluster
-    source = cluster.describe(pipeline.source.topic)
+    """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
+    pipeline, cluster, digests = ledger.pipeline, ledger.cluster, ledger.pipeline.write_digests()
     expired: tuple[OffsetRange, ...] = ()
-    if batch.plan.replays is None:  # what an addition reads is checked before it is written
-        check_same_topic(batch, source)
-        expired = without_expired(batch.plan.source.ranges, cluster.earliest(source))[1]
-    digests = pipeline.write_digests()
-    keeps = quarantines(pipeline, digests) or batch.plan.replays is not None
+    quarantine: str | None = None
+    if batch.state is not State.PUBLISHING:
+        if batch.plan.replays is None:  # what an addition reads is checked before it is written
+            source = cluster.describe(pipeline.source.topic)
+            check_same_topic(batch, source)
+            expired = without_expired(batch.plan.source.ranges, cluster.earliest(source))[1]
+        destination_of(ledger).prepare()
+        if quarantines(pipeline, digests) or batch.plan.replays is not None:
+            quarantine = QuarantineTopic(ledger).prepare()
     return Circumstances(
+        **vars(found_of(ledger, batch)),
         digests=digests,
         software=software(),
         now=utc_now(),
         marks_kept_for=cluster.marks_kept_for(),
-        output_topic_id=destination_of(ledger).prepare(),
-        quarantine_topic_id=QuarantineTopic(ledger).prepare() if keeps else None,
-        ledger_topic_id=ledger.topic_id,
+        quarantine_topic_id=quarantine,
         expired=expired,
         accept_loss=pipeline.source.on_expired == "skip",
-        **_staging(ledger, batch),
     )
-
-
-def _staging(ledger: Ledger, batch: Batch) -> dict[str, Any]:
-    """What `Circumstances` asks of a staged batch's staging topic; nothing of another batch."""
-    planned, copied = batch.plan.staging, None
-    if planned is None:
-        return {}
-    if batch.state is State.PUBLISHING:
-        receipts = copied_receipts(ledger, batch)
-        copied = None if receipts is None else tuple(receipts)
-    staging = StagingTopic(ledger, planned.topic)
-    try:
-        now = staging.now()
-    except errors.TopicMissing:
-        return {"copied": copied}
-    gone = staging.gone(batch) if now.topic_id == planned.topic_id else ()
-    return {"staging_topic_id": now.topic_id, "staged_gone": gone, "copied": copied}
 
 
 def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepResult:

@@ -1,0 +1,155 @@
+"""What a batch finds on its way to its output, and the end of a publication that cannot go on.
+
+What that means is decided in `protocol/obstacle.py`; here is the only place that gathers the facts for it, and acts on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fencepost.errors import Superseded, TopicMissing
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Decision, Interval, OffsetRange, Publication, Receipt, State, describe_ranges
+from fencepost.outputs.output import output_of
+from fencepost.outputs.topic import StagingTopic
+from fencepost.protocol.decisions import is_carried_out
+from fencepost.protocol.obstacle import Found, GivenUp, is_whole, obstacle
+from fencepost.protocol.publication import opening_marks
+from fencepost.protocol.ranges import without_expired
+from fencepost.spark.writer import close_partition, fence_partition, found_marks, restore_mark
+from fencepost.steps.publish import publication_task, seen_in_output
+
+log = logging.getLogger("fencepost.steps.obstacle")
+
+
+def found_of(ledger: Ledger, batch: Batch) -> Found:
+    """What the batch finds now of what it was planned with; the ledger has to be read."""
+    output, planned = _topic(ledger, batch.plan.output.topic), batch.plan.staging
+    staging_id, gone = "", tuple[OffsetRange, ...]()
+    of_copy: dict[str, Any] = {}
+    if planned is not None:
+        staging = _topic(ledger, planned.topic)
+        staging_id = staging.id if staging else ""
+        gone = StagingTopic(ledger, planned.topic).gone(batch) if staging_id == planned.topic_id else ()
+    if batch.state is State.PUBLISHING:
+        marks = found_marks(publication_task(ledger, batch))
+        of_copy = {"marks": marks, "untold": _untold(ledger, batch) if None in marks and output else ""}
+    return Found(
+        output_topic_id=output.id if output else "",
+        ledger_topic_id=ledger.topic_id,
+        staging_topic_id=staging_id,
+        staged_gone=gone,
+        **of_copy,
+    )
+
+
+def _topic(ledger: Ledger, name: str) -> Topic | None:
+    try:
+        return ledger.cluster.describe(name)
+    except TopicMissing:
+        return None
+
+
+def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
+    """Check that nothing keeps the batch from its output for good; return what it finds, with all marks of its publication.
+
+    Raises:
+        TopicRecreated, NeedsOperator: something does.
+    """
+    found = found_of(ledger, batch)
+    stopped = obstacle(batch, found)
+    if stopped is not None and stopped.lasting:
+        raise stopped.error(batch)
+    if None not in found.marks:
+        return found
+    _restore_marks(ledger, batch, found)
+    return found_of(ledger, batch)
+
+
+def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> GivenUp | None:
+    """Give the interval's publication up if it cannot go on, for what an operator asked for; None where it can, or there is none.
+
+    Raises:
+        Overtaken: the decision answers a question about the batch as it was.
+    """
+    view = ledger.read()
+    batch = view.latest(interval)
+    if is_carried_out(view, interval, decision) or batch is None or batch.state is not State.PUBLISHING:
+        return None
+    found = found_of(ledger, batch)
+    return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
+
+
+def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
+    """End a publication that cannot go on, so that no attempt copies any more of it; None where all of it is copied after all.
+
+    1. marks that are gone are written anew, from what readers see;
+    2. every task-partition gets a mark of the publication, an empty one where none of it has committed;
+    3. what had committed is counted: readers may have seen it.
+
+    Where the output topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
+    """
+    publication, job, written = _publication(batch), publication_task(ledger, batch), batch.written
+    assert written is not None
+    tasks = range(publication.tasks)
+    known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == found.output_topic_id
+    if not found.output_topic_id:
+        for task in tasks:
+            fence_partition(job, task)
+        receipts: list[Receipt] = []
+    else:
+        if known and None in found.marks:
+            known = not found.untold
+            if known:
+                _restore_marks(ledger, batch, found)  # 1
+        receipts = [close_partition(job, task) for task in tasks]  # 2
+    if known and is_whole(batch, receipts):
+        return None
+    seen = sum(r.tally(job.topic).rows for r in receipts) if known else written.rows  # 3
+    log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
+    return GivenUp(lease=publication.known_lease, seen=seen)
+
+
+def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
+    """Write the marks anew that are gone: an expired or deleted group had them. What they said, the output tells."""
+    publication, job = _publication(batch), publication_task(ledger, batch)
+
+    def stood_for(task: int) -> Receipt:
+        view = ledger.read()
+        now = view.latest(batch.interval)
+        if now is None or not GivenUp(publication.known_lease, 0).is_of(now):
+            raise Superseded(
+                f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is copied any more."
+            )
+        seen = seen_in_output(ledger, batch, task)
+        log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
+        if not seen.rows:
+            return opening_marks(view, publication)[task]
+        return Receipt(task=task, ledger=publication.ledger, lease=publication.known_lease, topics={job.topic: seen})
+
+    for task in (task for task, mark in enumerate(found.marks) if mark is None):
+        restore_mark(job, task, stood_for)
+
+
+def _untold(ledger: Ledger, batch: Batch) -> str:
+    """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
+    begun = _publication(batch).begun
+    topic = ledger.cluster.describe(begun.topic)
+    ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
+    if ends == starts:
+        return ""
+    written = [
+        OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=True))
+    ]
+    if not batch.plan.output.batch_header:
+        return "its records have no header (output.batch_header: false)"
+    if expired := without_expired(written, ledger.cluster.earliest(topic))[1]:
+        return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
+    return f"output topic {topic.name} is compacted" if output_of(ledger, batch).is_compacted() else ""
+
+
+def _publication(batch: Batch) -> Publication:
+    assert batch.publication is not None, f"batch {batch.id} is {batch.state}"
+    return batch.publication
