@@ -63,11 +63,11 @@ class Clients:
         login = settings.values["sasl.username"]
         self.made.append(login)
 
-        def describe(topic: str) -> Any:
+        def find(topic: str) -> Any:
             self.answers.get(login, lambda: None)()
             return topic
 
-        return SimpleNamespace(describe=describe, high_watermarks=lambda topic: [3])
+        return SimpleNamespace(find=find, high_watermarks=lambda topic: [3])
 
 
 def raises(error: FencepostError) -> Callable[[], None]:
