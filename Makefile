@@ -39,7 +39,7 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
 
 .PHONY: test
-test: setup ## each claim once, some ten minutes on two cores (ARGS="-k name": those of all tests that it names)
+test: setup ## each claim once (ARGS="-k name": those of all tests that it names)
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
 .PHONY: test-all

@@ -23,6 +23,8 @@ from fencepost.quality.suite import Declared, Severity, Suite
 from integration.quality.batches import SCHEMA, rows
 from integration.quality.cases import CASES, plain
 
+pytestmark = pytest.mark.deep
+
 # Values that trap an engine, beside those that the suite's own cases are made of.
 TRAPS = """
     big bigint, wide_open double, tiny float, exact decimal(15,5), text string, bytes binary, yes boolean, then timestamp_ntz,

@@ -17,6 +17,8 @@ from fencepost.quality.suite import Declared, Suite
 from integration.quality.batches import ROWS, frame
 from integration.quality.cases import CASES, plain
 
+pytestmark = pytest.mark.deep
+
 SAMPLE = 7
 
 
