@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from fencepost.formats.avro_decoder import DAY, Reader
+from fencepost.formats.avro_decoder import Reader
 from fencepost.formats.avro_schema import (
     NAME,
     Field,
@@ -25,6 +25,7 @@ from fencepost.formats.avro_schema import (
     union_members,
 )
 from fencepost.formats.avro_schema import Avro as Schema
+from fencepost.formats.avro_values import DAY
 from fencepost.formats.format import (
     BadSchema,
     Declared,

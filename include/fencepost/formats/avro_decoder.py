@@ -7,20 +7,15 @@ libraries make of these has other values.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from decimal import Context, Decimal
 from typing import Any
 
-from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible, is_struct_of_members
+from fencepost.formats.avro_record import FieldRead, Read, read_record
+from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible
+from fencepost.formats.avro_values import Convert, default_of, logical, member_of
 from fencepost.formats.framing import Malformed
-
-# Where in a record's bytes a value begins, to the value and where it ends.
-Read = Callable[[bytes, int], tuple[Any, int]]
-Convert = Callable[[Any], Any]
 
 PROMOTIONS = {
     "int": ("long", "float", "double"),
@@ -30,8 +25,6 @@ PROMOTIONS = {
     "bytes": ("string",),
 }
 MOST_EMPTY = 10_000  # items of a record's arrays that take no bytes, of which a few bytes could claim any number
-DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
-is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 
 
 class Reader:
@@ -72,7 +65,7 @@ class Reader:
             )
             if branch is None:
                 raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
-            return _then(self._match(writer, branch, path), _member(branch, reader))
+            return _then(self._match(writer, branch, path), member_of(branch, reader))
         if writer.kind != reader.kind and not _is_promoted(writer, reader):
             raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
         _check_logical(writer, reader, at)
@@ -101,21 +94,14 @@ class Reader:
                 places[name] = place
             elif wanted.default is MISSING:
                 raise Incompatible(f"{at}: not written, and it has no default")
-            row.append(None if name is not None else _default(wanted.default, wanted.type, at))
-        steps = []
+            row.append(None if name is not None else default_of(wanted.default, wanted.type, at))
+        found = []
         for one in writer.fields:
-            place = places.get(one.name, len(row))  # behind the row: read, and left out
-            into = reader.fields[place] if one.name in places else one
-            steps.append((place, self._match(one.type, into.type, f"{path}.{into.name}" if path else into.name)))
-        size = len(row)
-
-        def read(data: bytes, at: int) -> tuple[Any, int]:
-            found = [*row, None]
-            for place, one in steps:
-                found[place], at = one(data, at)
-            return tuple(found[:size]), at
-
-        return read
+            into_row = places.get(one.name)  # None: it is read, and left out
+            into = one if into_row is None else reader.fields[into_row]
+            read = self._match(one.type, into.type, f"{path}.{into.name}" if path else into.name)
+            found.append(FieldRead(one.type, into.type, read, into_row))
+        return read_record(found, row)
 
     def _array(self, item: Read, where: str, *, empty: bool) -> Read:
         def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -325,59 +311,6 @@ def _text(at: str) -> Convert:
     return convert
 
 
-def logical(kind: Avro, at: str) -> Convert | None:
-    """From a value without its annotation, to what pyarrow takes for it; None if that is the same.
-
-    The function raises `Malformed` for what is none of the type's values.
-    """
-    if kind.logical == "decimal":
-        return _decimal(kind, at)
-    if kind.logical in ("timestamp-millis", "local-timestamp-millis"):
-        return _millis(at)
-    if kind.logical in DAY:
-        return _time(DAY[kind.logical], at)
-    return _uuid(at) if kind.logical == "uuid" and kind.kind == "string" else None
-
-
-def _decimal(kind: Avro, at: str) -> Convert:
-    bound, scale, context = 10**kind.precision, Decimal(-kind.scale), Context(prec=kind.precision)
-
-    def convert(value: bytes) -> Decimal:
-        number = int.from_bytes(value, signed=True)
-        if not (value and -bound < number < bound):
-            raise Malformed(f"{at}: not a decimal of {kind.precision} digits")
-        return Decimal(number).scaleb(scale, context)
-
-    return convert
-
-
-def _millis(at: str) -> Convert:
-    def convert(value: int) -> int:
-        if not -(2**63) <= (micros := 1000 * value) < 2**63:
-            raise Malformed(f"{at}: a time beyond Spark's, which has microseconds in 64 bits")
-        return micros
-
-    return convert
-
-
-def _time(end: int, at: str) -> Convert:
-    def convert(value: int) -> int:
-        if not 0 <= value < end:
-            raise Malformed(f"{at}: not a time of day")
-        return value
-
-    return convert
-
-
-def _uuid(at: str) -> Convert:
-    def convert(value: str) -> str:
-        if not is_uuid(value):
-            raise Malformed(f"{at}: not a UUID")
-        return value
-
-    return convert
-
-
 def _enum(writer: Avro, reader: Avro, where: str) -> Read:
     lost = [s for s in writer.symbols if s not in reader.symbols]
     if lost and reader.enum_default is None:
@@ -407,14 +340,6 @@ def _union(branches: Sequence[Read], where: str) -> Read:
         return branches[number](data, at)
 
     return read
-
-
-def _member(branch: Avro, union: Avro) -> Convert | None:
-    """From a value of a union's type to the union's, where Spark's type is a struct of all of them."""
-    if branch.kind == "null" or not is_struct_of_members(union):
-        return None
-    place, several = union.others.index(branch), len(union.others)
-    return lambda value: (*[None] * place, value, *[None] * (several - place - 1))
 
 
 def _block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:
@@ -450,61 +375,3 @@ def _map(item: Read, where: str) -> Read:
             _check_block(end, at, where)
 
     return read
-
-
-def _default(value: Any, kind: Avro, at: str) -> Any:
-    """A default in JSON, as pyarrow takes it.
-
-    Raises:
-        Incompatible: it is none of the type's values.
-    """
-    try:
-        return _of_json(value, kind, at)
-    except Malformed:
-        raise Incompatible(f"{at}: not written, and its default is not a value of {kind.says()}") from None
-
-
-def _of_json(value: Any, kind: Avro, at: str) -> Any:
-    if kind.kind == "union":
-        for branch in kind.branches:  # it may be any type's, as for today's Java
-            with suppress(Malformed):
-                found = _of_json(value, branch, at)
-                member = None if found is None else _member(branch, kind)
-                return found if member is None else member(found)
-        raise Malformed(at)
-    if not _is_default(value, kind):
-        raise Malformed(at)
-    if kind.kind == "record":
-        return tuple(_of_json(value.get(one.name, one.default), one.type, at) for one in kind.fields)
-    if kind.kind == "array" and kind.items:
-        return [_of_json(one, kind.items, at) for one in value]
-    if kind.kind == "map" and kind.items:
-        return [(name, _of_json(one, kind.items, at)) for name, one in value.items()]
-    if kind.kind in ("bytes", "fixed"):
-        value = value.encode("latin-1")
-    convert = logical(kind, at)
-    return value if convert is None else convert(value)
-
-
-def _is_default(value: Any, kind: Avro) -> bool:
-    """Whether a default in JSON may be a value of the type, as far as the type itself tells."""
-    if kind.kind in ("record", "map"):
-        return isinstance(value, dict) and all(map(_is_text, value))
-    if kind.kind == "enum":
-        return value in kind.symbols
-    if kind.kind in ("bytes", "fixed"):
-        fits = isinstance(value, str) and all(ord(c) < 256 for c in value)
-        return fits and (kind.kind == "bytes" or len(value) == kind.size)
-    if kind.kind in ("int", "long"):
-        bits = 31 if kind.kind == "int" else 63
-        return type(value) is int and -(2**bits) <= value < 2**bits
-    if kind.kind in ("float", "double"):
-        return type(value) in (int, float)
-    if kind.kind == "string":
-        return isinstance(value, str) and _is_text(value)
-    return type(value) is {"null": type(None), "boolean": bool, "array": list}[kind.kind]
-
-
-def _is_text(value: str) -> bool:
-    """JSON may hold half a surrogate pair."""
-    return not any("\ud800" <= c <= "\udfff" for c in value)

@@ -1,0 +1,136 @@
+"""What a value of an Avro type is to Spark: by its logical type, as one of a union's, and as a default in JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from decimal import Context, Decimal
+from typing import Any
+
+from fencepost.formats.avro_schema import Avro, Incompatible, is_struct_of_members
+from fencepost.formats.framing import Malformed
+
+Convert = Callable[[Any], Any]
+
+DAY = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
+is_uuid = re.compile("[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
+
+
+def logical(kind: Avro, at: str) -> Convert | None:
+    """From a value without its annotation, to what pyarrow takes for it; None if that is the same.
+
+    The function raises `Malformed` for what is none of the type's values.
+    """
+    if kind.logical == "decimal":
+        return _decimal(kind, at)
+    if kind.logical in ("timestamp-millis", "local-timestamp-millis"):
+        return _millis(at)
+    if kind.logical in DAY:
+        return _time(DAY[kind.logical], at)
+    return _uuid(at) if kind.logical == "uuid" and kind.kind == "string" else None
+
+
+def _decimal(kind: Avro, at: str) -> Convert:
+    bound, scale, context = 10**kind.precision, Decimal(-kind.scale), Context(prec=kind.precision)
+
+    def convert(value: bytes) -> Decimal:
+        number = int.from_bytes(value, signed=True)
+        if not (value and -bound < number < bound):
+            raise Malformed(f"{at}: not a decimal of {kind.precision} digits")
+        return Decimal(number).scaleb(scale, context)
+
+    return convert
+
+
+def _millis(at: str) -> Convert:
+    def convert(value: int) -> int:
+        if not -(2**63) <= (micros := 1000 * value) < 2**63:
+            raise Malformed(f"{at}: a time beyond Spark's, which has microseconds in 64 bits")
+        return micros
+
+    return convert
+
+
+def _time(end: int, at: str) -> Convert:
+    def convert(value: int) -> int:
+        if not 0 <= value < end:
+            raise Malformed(f"{at}: not a time of day")
+        return value
+
+    return convert
+
+
+def _uuid(at: str) -> Convert:
+    def convert(value: str) -> str:
+        if not is_uuid(value):
+            raise Malformed(f"{at}: not a UUID")
+        return value
+
+    return convert
+
+
+def member_of(branch: Avro, union: Avro) -> Convert | None:
+    """From a value of a union's type to the union's, where Spark's type is a struct of all of them."""
+    if branch.kind == "null" or not is_struct_of_members(union):
+        return None
+    place, several = union.others.index(branch), len(union.others)
+    return lambda value: (*[None] * place, value, *[None] * (several - place - 1))
+
+
+def default_of(value: Any, kind: Avro, at: str) -> Any:
+    """A default in JSON, as pyarrow takes it.
+
+    Raises:
+        Incompatible: it is none of the type's values.
+    """
+    try:
+        return _of_json(value, kind, at)
+    except Malformed:
+        raise Incompatible(f"{at}: not written, and its default is not a value of {kind.says()}") from None
+
+
+def _of_json(value: Any, kind: Avro, at: str) -> Any:
+    if kind.kind == "union":
+        for branch in kind.branches:  # it may be any type's, as for today's Java
+            with suppress(Malformed):
+                found = _of_json(value, branch, at)
+                member = None if found is None else member_of(branch, kind)
+                return found if member is None else member(found)
+        raise Malformed(at)
+    if not _is_default(value, kind):
+        raise Malformed(at)
+    if kind.kind == "record":
+        return tuple(_of_json(value.get(one.name, one.default), one.type, at) for one in kind.fields)
+    if kind.kind == "array" and kind.items:
+        return [_of_json(one, kind.items, at) for one in value]
+    if kind.kind == "map" and kind.items:
+        return [(name, _of_json(one, kind.items, at)) for name, one in value.items()]
+    if kind.kind in ("bytes", "fixed"):
+        value = value.encode("latin-1")
+    convert = logical(kind, at)
+    return value if convert is None else convert(value)
+
+
+def _is_default(value: Any, kind: Avro) -> bool:
+    """Whether a default in JSON may be a value of the type, as far as the type itself tells."""
+    if kind.kind in ("record", "map"):
+        return isinstance(value, dict) and all(map(_is_text, value))
+    if kind.kind == "enum":
+        return value in kind.symbols
+    if kind.kind in ("bytes", "fixed"):
+        fits = isinstance(value, str) and all(ord(c) < 256 for c in value)
+        return fits and (kind.kind == "bytes" or len(value) == kind.size)
+    if kind.kind in ("int", "long"):
+        bits = 31 if kind.kind == "int" else 63
+        return type(value) is int and -(2**bits) <= value < 2**bits
+    if kind.kind in ("float", "double"):
+        return type(value) in (int, float)
+    if kind.kind == "string":
+        return isinstance(value, str) and _is_text(value)
+    return type(value) is {"null": type(None), "boolean": bool, "array": list}[kind.kind]
+
+
+def _is_text(value: str) -> bool:
+    """JSON may hold half a surrogate pair."""
+    return not any("\ud800" <= c <= "\udfff" for c in value)
