@@ -114,6 +114,28 @@ def test_bytes_that_are_not_one_value_are_malformed_at_their_place(kind: Any, da
     assert why in str(found.value)
 
 
+@pytest.mark.parametrize(("kind", "data", "why"), MALFORMED.values(), ids=MALFORMED)
+@pytest.mark.parametrize("null_first", [True, False])
+def test_they_are_so_behind_other_fields_and_in_a_union_with_null(
+    kind: Any, data: bytes, why: str, null_first: bool
+) -> None:
+    """Most fields have a shorter way, which must find the same."""
+    if isinstance(kind, list):
+        null_first, others = True, kind[1:]
+    else:
+        others = [kind]
+    schema = record(a="string", b=["null", "double"], f=["null", *others] if null_first else [*others, "null"])
+    before, index = (
+        b"\4\xc3\xa9\2" + struct.pack("<d", 0.5),
+        b"" if isinstance(kind, list) else b"\2" if null_first else b"\0",
+    )
+    reader = reader_of(schema)
+    with pytest.raises(Malformed) as found:
+        reader.read(before + index + data)
+    assert why.partition(" after ")[0] in str(found.value)
+    assert reader.read(before + (b"\0" if null_first else b"\2")) == ("é", 0.5, None)
+
+
 GOOD: dict[str, tuple[Any, bytes, Any]] = {
     "the largest int": ("int", varint(2**31 - 1), 2**31 - 1),
     "the smallest int": ("int", varint(-(2**31)), -(2**31)),
@@ -203,6 +225,16 @@ def test_a_part_of_a_value_and_a_value_with_something_behind_it_are_malformed_an
                 except Malformed:
                     continue
                 pa.array([found], kind)
+
+
+def test_the_field_whose_text_is_not_utf8_is_named() -> None:
+    schema = record(a="int", b="string", c=["null", "string"], d="string")
+    good = [b"\2", b"\2x", b"\2\2y", b"\2z"]
+    for place, name in ((1, "b"), (2, "c"), (3, "d")):
+        data = b"".join(part[:-1] + b"\xff" if n == place else part for n, part in enumerate(good))
+        with pytest.raises(Malformed, match=f"^{name}: text that is not UTF-8"):
+            reader_of(schema).read(data)
+    assert reader_of(schema).read(b"".join(good)) == (1, "x", "y", "z")
 
 
 def test_every_number_of_64_bits_is_read() -> None:
