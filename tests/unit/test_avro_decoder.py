@@ -66,6 +66,7 @@ MALFORMED: dict[str, tuple[Any, bytes, str]] = {
     "an overlong text": ("string", b"\4\xc0\x80", "f: text that is not UTF-8"),
     "a text of a negative length": ("string", varint(-1), "f: a length of -1 bytes"),
     "a text of two gigabytes": ("string", varint(2**31), "f: a length of 2,147,483,648 bytes, and 0 are left"),
+    "a text of one too many": ("string", b"\4a", "f: a length of 2 bytes, and 1 are left"),
     "bytes of a negative length": ("bytes", varint(-(2**63)), "f: a length of -9"),
     "bytes of one too many": ("bytes", b"\4a", "f: a length of 2 bytes, and 1 are left"),
     "more items than bytes": (array("int"), varint(2**40) + b"\0", "f: 1,099,511,627,776 items, and 1 bytes are left"),
