@@ -67,7 +67,7 @@ def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from fencepost.spark.class_archive import java_options
-    from fencepost.spark.submit import AVRO_LIMITS, connector_folder
+    from fencepost.spark.submit import connector_folder
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -75,7 +75,7 @@ def spark() -> Iterator[Any]:
         SparkSession.builder.master("local[2]")
         .appName("fencepost tests")
         .config("spark.driver.extraClassPath", f"{connector_folder()}/*")
-        .config("spark.driver.defaultJavaOptions", f"{AVRO_LIMITS} {java_options(connector_folder())}")
+        .config("spark.driver.defaultJavaOptions", java_options(connector_folder()))
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")

@@ -29,11 +29,6 @@ LATE_COMPILER = (
 # Without it a job of few rows saves another third; a job of many would take longer.
 NO_SECOND_COMPILER = "-XX:TieredStopAtLevel=1"
 FEW = 300_000  # records; JSON of 130 bytes took less without it up to here *(measured)*
-# A broken record may claim a text of two gigabytes, and Avro would make room for it: the JVM dies. No record in Kafka is larger.
-AVRO_LIMITS = (
-    f"-Dorg.apache.avro.limits.bytes.maxLength={2**27} -Dorg.apache.avro.limits.string.maxLength={2**27} "
-    f"-Dorg.apache.avro.limits.collectionItems.maxLength={2**23}"
-)
 LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name("log4j2.properties")}"'
 
 
@@ -64,8 +59,7 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
     compiler = NO_SECOND_COMPILER if records is not None and records <= FEW else LATE_COMPILER
     conf = {
         "spark.driver.extraClassPath": f"{folder}/*",
-        "spark.driver.defaultJavaOptions": f"{compiler} {LOG_SETTINGS} {AVRO_LIMITS} {java_options(folder)}".strip(),
-        "spark.executor.defaultJavaOptions": AVRO_LIMITS,
+        "spark.driver.defaultJavaOptions": f"{compiler} {LOG_SETTINGS} {java_options(folder)}".strip(),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # The plan fixes the number of task-partitions: nothing may merge or split them.
