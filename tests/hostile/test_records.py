@@ -28,7 +28,7 @@ from fencepost.model import State
 from fencepost.spark.records import parse_output, read_source, to_records
 from fencepost.spark.transform import value_schema
 from fencepost.steps.advance import advance_batch
-from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
+from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, produce, read_all
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import SCHEMA as GENERATED
 from oracle.json_writer import generate
@@ -291,6 +291,20 @@ def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
     with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
         to_records(frame, make_pipeline())
+
+
+def test_a_text_that_is_not_utf8_fails_the_batch_by_field_and_record(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    columns = "'_key', '_topic', '_partition', '_offset', 'CAST(_key AS string) AS k'"
+    pipeline = make_pipeline(f"def transform(frame):\n    return frame.selectExpr({columns})\n")
+    topic = pipeline.source.topic
+    create_topic(broker.bootstrap, topic, 1)
+    produce(broker.bootstrap, topic, [(key, b"{}", 0, at(1)) for key in (b"\xc3\xa9", b"\xff")])
+    with pytest.raises(RecordRefused) as found:
+        plan_and_write(spark, pipeline, day(1))
+    assert f"k: text that is not UTF-8 (source record {topic}:0:1). No offset moved" in str(found.value)
+    assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
 
 NOT_UTF8 = "CAST(X'FF' AS string)"
