@@ -103,19 +103,16 @@ class Avro:
         from pyspark.sql.types import StructType
 
         assert schema is not None
+        found = to_spark(parse(schema.text))
+        assert isinstance(found, StructType), "a transform's result is written as a record"
         frame = raw.select("value", *beside)
-        decoded = decode(frame, "value", "_decoded", ReadSchemas(reader=schema, writers=(schema,)))
-        bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_decoded_malformed"))
-        checked = decoded.withColumn(
-            "_decoded", F.when(F.isnull("_decoded_malformed"), F.col("_decoded")).otherwise(bad)
-        )
-        whole = decoded.schema["_decoded"].dataType
-        assert isinstance(whole, StructType)
-        found = {f.name: f.dataType for f in whole.fields}
-        columns = [
-            _as_given(F.col(f"_decoded.`{f.name}`"), found[f.name], f.dataType).alias(f.name) for f in fields.fields
-        ]
-        return checked.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]))
+        schemas = ReadSchemas(reader=schema, writers=(schema,))
+        decoded = decoded_first(frame, found, _maker(found, schemas, whole=False), keep=None)
+        bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_malformed")).cast("boolean")
+        sound = decoded.where(F.when(F.isnull("_malformed"), F.lit(True)).otherwise(bad))
+        types = {f.name: f.dataType for f in found.fields}
+        columns = [_as_given(F.col(f"`{f.name}`"), types[f.name], f.dataType).alias(f.name) for f in fields.fields]
+        return sound.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]))
 
     def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))
@@ -131,7 +128,7 @@ class Avro:
         parsed = parse(text, _texts(references))
         check_holdable(parsed)
         if columns:
-            check_written_names(one.name for one in parsed.fields)
+            check_written_names(one.name for branch in parsed.others for one in branch.fields)
         return render(parsed)
 
     def fields(self, schema: RegisteredSchema) -> list[str]:
