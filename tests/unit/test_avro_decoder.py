@@ -239,11 +239,12 @@ def test_the_field_whose_text_is_not_utf8_is_named() -> None:
 
 
 def test_every_number_of_64_bits_is_read() -> None:
-    random = Random(7)
+    random, reader = Random(7), reader_of(record(f="long", may=["null", "long"]))
     for bits in range(1, 64):
         for number in (2**bits - 1, -(2**bits), random.randrange(2**bits), -random.randrange(2**bits)):
             data = varint(number)
             assert read_long(data, 0) == (number, len(data))
+            assert reader.read(data + b"\2" + data) == (number, number)
 
 
 def test_floats_are_the_bits_that_were_written() -> None:

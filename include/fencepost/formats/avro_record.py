@@ -77,11 +77,14 @@ def _usual(number: int, writer: Avro, reader: Avro, skip: int) -> list[str]:
     if writer.kind != reader.kind or logical(writer, "") or logical(reader, ""):
         return []
     rest = f"v{number}, at = f{number}(data, at)"
-    if writer.kind in ("int", "long"):
+    if writer.kind in ("int", "long"):  # of one, two or three bytes
         return [
-            f"n = data[at + {skip}]",
-            f"if n > 127: {rest}",
-            f"else: v{number}, at = n >> 1 ^ -(n & 1), at + {skip + 1}",
+            f"n, end = data[at + {skip}], at + {skip + 1}",
+            "if n > 127:",
+            "    n, end = n & 127 | data[end] << 7, end + 1",
+            "    if n > 16383: n, end = n & 16383 | data[end] << 14, end + 1",
+            f"if n > 2097151: {rest}",
+            f"else: v{number}, at = n >> 1 ^ -(n & 1), end",
         ]
     if writer.kind == "string":  # its length is even, in one byte
         return [
