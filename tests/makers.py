@@ -58,7 +58,7 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
         **changes,
     }
     values.setdefault("writers", max(1, len(values["sources"][0].ranges)))
-    values.setdefault("fence_up_to", values["writers"])
+    values.setdefault("fence_up_to", 0)
     return Plan(**values)
 
 

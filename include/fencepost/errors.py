@@ -134,7 +134,7 @@ class TopicRecreated(NeedsOperator):
 
 
 class LedgerUnreadable(NeedsOperator):
-    """A record in the ledger is damaged, was not written by Fencepost, or was written by a newer version."""
+    """A record in the ledger is damaged, was not written by Fencepost, or was written by another version."""
 
 
 class LedgerLost(NeedsOperator):
@@ -166,7 +166,7 @@ class ReceiptsDisagree(NeedsOperator):
 
 
 class TransformNotDeterministic(NeedsOperator):
-    """A retry's first rows differ from those that an earlier attempt committed."""
+    """A retry's rows differ from those that an earlier attempt committed."""
 
 
 class RecordRefused(NeedsOperator):

@@ -253,12 +253,13 @@ class Plan(Frozen):
     `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
     published. Their `ends` say where the topics ended when the batch was planned. `lane` names its transactional ids and the
     groups of its marks: a number, or of an addition `replay-<n>`. `writers` is the number of task-partitions. Ids
-    `writers .. fence_up_to - 1` of the lane belonged to earlier, wider batches; they are fenced before this batch writes.
+    `writers .. fence_up_to - 1` of the lane may have open transactions of earlier, wider batches; they are fenced first.
     `digests` has a digest for each part that decides the output. `software` names the versions that write it.
     `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
 
     `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
-    writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any.
+    writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any. They begin when
+    all others have committed, and use the same transactional ids.
 
     An addition's source is the quarantine topic, where it reads what `replays` names. What is still malformed, and what cannot
     be replayed, is quarantined again by the task-partitions for malformed records, which it always has.
@@ -300,6 +301,11 @@ class Plan(Frozen):
     def tasks(self) -> int:
         """The most task-partitions there may be: those of the transform's rows, then those of malformed records."""
         return self.writers + self.malformed_writers
+
+    @property
+    def ids(self) -> int:
+        """How many of the lane's transactional ids it uses."""
+        return max(self.writers, self.malformed_writers)
 
     def tasks_with(self, aside: int) -> int:
         """How many of them have to commit if this many records do not reach the transform: `Written.aside`."""

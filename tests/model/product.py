@@ -11,9 +11,9 @@ from functools import cache
 
 import makers
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Outcome, Plan, Receipt, State, Verdict, Written
-from fencepost.protocol.decisions import record_written
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.model import Batch, Outcome, Plan, Receipt, State, Tally, Verdict, Written
+from fencepost.protocol.decisions import record_written, unsettled_ids
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
 from fencepost.quality.report import ReceiptCheck
@@ -69,6 +69,15 @@ def copy_standing_of(mark: int | None, lease: int) -> Standing:
 
 
 @cache
+def are_the_same(committed: int, seen: int) -> bool:
+    """Whether an attempt whose rows are these, as bits, takes those of a mark for its own."""
+    mark, ours = (
+        makers.a_receipt(topics={"out": Tally(rows=rows.bit_count(), fingerprint=rows)}) for rows in (committed, seen)
+    )
+    return same_rows(mark, ours)
+
+
+@cache
 def may_be_written(age: int) -> bool:
     """Whether a driver goes on with a planned batch of that age (an index of AGES) instead of revising it."""
     plan = a_batch().plan
@@ -103,6 +112,22 @@ def recorded(lease: Lease, receipts: tuple[Lease, ...], writers: int, malformed:
     except FencepostError as refusal:
         return str(refusal)
     return None
+
+
+@cache
+def fence_up_to(before: tuple[tuple[int, bool, bool], ...]) -> int:
+    """How far a lane's next batch has to fence; each before it had so many ids, was written or not, was empty or not."""
+    batches = (
+        makers.a_batch(
+            State.WRITTEN if written else State.SUPERSEDED,
+            interval=makers.a_day(number),
+            lease=number,
+            plan=makers.a_plan((0, 0 if empty else 1), writers=width),
+            written=makers.a_written() if written else None,
+        )
+        for number, (width, written, empty) in enumerate(before)
+    )
+    return unsettled_ids(View.of(batches), "0")
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.marks import Standing
-from model.product import Lease, standing_of
+from model.product import Lease, fence_up_to, standing_of
 from model.search import DEEP, Search, explore, without_way_out
 from model.writers import Rules, Writers
 
@@ -24,12 +24,22 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "marks and ids expire, two attempts each": {"leases": 2, "places": 2, "expiry": True},
     "fenced attempts linger": {"leases": 2, "places": 2, "linger": True},
     "a batch without records fences nobody": {"leases": 3, "places": 1, "empty": (1,)},
+    "a retry's rows lie elsewhere": {"leases": 1, "places": 2, "tasks": 2, "moves": True},
     "a second job for malformed records": {"leases": 2, "places": 1, "tasks": 2, "malformed": 1},
+    "batches of a lane grow narrower": {"leases": 3, "places": 1, "tasks": 2, "widths": (2, 1, 1)},
+    "a narrower batch behind one without records": {
+        "leases": 3,
+        "places": 1,
+        "tasks": 2,
+        "widths": (2, 2, 1),
+        "empty": (1,),
+    },
     "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
+    "a retry's rows lie elsewhere, two leases": {"leases": 2, "places": 2, "tasks": 2, "moves": True},
     "the ledger is lost and made anew, two attempts each": {
         "leases": 3,
         "places": 2,
@@ -81,9 +91,25 @@ def ledgers_are_not_told_apart(mark: Lease | None, lease: Lease) -> Standing:
     return standing_of(None if mark is None else (0, mark[1]), (0, lease[1]))
 
 
+def nothing_is_fenced(before: tuple[tuple[int, bool, bool], ...]) -> int:
+    """Mutation: ids that a batch does not use are left as they are."""
+    return 0
+
+
+def of_the_last_batch(before: tuple[tuple[int, bool, bool], ...]) -> int:
+    """Mutation: a batch that fenced nothing hides what those before it have left."""
+    return fence_up_to(before[-1:])
+
+
+def records_or_not(before: tuple[tuple[int, bool, bool], ...]) -> int:
+    """Mutation: a batch without records is taken for one that has written and fenced."""
+    return fence_up_to(tuple((width, written, False) for width, written, _ in before))
+
+
 PAIR = "fenced attempts linger"
-TASKS = "two task-partitions, two attempts each"
+MOVED = "a retry's rows lie elsewhere"
 EXPIRY = "marks and ids expire, two attempts each"
+NARROWER = "batches of a lane grow narrower"
 SECOND = "a second job for malformed records"
 LOST = "the ledger is lost and made anew"
 
@@ -108,7 +134,21 @@ LOST = "the ledger is lost and made anew"
         pytest.param(
             PAIR, Rules(wait_for_stable=False), "lost", id="validate does not wait for the last stable offset"
         ),
-        pytest.param(TASKS, Rules(same_rows=False), "doubled", id="adaptive coalescing: a retry's rows lie elsewhere"),
+        pytest.param(MOVED, Rules(compares=False), "doubled", id="what is committed is not compared"),
+        pytest.param(
+            MOVED, Rules(marks_alone=True), "doubled", id="marks of all are enough, whichever jobs wrote them"
+        ),
+        pytest.param(MOVED, Rules(one_job=False), "doubled", id="answers of several jobs are taken together"),
+        pytest.param(NARROWER, Rules(fence_up_to=nothing_is_fenced), "held", id="ids that are not used are not fenced"),
+        pytest.param(
+            NARROWER, Rules(fence_up_to=of_the_last_batch), "held", id="the last batch alone says what is open"
+        ),
+        pytest.param(
+            "a narrower batch behind one without records",
+            Rules(fence_up_to=records_or_not),
+            "held",
+            id="a batch without records settles ids",
+        ),
         pytest.param(
             SECOND, Rules(malformed_receipts=False), "refused", id="the second job is not waited for: receipts tell"
         ),

@@ -5,13 +5,20 @@ Promises, for every interleaving and with a crash after every step:
 - at most one transaction of a lease commits, per task-partition (`doubled`);
 - of a batch that is recorded as written, each row is committed once between its recorded ends, and a reader with
   read_committed who waits for the last stable offset sees it (`doubled`, `lost`);
-- the ledger never has to refuse receipts that honest writers bring (`refused`).
+- the ledger never has to refuse receipts that honest writers bring (`refused`);
+- once a batch is written, no transaction of it or of an earlier one is open and holds readers back (`held`). Looked at under
+  `widths`: batches of the lane have different numbers of task-partitions. Left out: a zombie that begins under an id that a newer
+  batch has fenced and does not use. Its transaction holds readers back until it times out.
 
 What is modelled. The broker: per task-partition one output log of open, prepared and committed transactions (an aborted
 one leaves no trace), epochs of transactional ids, the lane group's marks. A commit is decided first and its markers are
 written later, as Kafka does; `init_transactions` settles both. The lane passes from lease to lease: the next batch is
 planned when the one before is written, or is pushed aside at any moment (revised, skipped) while its writers go on. A
 retry's driver looks for all marks at any moment, whatever transactions are under way.
+
+Under `moves` the layout is `output` and the transform differs between attempts: the rows of half of the jobs lie in other
+task-partitions. A place then stands for a job. An attempt that finds its lease's mark compares its rows with it, no driver goes
+by marks alone, and a batch is recorded on the answers of one job.
 
 Attempts are unbounded in number: an attempt that ended or crashed leaves its place to a new one, so `places` bounds only
 how many of a lease are alive at a time. An attempt of any lease planned so far may start at any time: it is a retry, a
@@ -58,28 +65,30 @@ class Rules:
     end_is_high_watermark: bool = True
     wait_for_stable: bool = True
     check_receipts: bool = True
-    same_rows: bool = (
-        True  # frozen ranges and counts, no adaptive execution: a retry's task-partition has the same rows
-    )
+    compares: bool = True  # an attempt that finds its lease's mark compares its rows with what is committed
+    marks_alone: bool = False  # all marks are taken for a job's answers where rows may move, too
+    one_job: bool = True  # all answers are of one job
+    fence_up_to: Callable[[tuple[tuple[int, bool, bool], ...]], int] = product.fence_up_to
     revise_old: bool = True
     malformed_receipts: bool = True  # the driver waits for the receipts of its second job
     gate: bool = False  # count as broken only what validate's own comparison with the receipts would let pass
 
 
 class Planned(NamedTuple):
-    """A planned batch: the output's ends then, those measured by its driver, those recorded; its age."""
+    """A planned batch: the output's ends then, those measured by its driver, those recorded; its age; ids still to be fenced."""
 
     start: tuple[int, ...]
     measured: tuple[int, ...] | None
     end: tuple[int, ...] | None
     age: int
+    fence: int = 0
 
 
 class Task(NamedTuple):
     """What concerns one task-partition.
 
     `log` holds (lease, rows, status, place or -1); `marks` the lease of each key's mark, or None; `places` the attempts;
-    `answers` per lease the lease of the receipt its driver got, or -1.
+    `answers` per lease the lease of the receipt its driver got, or -1; where rows move, plus the leases times the job.
     """
 
     log: tuple[tuple[int, int, int, int], ...]
@@ -97,7 +106,8 @@ class Writers:
     `ledger_lost` says that the last lease is of another ledger than those before: its offsets begin again, and so do the
     names of batches. `stopped`: and that nothing of the lost one's runs is alive by then. Leases in `empty` have no record to
     read: no attempt of theirs runs, no id is fenced, and the driver records them as written. The last `malformed` task-partitions
-    are those of a second job, which writes malformed records to quarantine once the first job has answered.
+    are those of a second job, which writes malformed records to quarantine once the first job has answered, under the ids of the
+    first job's task-partitions. `widths` gives the number of task-partitions of each lease.
     """
 
     def __init__(
@@ -115,20 +125,23 @@ class Writers:
         linger: bool = False,
         empty: tuple[int, ...] = (),
         malformed: int = 0,
+        moves: bool = False,
+        widths: tuple[int, ...] = (),
     ) -> None:
         self.rules = rules or Rules()
         self.results, self.malformed = tasks - malformed, malformed
-        self.stopped = stopped
+        self.stopped, self.moves = stopped, moves
         self.tasks, self.leases, self.per_lease = tasks, leases, places
         self.expiry, self.long_jobs, self.linger = expiry, long_jobs, linger
         self.empty = empty
         self.keys = keys or (0,) * leases
+        self.fences, self.widths = bool(widths), widths or (tasks,) * leases
         self.numbers: tuple[Lease, ...] = tuple((0, n) for n in range(leases))
         self.names = tuple(range(leases))
         if ledger_lost:
             self.numbers = (*self.numbers[:-1], (1, 0))
             self.names = (*self.names[:-1], 0)
-        self.sorted = self.rules.stable_id and self.rules.same_rows
+        self.sorted = self.rules.stable_id and not moves
         self.lease_of = tuple(n // places for n in range(leases * places))
         labels = [
             f"task {t}, lease {n // places}, attempt {n % places}: "
@@ -155,16 +168,44 @@ class Writers:
             for label, changed, moved in self._broker_steps(t, task, plans):
                 yield label, (moved, (*before, changed, *behind))
             for place in range(len(plans) * self.per_lease):
-                if self._waits(t, place, tasks):
+                if self._waits(t, place, tasks) or self._may_not_start(t, task, place, plans):
                     continue
                 for word, changed, moved in self._attempt_steps(t, task, place, plans):
-                    yield self._label(t, place, word), (moved, (*before, changed, *behind))
+                    after = (moved, (*before, changed, *behind))
+                    yield (
+                        self._label(t, place, word),
+                        self._of_one_id(t, after) if word == "init_transactions" else after,
+                    )
 
     def _waits(self, t: int, place: int, tasks: tuple[Task, ...]) -> bool:
         """Whether it is an attempt of the second job that cannot start yet: the first one has not answered."""
         if t < self.results or tasks[t].places[place]:
             return False
         return any(task.answers[self.lease_of[place]] == -1 for task in tasks[: self.results])
+
+    def _may_not_start(self, t: int, task: Task, place: int, plans: tuple[Planned, ...]) -> bool:
+        """Whether no attempt begins there: its batch has no such task-partition, or has to fence first; or it would be a zombie
+        under an id that a newer batch has fenced and does not use."""
+        lease = self.lease_of[place]
+        if task.places[place]:
+            return False
+        if t >= self.widths[lease] or plans[lease].fence:
+            return True
+        later = range(lease + 1, len(plans))
+        return self.fences and any(t >= self.widths[n] and not plans[n].fence for n in later if n not in self.empty)
+
+    def _of_one_id(self, t: int, state: State) -> State:
+        """The state after an init under the id of this task-partition: another of the other job may have the same id."""
+        plans, tasks = state
+        for other in (t + self.results, t - self.results):
+            if self.malformed and 0 <= other < self.tasks and other != t:
+                plans, tasks = self._settle_all(other, plans, tasks)
+        return plans, tasks
+
+    def _settle_all(self, t: int, plans: tuple[Planned, ...], tasks: tuple[Task, ...]) -> State:
+        """Whatever is open of that task-partition is settled, and all who hold its id are fenced."""
+        task, plans = self._init(t, tasks[t], -1, plans)
+        return plans, _with(tasks, t, task._replace(places=self._in_order(task.places)))
 
     def _label(self, t: int, place: int, word: str) -> str:
         key = (t, place, word)
@@ -178,7 +219,8 @@ class Writers:
             how = "takes the lane" if not plans or plans[-1].end is not None else "pushes the one before aside"
             ends = tuple(len(task.log) for task in tasks)
             begun = tuple(self._stop(task) for task in tasks) if self._gone_by(len(plans), 0) else tasks
-            yield f"plan: lease {len(plans)} {how}", ((*plans, Planned(ends, None, None, 0)), begun)
+            made = Planned(ends, None, None, 0, self._to_fence(plans))
+            yield f"plan: lease {len(plans)} {how}", ((*plans, made), begun)
         for lease, plan in enumerate(plans):
             if self.expiry and plan.age < 2 and (lease == 0 or plans[lease - 1].age > plan.age):
                 yield f"time passes for lease {lease}", self._aged(plans, tasks, lease)
@@ -186,20 +228,28 @@ class Writers:
                 continue
             if len(plans) > lease + 1:
                 continue  # pushed aside: `written` is refused, or finds the batch gone
+            if plan.fence:
+                settled, moved = tasks, (*plans[:lease], plan._replace(fence=0))
+                for t in range(self.widths[lease], plan.fence):
+                    moved, settled = self._settle_all(t, moved, settled)
+                yield f"driver of lease {lease}: fences ids of earlier, wider batches", (moved, settled)
+                continue
             if lease in self.empty:
                 moved = (*plans[:lease], plan._replace(end=tuple(self._end(task.log) for task in tasks)))
                 yield f"driver of lease {lease}: record written, without a row", (moved, tasks)
                 continue
-            found = self._found(tasks, lease)
+            found = self._found(tasks, lease) if not self.moves or self.rules.marks_alone else tasks
             if found != tasks:
                 yield f"driver of lease {lease}: finds the marks of all, runs no job", (plans, found)
-            asked = tasks if self.rules.malformed_receipts else tasks[: self.results]
+            width = self.widths[lease]
+            asked = tasks[:width] if self.rules.malformed_receipts else tasks[: self.results]
             receipts = tuple(task.answers[lease] for task in asked)
-            if -1 not in receipts:
-                named = tuple(self.numbers[lease] for lease in receipts)
+            jobs = {answer // self.leases for answer in receipts}
+            if -1 not in receipts and (len(jobs) == 1 or not self.rules.one_job):
+                named = tuple(self.numbers[answer % self.leases] for answer in receipts)
                 refusal = None
                 if self.rules.check_receipts:
-                    refusal = product.recorded(self.numbers[lease], named, self.results, self.malformed)
+                    refusal = product.recorded(self.numbers[lease], named, width - self.malformed, self.malformed)
                 if refusal is not None:
                     yield f"driver of lease {lease}: all receipts are in", Fault("refused", refusal)
                     continue
@@ -217,13 +267,23 @@ class Writers:
         It looks for those of its second job once it has those of the first.
         """
         after = list(tasks)
-        for job in (range(self.results), range(self.results, self.tasks)):
+        width = self.widths[lease]
+        for job in (range(width - self.malformed), range(width - self.malformed, width)):
             for t in job:
                 mark = tasks[t].marks[self.keys[lease]]
                 if mark is None or self.rules.standing(self.numbers[mark], self.numbers[lease]) is not Standing.DONE:
                     return (*after[: job.start], *tasks[job.start :])
                 after[t] = tasks[t]._replace(answers=_with(tasks[t].answers, lease, mark))
         return tuple(after)
+
+    def _to_fence(self, plans: tuple[Planned, ...]) -> int:
+        """How far the next batch's driver has to fence ids; 0 where it has none to fence."""
+        lease = len(plans)
+        if not self.fences or lease in self.empty:
+            return 0
+        before = tuple((self.widths[n], plan.end is not None, n in self.empty) for n, plan in enumerate(plans))
+        found = self.rules.fence_up_to(before)
+        return found if found > self.widths[lease] else 0
 
     def _gone_by(self, newest: int, lease: int) -> bool:
         """Whether the attempts of a lease are dead for good when the newest one is planned."""
@@ -304,7 +364,7 @@ class Writers:
                 return
             if not rules.init_first:
                 if not self._unstable(task, lease):
-                    yield from self._read(task, place, plans, "reads its mark")
+                    yield from self._read(t, task, place, plans, "reads its mark")
                 return
             after, moved = self._init(t, task, place, plans)
             yield "init_transactions", self._at(after, place, INITED), moved
@@ -315,7 +375,7 @@ class Writers:
                 after, moved = self._init(t, task, place, plans)
                 yield "init_transactions", self._at(after, place, DECIDED), moved
             elif not self._unstable(task, lease):
-                yield from self._read(task, place, plans, "reads its mark")
+                yield from self._read(t, task, place, plans, "reads its mark")
             return
         if stands == COMMITTED:
             yield "its receipt reaches the driver", self._answered(task, place, lease), plans
@@ -331,8 +391,7 @@ class Writers:
         if stands == DECIDED:
             if rules.gate and sum(le == lease for le, *_ in task.log) > 1:
                 return  # two copies are as many as it takes
-            row = 1 << (t if rules.same_rows or place % 2 == 0 else self.tasks - 1 - t)
-            after = task._replace(log=(*task.log, (lease, row, OPEN, owner)))
+            after = task._replace(log=(*task.log, (lease, self._rows(t, place), OPEN, owner)))
             yield "begins and produces", self._at(after, place, PRODUCED), plans
             return
         n = next(i for i, (le, _, s, o) in enumerate(task.log) if s < PREPARED and o == owner and le == lease)
@@ -363,6 +422,10 @@ class Writers:
                 task = self._settled(task, n)
         return task._replace(places=self._fenced(task.places, place)), plans
 
+    def _rows(self, t: int, place: int) -> int:
+        """The rows of a task-partition as a job has them, as bits."""
+        return 1 << (self.tasks - 1 - t if self.moves and place % self.per_lease % 2 else t)
+
     def _fenced(self, places: tuple[int, ...], but: int) -> tuple[int, ...]:
         """The places after an init by `but`, each still where it was: the caller puts them in order."""
         held = []
@@ -378,7 +441,7 @@ class Writers:
         return tuple(held)
 
     def _read(
-        self, task: Task, place: int, plans: tuple[Planned, ...], word: str
+        self, t: int, task: Task, place: int, plans: tuple[Planned, ...], word: str
     ) -> Iterator[tuple[str, Task, tuple[Planned, ...]]]:
         lease = self.lease_of[place]
         mark = task.marks[self.keys[lease]]
@@ -394,6 +457,13 @@ class Writers:
                 yield word, self._at(task, place, DECIDED, fenced), plans
         elif answer is Standing.DONE:
             assert mark is not None
+            if (
+                self.moves
+                and self.rules.compares
+                and not product.are_the_same(_committed(task, mark), self._rows(t, place))
+            ):
+                yield f"{word}: done with other rows, stops for good", self._gone(task, place), plans
+                return
             yield f"{word}: done already, answers", self._answered(task, place, mark), plans
         elif task.places[place]:
             yield f"{word}: superseded, stops", self._gone(task, place), plans
@@ -418,7 +488,7 @@ class Writers:
         def lower(ends: tuple[int, ...] | None) -> tuple[int, ...] | None:
             return None if ends is None else _with(ends, t, ends[t] - (ends[t] > n))
 
-        moved = tuple(Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age) for p in plans)
+        moved = tuple(Planned(lower(p.start) or (), lower(p.measured), lower(p.end), p.age, p.fence) for p in plans)
         return task._replace(log=task.log[:n] + task.log[n + 1 :]), moved
 
     def _at(self, task: Task, place: int, stands: int, fenced: int = 0) -> Task:
@@ -431,8 +501,8 @@ class Writers:
         return task._replace(log=log, places=self._in_order(_with(task.places, place, 0)))
 
     def _answered(self, task: Task, place: int, named: int) -> Task:
-        lease = self.lease_of[place]
-        return self._gone(task, place)._replace(answers=_with(task.answers, lease, named))
+        lease, job = self.lease_of[place], place % self.per_lease if self.moves else 0
+        return self._gone(task, place)._replace(answers=_with(task.answers, lease, named + job * self.leases))
 
     def _in_order(self, places: tuple[int, ...]) -> tuple[int, ...]:
         if not self.sorted or self.per_lease == 1:
@@ -451,16 +521,20 @@ class Writers:
     def fault(self, state: State) -> Fault | None:
         plans, tasks = state
         for lease, plan in enumerate(plans):
-            for row in range(self.tasks):
-                bit = 1 << row
-                copies = sum(
-                    1 for task in tasks for le, r, s, _ in task.log if le == lease and r & bit and s >= PREPARED
-                )
+            for t, task in enumerate(tasks):
+                copies = sum(1 for le, _, s, _ in task.log if le == lease and s >= PREPARED)
                 if copies > 1 and not self.rules.gate:
-                    return Fault("doubled", f"row {row} of lease {lease} is committed {copies} times")
-                if plan.end is None:
-                    continue
-                fault = self._seen(tasks, plan, lease, row, bit)
+                    return Fault("doubled", f"row {t} of lease {lease} is committed {copies} times")
+            if plan.end is None:
+                continue
+            if (
+                self.fences
+                and lease not in self.empty
+                and any(le <= lease and s < PREPARED for task in tasks for le, _, s, _ in task.log)
+            ):
+                return Fault("held", f"lease {lease} is written, and a transaction of it or of an earlier one is open")
+            for row in range(self.tasks):
+                fault = self._seen(tasks, plan, lease, row, 1 << row)
                 if fault is not None:
                     return fault
         return None
@@ -477,7 +551,9 @@ class Writers:
                 high = stable
             own = self.names[lease]
             count += sum(1 for le, r, s, _ in task.log[low:high] if self.names[le] == own and r & bit and s == DONE)
-        if count == (lease not in self.empty) or (self.rules.gate and not product.gate_agrees(1, count)):
+        if count == (lease not in self.empty and row < self.widths[lease]) or (
+            self.rules.gate and not product.gate_agrees(1, count)
+        ):
             return None
         where = f"between the ends recorded for lease {lease} a reader sees row {row} {count} times"
         return Fault("doubled" if count else "lost", where)
@@ -519,6 +595,11 @@ class Writers:
             f"{n}:{'planned' if p.end is None else f'written{p.start}..{p.end}'}" for n, p in enumerate(plans)
         )
         return f"{told} | {' | '.join(parts)}"
+
+
+def _committed(task: Task, lease: int) -> int:
+    """The rows that the lease has committed."""
+    return next(rows for le, rows, status, _ in task.log if le == lease and status == DONE)
 
 
 def _stable(log: tuple[tuple[int, int, int, int], ...]) -> int:

@@ -16,12 +16,12 @@ from fencepost.protocol.decisions import (
     decide_publish,
     decide_skip,
     free_lane,
-    most_writers,
     record_planned,
     record_verdict,
     record_withdrawn,
     record_written,
     standing_plan,
+    unsettled_ids,
 )
 from fencepost.protocol.frontier import frontier, validated_ends
 from fencepost.protocol.revision import Circumstances, reason_to_revise
@@ -170,7 +170,7 @@ def refused(transition: Callable[[], object]) -> str | None:
     return None
 
 
-QUARANTINING = a_plan((0, 1), (0, 1), malformed_writers=2, fence_up_to=4)
+QUARANTINING = a_plan((0, 1), (0, 1), malformed_writers=2)
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,39 @@ def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
     assert (refusal is None) is is_enough, refusal
 
 
-def test_ids_of_task_partitions_for_malformed_records_are_fenced_by_a_later_batch_of_the_lane() -> None:
-    view = View.of([a_batch(State.SUPERSEDED, plan=QUARANTINING), a_batch(revision=2, plan=plan_of(((0, 1),)))])
-    assert most_writers(view, "0") == 4
+WIDE, NARROW, NONE = (a_plan(*ranges) for ranges in (((0, 1),) * 3, ((0, 1),), ((1, 1),) * 4))
+FEW_ROWS = a_plan((0, 1), (0, 1), writers=1, malformed_writers=2)
+
+
+@pytest.mark.parametrize(
+    ("plans", "ids"),
+    [
+        ([], 0),
+        ([(WIDE, True)], 0),
+        ([(WIDE, False)], 3),
+        ([(WIDE, False), (NARROW, False)], 3),
+        ([(WIDE, False), (NARROW, True)], 0),
+        ([(WIDE, True), (NARROW, False)], 1),
+        ([(WIDE, False), (NONE, True)], 3),
+        ([(WIDE, True), (NONE, False)], 0),
+        ([(QUARANTINING, False)], 2),
+        ([(FEW_ROWS, False)], 2),
+    ],
+)
+def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tuple[Plan, bool]], ids: int) -> None:
+    """A written batch has a mark under each of its ids, and fenced what was there before; one without offsets did neither."""
+    view = View.of(
+        a_batch(
+            State.WRITTEN if written else State.SUPERSEDED,
+            interval=day(number),
+            lease=number,
+            plan=plan,
+            written=a_written() if written else None,
+        )
+        for number, (plan, written) in enumerate(plans)
+    )
+    assert unsettled_ids(view, "0") == ids
+    assert unsettled_ids(view, "1") == 0
 
 
 @pytest.mark.parametrize(
@@ -248,7 +278,7 @@ def test_a_free_lane_is_held_by_no_planned_batch(view: View, lanes: int) -> None
     if refusal is None:
         lane = free_lane(view, lanes, None)
         assert lane not in held
-        assert most_writers(view, lane) == max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
+        assert unsettled_ids(view, lane) <= max((b.plan.writers for b in view.all() if b.plan.lane == lane), default=0)
 
 
 @given(ledgers())

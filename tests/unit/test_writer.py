@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.errors import TransformNotDeterministic
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
@@ -179,3 +180,43 @@ def test_what_an_older_lease_committed_is_not_ours(kafka: FakeKafka) -> None:
     kafka.mark = mark_metadata(older)
     receipt, skipped = write_partition(job(), 0, batches([1, 2, 3], 3))
     assert (kafka.committed, receipt.lease, skipped) == ([[b"1", b"2", b"3"]], LEASE, False)
+
+
+def committed(kafka: FakeKafka, job: WriterTask, rows: Iterator[pa.RecordBatch]) -> WriterTask:
+    """An earlier attempt has committed these rows; the job of a later one, behind a shuffle."""
+    write_partition(job, 0, rows)
+    return replace(job, compares=True)
+
+
+def test_an_attempt_behind_a_shuffle_reads_its_rows_in_any_order_and_finds_them_committed(kafka: FakeKafka) -> None:
+    later = committed(kafka, job(), batches([1, 2, 3], 3))
+    receipt, skipped = write_partition(later, 0, batches([3, 1, 2], 2))
+    assert (receipt.rows, skipped, len(kafka.committed)) == (3, False, 1)
+    with pytest.raises(AssertionError):  # what is not compared is not read
+        write_partition(replace(later, compares=True), 0, unreadable())
+    assert write_partition(job(), 0, unreadable()) == (receipt, True)
+
+
+def unreadable() -> Iterator[pa.RecordBatch]:
+    raise AssertionError("read")
+    yield
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 4], [1, 2], [1, 2, 3, 3], []], ids=["another", "fewer", "more", "none"])
+def test_an_attempt_with_other_rows_than_are_committed_is_refused(kafka: FakeKafka, rows: list[int]) -> None:
+    """Nobody would know where the rows are that differ; going on could lose some and double others."""
+    later = committed(kafka, job(), batches([1, 2, 3], 3))
+    with pytest.raises(TransformNotDeterministic, match=r"batch b, task-partition 0: .*committed 3 rows.*this one has"):
+        write_partition(later, 0, batches(rows, 2))
+    assert len(kafka.committed) == 1
+
+
+def test_a_row_that_changed_sides_is_not_the_row_that_was_committed(kafka: FakeKafka) -> None:
+    """Its bytes may be the same: a result that is kept. Which topic it is in is part of what was committed."""
+    two = replace(job(), quarantine="q")
+    later = committed(kafka, two, routed([1, -2], 2))
+    assert write_partition(later, 0, routed([-2, 1], 1))[0].rows == 2
+    sides = {"t": Tally(rows=1, fingerprint=-2 % 2**64), "q": Tally(rows=1, fingerprint=1)}
+    kafka.mark = mark_metadata(Receipt(task=0, ledger=LEDGER, lease=LEASE, topics=sides))
+    with pytest.raises(TransformNotDeterministic):
+        write_partition(later, 0, routed([-2, 1], 1))

@@ -72,9 +72,21 @@ def replay_lane(view: View, but_for: Batch | None) -> str:
     return next(lane for n in range(len(held) + 1) if (lane := f"replay-{n}") not in held)
 
 
-def most_writers(view: View, lane: str) -> int:
-    """The largest number of task-partitions that a batch of the lane has had: that many transactional ids exist."""
-    return max((b.plan.tasks for b in view.all() if b.plan.lane == lane), default=0)
+def unsettled_ids(view: View, lane: str) -> int:
+    """How many of the lane's transactional ids, counted from 0, may have an open transaction.
+
+    A batch that was written has left none: each of its task-partitions has a mark, whoever held the id before was fenced, and who
+    comes later finds the mark. What batches before it had left, it fenced before it wrote. A batch without offsets uses no id and
+    fences none.
+    """
+    most = 0
+    for batch in sorted((b for b in view.all() if b.plan.lane == lane), key=view.order, reverse=True):
+        if batch.plan.is_empty:
+            continue
+        if batch.written is not None:
+            break
+        most = max(most, batch.plan.ids)
+    return most
 
 
 def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: GivenUp | None = None) -> Batch | None:

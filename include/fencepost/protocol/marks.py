@@ -37,6 +37,15 @@ def compare_mark(mark: Receipt | None, lease: int, ledger: str, *, opened: bool 
     return Standing.SUPERSEDED if mark.lease > lease else Standing.DONE
 
 
+def same_rows(mark: Receipt, seen: Receipt) -> bool:
+    """Whether an attempt has the rows that another has committed: their number and fingerprint in each topic."""
+    one, other = (
+        {topic: (tally.rows, tally.fingerprint) for topic, tally in receipt.topics.items() if tally.rows}
+        for receipt in (mark, seen)
+    )
+    return one == other
+
+
 def mark_metadata(receipt: Receipt) -> str:
     """A receipt as a mark's metadata."""
     return receipt.model_dump_json()

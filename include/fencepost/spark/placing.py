@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from itertools import count
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
 WORD = 0xFFFFFFFF
+LISTENERS_WAIT_MS = 60_000
 
 
 def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
@@ -35,6 +37,23 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
         .sortWithinPartitions(*order)
         .drop("_number", "_partition", "_offset")
     )
+
+
+def shuffled_again(spark: SparkSession, tag: str) -> bool:
+    """Whether Spark made a part of a shuffle a second time while a job with that tag read it, since an executor was lost with it.
+
+    Task-partitions that had committed by then got the rows of the first time, the others those of the second. True as well if
+    Spark is too busy to tell.
+    """
+    context = spark.sparkContext._jsc.sc()
+    try:
+        context.listenerBus().waitUntilEmpty(LISTENERS_WAIT_MS)
+    except Py4JJavaError:
+        return True
+    tracker = spark.sparkContext.statusTracker()
+    jobs = (tracker.getJobInfo(job) for job in context.statusTracker().getJobIdsForTag(tag))
+    last = (tracker.getStageInfo(max(job.stageIds)) for job in jobs if job is not None)  # parents have lower numbers
+    return any(stage is not None and stage.currentAttemptId > 0 for stage in last)
 
 
 def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column:

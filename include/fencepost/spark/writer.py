@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, WriteFailed
+from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, TransformNotDeterministic, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
+from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
 from fencepost.spark.diagnosis import carry
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
 
@@ -52,6 +52,7 @@ class WriterTask:
     quarantine: str | None = None
     quarantining: Quarantining | None = None
     first: int = 0  # the lowest task-partition that this job writes
+    compares: bool = False  # what this lease has committed has to be the rows of every later attempt
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
     stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
@@ -63,14 +64,15 @@ class WriterTask:
 
 
 def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
-    """Write task-partition `task` exactly once; return the receipt, and whether an earlier attempt had committed all of it.
+    """Write task-partition `task` exactly once; return the receipt, and whether it was skipped: its rows stayed unread.
 
     1. init_transactions: fence every earlier attempt and settle its open transaction;
-    2. read the mark: it says whether to write, to skip, or to stop;
+    2. read the mark: it says whether to write, to skip (or to compare the rows with what is committed), or to stop;
     3. begin with the first row, produce, send the mark, commit.
 
     Raises:
         Superseded: a later lease has committed here; this attempt is the zombie.
+        TransformNotDeterministic: an earlier attempt has committed other rows.
         Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
     transaction, mark = _initialised(job, task)  # 1, 2
@@ -82,7 +84,9 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
             )
         case Standing.DONE:
             assert mark is not None
-            return mark, True
+            if job.compares:
+                _check_same(job, mark, batches)
+            return mark, not job.compares
         case Standing.SUPERSEDED:
             assert mark is not None
             raise Superseded(
@@ -205,6 +209,27 @@ def _write(job: WriterTask, transaction: Transaction, task: int, batches: Iterat
             _check_promised(job, task, receipt.tally(job.topic))
         transaction.add_offsets([_place(job, receipt)], job.group)
     return receipt
+
+
+def _check_same(job: WriterTask, mark: Receipt, batches: Iterator[pa.RecordBatch]) -> None:
+    """The rows are those that the mark's attempt has committed.
+
+    Raises:
+        TransformNotDeterministic: they differ, so a row that is committed here may be in another task-partition as well, or
+            one that belongs here in none.
+    """
+    seen = _nothing(job, mark.task)
+    for rows in batches:
+        seen = _with(seen, job, *_parted(job, rows))
+    if not same_rows(mark, seen):
+        raise TransformNotDeterministic(
+            f"{_of(job, mark.task)}: an earlier attempt committed {mark.rows} rows, and this one has {seen.rows}, not the same: "
+            "the transform gives other rows when it runs again, so rows could get lost or doubled between task-partitions. No "
+            "offset moved. Make it deterministic: no clock, no random numbers or ids, no input that changes meanwhile, no order "
+            "left open (first, collect_list, ties of row_number). Sums of doubles differ in their last digits: sum decimals, or "
+            "round. Then run again: a changed transform is a new revision. If nothing in the pipeline's folder changed, "
+            "`fencepost skip` the interval and run it with --reprocess, which writes all of it again."
+        )
 
 
 def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:

@@ -40,10 +40,10 @@ from fencepost.protocol.decisions import (
     decide_withdraw,
     free_lane,
     is_carried_out,
-    most_writers,
     record_planned,
     replay_lane,
     standing_plan,
+    unsettled_ids,
     why_it_stays,
 )
 from fencepost.protocol.obstacle import GivenUp
@@ -297,7 +297,7 @@ def _frozen(
         layout=pipeline.output.layout,
         writers=writers,
         lane=lane,
-        fence_up_to=max(most_writers(view, lane), writers + malformed_writers),
+        fence_up_to=unsettled_ids(view, lane),
         digests=digests,
         software=software(),
         planned_at=utc_now(),

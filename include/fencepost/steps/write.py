@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +16,7 @@ from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, OffsetRange, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, OffsetRange, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.decisions import check_receipts, record_written
@@ -31,6 +32,8 @@ from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
+
+FENCES = 16  # at once
 
 
 def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
@@ -57,7 +60,7 @@ def write_batch(
 
     1. read the ledger; revise the batch if what decides its output has changed since it was planned;
     2. check that its source and output are still the topics it was planned on, with all their records;
-    3. fence the ids of the lane that earlier, wider batches used and this one does not;
+    3. fence the ids of the lane that this batch does not use and that may have open transactions of earlier ones;
     4. run the job: read, transform, write. Each task-partition returns its receipt. A retry that finds all of them committed
        takes the receipts from the marks instead;
     5. record `written`: all receipts, and where the output ends now.
@@ -68,12 +71,24 @@ def write_batch(
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
     check_topics(ledger, batch)  # 2
-    for task in range(batch.plan.writers, batch.plan.fence_up_to):  # 3
-        Transaction(ledger.settings, pipeline.writer_id(batch.plan.lane, task), "fence", task).init()
+    _fence(ledger, batch.plan)  # 3
     with denials_named(pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, write"):
         wrote = run_write_job(spark, ledger, batch)  # 4
     reached("write.answered")
     return _record(ledger, batch, wrote, began)  # 5
+
+
+def _fence(ledger: Ledger, plan: Plan) -> None:
+    """End what earlier batches of the lane may have left open under ids that this one does not use.
+
+    Until it times out, an open transaction hides later records from readers. A fence takes a second, and a producer of its own.
+    """
+
+    def fence(task: int) -> None:
+        Transaction(ledger.settings, ledger.pipeline.writer_id(plan.lane, task), "fence", task).init()
+
+    with ThreadPoolExecutor(FENCES) as side_by_side:
+        list(side_by_side.map(fence, range(plan.writers, plan.fence_up_to)))
 
 
 def _to_write(ledger: Ledger, interval: Interval) -> Batch:

@@ -37,7 +37,7 @@ from fencepost.spark.diagnosis import (
     how_the_jvm_ended,
     is_the_transforms,
 )
-from fencepost.spark.placing import place_by_key
+from fencepost.spark.placing import place_by_key, shuffled_again
 from fencepost.spark.quarantine import (
     Rules,
     as_in_source,
@@ -66,6 +66,10 @@ from fencepost.steps.topics import check_topics
 log = logging.getLogger("fencepost.steps.write")
 
 
+class ShuffledAgain(WriteFailed):
+    """A part of the job's shuffle was made again when some task-partitions may have committed. The next job compares."""
+
+
 @dataclass(frozen=True)
 class Wrote:
     """Result of a write: receipts, counts of its source, the value's schema, and what `Written` says of quarantine rules."""
@@ -80,6 +84,10 @@ class Wrote:
 def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     """The receipts of all task-partitions: from the jobs, or from the marks if a retry finds all of them committed.
 
+    Behind a shuffle (layout `output`) marks are not enough: a transform that gives other rows the second time moves them between
+    task-partitions, and marks may be of several attempts. There the job runs in any case, and each task-partition that is
+    committed compares its rows with its mark. So all receipts hold for one job, whose shuffle was made once.
+
     If malformed records go to quarantine and the source has some, a second job writes them: they never reach the transform.
     In a replay it also writes the results that cannot go through the transform.
 
@@ -87,6 +95,11 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     again. Task-partitions without such records may have committed by then: they keep what they wrote.
     """
     try:
+        return _write_all(spark, ledger, batch)
+    except ShuffledAgain:
+        log.warning(
+            "batch %s: part of the shuffle was made again. The job runs again to compare what is committed", batch.id
+        )
         return _write_all(spark, ledger, batch)
     except UnknownSchemas:
         ids = ids_in_source(read_input(spark, ledger, batch, headers=False), ledger.pipeline)
@@ -109,7 +122,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     task = writer_task(ledger, batch, rules)
     set_shuffle_partitions(spark, pipeline, plan)
     with ThreadPoolExecutor(1) as aside:  # while Spark analyses
-        asked = aside.submit(committed_receipts, task)
+        asked = None if task.compares else aside.submit(committed_receipts, task)
         whole = rules is not None
         raw = read_input(spark, ledger, batch, headers=pipeline.source.headers or whole)
         carried: dict[str, int] = {}
@@ -128,7 +141,7 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         result = apply_transform(pipeline, with_record(good, "_malformed"))
         schema = value_schema(pipeline, result).json()
         schemas = settle_output(ledger, batch, result).plan.schemas
-        committed = asked.result()
+        committed = asked.result() if asked else None
     results = Observation()
     with analysis_errors(pipeline):
         if rules is None:
@@ -147,6 +160,11 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         placed = place_by_key(records, plan.writers) if by_key else records.drop("_partition", "_offset")
     answered = placed.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     answers = _collect(spark, answered, _task_partitions(answered, batch, pipeline), ledger, batch, raw, task.nonce)
+    if task.compares and shuffled_again(spark, task.nonce):
+        raise ShuffledAgain(
+            f"batch {batch.id}: Spark lost an executor and made a part of the shuffle again, twice. No offset moved. Run again: "
+            "the next attempt compares what is committed with the rows of a shuffle of its own."
+        )
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
     counts = observed_counts(answers, seen, raw, batch, pipeline).with_carried(carried)
     return Wrote(receipts, counts, schema, names, _results(answers, results, receipts, flagged))
@@ -207,8 +225,9 @@ def _count_results(flagged: DataFrame | None) -> int | None:
 def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
     """Read the frozen ranges again and write malformed records to quarantine; return the receipts of these task-partitions.
 
-    Task-partition `writers + p` writes those of source partition p, by the protocol of all writers: with stable ids and marks of
-    its own, under the batch's lease. In a replay, the results that are carried over come with them.
+    Task-partition `writers + p` writes those of source partition p, by the protocol of all writers: under the batch's lease, with
+    marks of its own, and with the id of task-partition p, if there is one. That one has committed: a late attempt at it may fence
+    this one, finds its mark, and stops. In a replay, the results that are carried over come with them.
     """
     pipeline, plan = ledger.pipeline, batch.plan
     task = malformed_task(ledger, batch)
@@ -238,14 +257,17 @@ def _collect(
     nonce: str,
 ) -> list[Row]:
     """Run a job whose Spark partitions write these task-partitions; return their answers."""
-    spark.sparkContext.setLocalProperty(TASKS, json.dumps(tasks))
+    context = spark.sparkContext
+    context.setLocalProperty(TASKS, json.dumps(tasks))
+    context.addJobTag(nonce)
     try:
         return job.collect()
     except Exception as error:
         raise _cause(error, ledger, batch, raw, nonce) from error
     finally:
         with suppress(Exception):  # a JVM that died has none
-            spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+            context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+            context.removeJobTag(nonce)
 
 
 def _or_a_rule(batch: Batch) -> str:
@@ -260,7 +282,7 @@ ROWS_A_PARTITION = 50_000  # in a shuffle; a partition costs some ten millisecon
 def set_shuffle_partitions(spark: SparkSession, pipeline: Pipeline, plan: Plan) -> None:
     """Give the transform's own shuffles as many partitions as the batch has rows for, unless a setting names a number.
 
-    The number follows from the frozen plan, so a retry has the same one: sums of doubles depend on it.
+    The number follows from the frozen plan, so a retry has the same one: the order of rows depends on it.
     """
     if SHUFFLE_PARTITIONS in pipeline.spark or spark.sparkContext.getConf().contains(SHUFFLE_PARTITIONS):
         return
@@ -305,6 +327,7 @@ def writer_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> Wri
         transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in range(plan.writers)),
         marks=marks,
         to_own_partition=plan.layout is Layout.OUTPUT,
+        compares=plan.layout is Layout.OUTPUT,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
         quarantining=Quarantining(
@@ -318,14 +341,14 @@ def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
     """What executors need to write this batch's malformed records. Holds secrets."""
     pipeline, plan = ledger.pipeline, batch.plan
     assert plan.quarantine is not None
-    tasks = range(plan.writers, plan.tasks)
     return replace(
         writer_task(ledger, batch),
         topic=plan.quarantine.topic,
         group=pipeline.malformed_group(plan.lane),
-        transactional_ids=tuple(pipeline.writer_id(plan.lane, t) for t in tasks),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, p) for p in range(plan.malformed_writers)),
         marks=tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges),
         to_own_partition=False,
+        compares=False,
         batch_header=False,  # it is among those that the rows bring
         quarantine=None,
         stamp=None,  # they are not staged, and keep their timestamps
