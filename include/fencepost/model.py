@@ -5,7 +5,6 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -337,7 +336,8 @@ class Receipt(Frozen):
     """What a mark says: what task-partition `task` committed under `lease`, by topic.
 
     A lease is an offset of one ledger topic and means nothing in another; `ledger` is that topic's id. `rules` has the number of
-    quarantined rows by the position of the rule they failed, among the rules of the suite.
+    quarantined rows by the position of the rule they failed, among the rules of the suite. `withheld` is the number of rows that
+    were not written because their source record went to quarantine with another of its rows.
     """
 
     task: int = Field(ge=0)
@@ -345,6 +345,7 @@ class Receipt(Frozen):
     lease: Offset
     topics: dict[str, Tally]
     rules: dict[int, int] = Field(default_factory=dict)
+    withheld: int = Field(default=0, ge=0)
 
     @property
     def rows(self) -> int:
@@ -366,8 +367,8 @@ class Written(Frozen):
     If the pipeline has quarantine rules, `results` is the number of rows of the transform's result, as Spark counted them
     before anything was written, and `rules` has the names of the rules, by position.
 
-    An addition's `rows_in` are the records it took from quarantine. `carried` counts those of them, by rule, that are results of
-    an earlier transform: they cannot go through a transform again, and lie in quarantine as they were.
+    An addition's `rows_in` are the records it took from quarantine. `judged_again` of them are results of an earlier transform:
+    they need none, and the rules judged them as they were. Those that are not of the output's format any more count as malformed.
     """
 
     receipts: tuple[Receipt, ...]
@@ -375,7 +376,7 @@ class Written(Frozen):
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
-    carried: dict[str, int] = Field(default_factory=dict)
+    judged_again: int = Field(default=0, ge=0)
     quarantine: TopicOutput | None = None
     rules: tuple[str, ...] = ()
     results: int | None = Field(default=None, ge=0)
@@ -408,15 +409,19 @@ class Written(Frozen):
     def quarantined(self) -> dict[str, int]:
         """Records committed to quarantine, by the rule they failed, `malformed` first. Rules without records are left out."""
         failed = [sum(r.rules.get(number, 0) for r in self.receipts) for number in range(len(self.rules))]
-        malformed = self.quarantined_tally.rows - sum(failed) - sum(self.carried.values())
-        found = Counter({MALFORMED: malformed, **dict(zip(self.rules, failed, strict=True))})
-        found.update(self.carried)
+        malformed = self.quarantined_tally.rows - sum(failed)
+        found = {MALFORMED: malformed, **dict(zip(self.rules, failed, strict=True))}
         return {rule: rows for rule, rows in found.items() if rows}
 
     @property
+    def withheld(self) -> int:
+        """Rows of the transform's result that were not written because their record went to quarantine with another row."""
+        return sum(receipt.withheld for receipt in self.receipts)
+
+    @property
     def aside(self) -> int:
-        """Records read that the transform does not get: malformed ones, and results that are carried over."""
-        return self.malformed + sum(self.carried.values())
+        """Records read that are not for the transform: malformed ones, and results. 0 if there is none."""
+        return self.malformed + self.judged_again
 
     @property
     def quarantined_tally(self) -> Tally:

@@ -41,6 +41,7 @@ IN_SHORT = {
     ("kill", 0, "write.committed"): [],
     ("stop", QUARANTINE_PARTITIONS, "write.committing"): [pytest.mark.deep],
 }
+RESULT_IN_SHORT = ("kill", "write.committed")
 STEPS = {
     "replay": ["plan.frozen", *COORDINATOR],
     "write": ["write.results-answered", "write.answered", "write.recorded"],
@@ -55,12 +56,26 @@ STEPS = {
 STEPS_IN_SHORT = {"write.results-answered=kill", "publish.committed=kill"}
 
 
+DROPPING = {"transform": SETTINGS["transform"].replace("'_record', ", "")}
+
+
 @pytest.fixture
 def quarantined(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Callable[..., Any]) -> Attacked:
     """A published day with bad records, whose rule is mended now."""
-    case = attacked(bad=BAD, **SETTINGS, output=OUTPUT, spark=SPARK)
+    return _published(spark, attacked, make_pipeline)
+
+
+@pytest.fixture
+def results(spark: Any, attacked: Callable[..., Attacked], make_pipeline: Callable[..., Any]) -> Attacked:
+    """The same, whose transform does not keep the source record: what fails the rule lies in quarantine as a result."""
+    return _published(spark, attacked, make_pipeline, DROPPING)
+
+
+def _published(spark: Any, attacked: Any, make_pipeline: Any, changes: dict[str, Any] | None = None) -> Attacked:
+    others = {"output": OUTPUT, "spark": SPARK} | (changes or {})
+    case: Attacked = attacked(bad=BAD, **SETTINGS | others)
     run(spark, case.pipeline, day(1))
-    case.pipeline = make_pipeline(name=case.pipeline.name, **MENDED, output=OUTPUT, spark=SPARK)
+    case.pipeline = make_pipeline(name=case.pipeline.name, **MENDED | others)
     return case
 
 
@@ -82,6 +97,27 @@ def test_each_record_passes_or_stays_once_after_a_worker_was_struck(
     plan_replay(case.pipeline, day(1))
     strike_worker_and_retry(spark, case, failpoint, lambda: write_batch(spark, case.pipeline, day(1)), finish)
     assert_each_record_once(case)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param(
+            f"{place}#{QUARANTINE_PARTITIONS}={action}", marks=[] if (action, place) == RESULT_IN_SHORT else [SLOW]
+        )
+        for action in ("kill", "raise", "stop")
+        for place in POINTS
+        if not place.startswith("write.rows")
+    ],
+)
+def test_each_result_passes_once_after_the_worker_that_judges_it_was_struck(
+    spark: Any, results: Attacked, failpoint: str
+) -> None:
+    """Results go to the output, and malformed records to quarantine, in one transaction."""
+    plan_replay(results.pipeline, day(1))
+    strike_worker_and_retry(spark, results, failpoint, lambda: write_batch(spark, results.pipeline, day(1)), finish)
+    assert_each_record_once(results)
 
 
 @pytest.mark.deep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fencepost.quality.report import Report
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
+from oracle.murmur2 import partition_of
 from steps import latest, replay, run
 
 Make = Callable[..., Pipeline]
@@ -166,34 +168,98 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     assert run(spark, mended, day(1)).changed is False
 
 
-def test_results_are_carried_over_and_what_was_deleted_is_not_replayed(
-    spark: Any, broker: Broker, make_pipeline: Make
+DROPPING = """
+def transform(frame):
+    return frame.selectExpr("_key", "_timestamp", "_headers", "n", "name")
+"""
+RESULT_RULES = RULES.replace("min_value: 10", "min_value: 1")
+MENDED_RULES = RESULT_RULES.replace("min_value: 0}", "min_value: -5}")
+NO_RULES = "expectations:\n  - type: expect_column_values_to_not_be_null\n    kwargs: {column: n}\n"
+
+
+@pytest.mark.parametrize(("layout", "publish"), [("source", "staged"), ("output", "direct")])
+def test_a_result_is_judged_again_as_it_is_and_published_once_it_passes(
+    layout: str, publish: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
-    """Where the transform dropped the source record there is none to send through it again."""
-    dropping = "def transform(frame):\n    return frame.selectExpr('_key', 'n', 'name')\n"
-    shared: dict[str, Any] = {"source": {"on_malformed": "quarantine"}, "quality": OFF}
-    rules = RULES.replace("min_value: 10", "min_value: 1")
-    pipeline = make_pipeline(dropping, rules, **shared)
+    """Where the transform dropped the source record there is none to send through it again, and no need to."""
+    output = OUTPUT | {"layout": layout, "publish": publish}
+    name: str | None = None
+
+    def pipeline_with(rules: str) -> Pipeline:
+        return make_pipeline(DROPPING, rules, name=name, source=SOURCE, output=output, quality=OFF)
+
+    pipeline = pipeline_with(RESULT_RULES)
+    name = pipeline.name
     fill(broker, pipeline)
     run(spark, pipeline, day(1))
     base = latest(pipeline, day(1))
-    assert len(quarantined(broker, base)) == len(BAD)
-    replay(spark, pipeline, day(1))
-    addition = latest(pipeline, day(1))
-    assert addition.written is not None
-    assert addition.written.carried == {
-        "expect_column_values_to_be_between(n)": 1,
-        "expect_expression_to_be_true": 1,
-    }
-    assert addition.written.quarantined == {"malformed": 2, **addition.written.carried}
-    first, second = quarantined(broker, base), quarantined(broker, addition)
-    for key in (b"low", b"nobody"):
-        assert second[key].headers[:-1] == first[key].headers[:-1], "as it was, attempt and all"
-        assert (second[key].value, second[key].timestamp) == (first[key].value, first[key].timestamp)
-    assert {dict(second[key].headers)["fencepost-attempt"] for key in (b"wide", b"broken")} == {b"2"}
+    first = quarantined(broker, base)
+    assert set(first) == {key for key, _ in BAD}
+    assert {key for key in first if ours(first[key]).get("fencepost-kept") == "result"} == {b"low", b"nobody"}
 
+    def left_after(rules: str, attempt: int, *passed: bytes) -> dict[bytes | None, Record]:
+        before = read_all(broker.bootstrap, pipeline.output.topic)
+        replay(spark, pipeline_with(rules), day(1))
+        batch = latest(pipeline, day(1))
+        assert batch.state is State.PUBLISHED
+        added = {r.key: r for r in read_all(broker.bootstrap, pipeline.output.topic) if r not in before}
+        assert set(added) == set(passed)
+        for key, record in added.items():
+            assert (record.value, record.timestamp) == (first[key].value, first[key].timestamp), "byte for byte"
+            own = [header for header in HEADERS if header[0] != "fencepost-batch"]
+            assert list(record.headers) == [*own, ("fencepost-batch", str(batch.id).encode())]
+            assert record.partition == partition_of(key or b"", 3)
+        kept = quarantined(broker, batch)
+        assert {ours(record)["fencepost-attempt"] for record in kept.values()} == {str(attempt)}
+        for key, record in kept.items():
+            assert (record.value, record.timestamp) == (first[key].value, first[key].timestamp)
+        report = report_of(batch)
+        assert report.quarantined is not None
+        assert report.quarantined.agrees
+        assert report.quarantined.accounts.differences() == []
+        assert (report.quarantined.accounts.written, report.quarantined.accounts.quarantined) == (len(added), len(kept))
+        return kept
+
+    kept = left_after(RESULT_RULES, 2)
+    assert set(kept) == set(first)
+    assert {ours(kept[key])["fencepost-kept"] for key in (b"low", b"nobody")} == {"result"}
+    assert ours(kept[b"low"])["fencepost-rule"] == "expect_column_values_to_be_between(n)"
+    assert set(left_after(MENDED_RULES, 3, b"low")) == {b"nobody", b"wide", b"broken"}
+    assert set(left_after(NO_RULES, 4, b"nobody")) == {b"wide", b"broken"}
+    assert set(left_after(NO_RULES, 5)) == {b"wide", b"broken"}
+
+
+def test_a_result_that_the_output_cannot_hold_any_more_waits_until_it_can(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    shared: dict[str, Any] = {"source": SOURCE, "output": OUTPUT, "quality": OFF}
+    pipeline = make_pipeline(DROPPING, RESULT_RULES, **shared)
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
+    listing = DROPPING.replace('"n"', '"array(n) AS n"')
+    changed = make_pipeline(listing, NO_RULES, name=pipeline.name, **shared)
+    replay(spark, changed, day(1))
+    addition = latest(changed, day(1))
+    assert addition.written is not None
+    assert (addition.written.rows, addition.written.quarantined) == (0, {"malformed": 4})
+    kept = quarantined(broker, addition)
+    for key in (b"low", b"nobody"):
+        said = ours(kept[key])
+        assert said["fencepost-reason"] == "result: not a JSON object with fields of the output's types"
+        assert (said["fencepost-rule"], said["fencepost-kept"]) == ("malformed", "result")
+    mended = make_pipeline(DROPPING, NO_RULES, name=pipeline.name, **shared)
+    replay(spark, mended, day(1))
+    assert latest(mended, day(1)).written is not None
+    out = Counter(r.key for r in read_all(broker.bootstrap, pipeline.output.topic))
+    assert out == Counter([key for key, _ in GOOD] + [b"low", b"nobody"])
+
+
+def test_what_was_deleted_is_not_replayed(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(DROPPING, RESULT_RULES, source=SOURCE, output=OUTPUT, quality=OFF)
+    fill(broker, pipeline)
+    run(spark, pipeline, day(1))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    place = second[b"low"]
+    place = quarantined(broker, latest(pipeline, day(1)))[b"low"]
     gone = TopicPartition(pipeline.quarantine_topic, place.partition, place.offset + 1)
     next(iter(admin.delete_records([gone]).values())).result(20)
     with pytest.raises(NeedsOperator, match=r"no longer has partition .* cannot be replayed\. Nothing was planned\."):

@@ -13,9 +13,9 @@ Promises, for every interleaving and with a crash after every step:
   that is planned, and may never be written, keeps no interval from being planned (`held up`);
 - of a staged batch a plain reader of the output sees nothing before it is decided that it is published, and nothing more once
   that was given up or taken back (`unjudged`); each part of it once (`doubled`); and all of it when it is published;
-- a quarantined record of an interval is in one published batch at most, or is left in quarantine for the next replay (`passed
-  twice`, `lost from quarantine`); replays move no offsets (`moved by an addition`), push no other revision aside, and stand only
-  beside the published batch they add to.
+- each row of an interval's record is in one published batch at most, or is left in quarantine for the next replay, and never both
+  (`passed twice`, `lost from quarantine`, `left though published`); replays move no offsets (`moved by an addition`), push no
+  other revision aside, and stand only beside the published batch they add to.
 
 What is modelled. Processes, each of which begins any step of any interval at any time: plan, plan with reprocess, write,
 validate, advance, skip, publish. That is more than runs do, so it covers every run, retry, backfill, cleared task and
@@ -24,8 +24,9 @@ somebody else's init may fence it, or it may crash. The write job itself is one 
 and rows, once, unless a later lease has committed in its lane: that is what `writers.py` shows. So does each
 task-partition of the copy of a staged batch (`parts`), whose protocol is the same; giving a publication up is one such step for
 each of them. Settings change, batches grow too old, staged records are deleted, the output takes no copy any more, and marks of
-copies are lost while all this goes on. Where records are
-replayed, each interval has one that its batch, and every addition, either passes or sends to quarantine.
+copies are lost while all this goes on. Where records are replayed, each interval has one record, which gives two rows. Its
+batch, and every addition, publishes it whole or sends it to quarantine; where the transform does not keep it (`results`), that
+goes row by row.
 
 Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
 so each decision is made once per ledger.
@@ -86,6 +87,17 @@ GOES_ON = re.compile(
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
 
+Rows = frozenset[int]
+BOTH: Rows = frozenset((0, 1))  # the rows that an interval's record gives
+
+
+def routed(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
+    """What a write job publishes of the rows that it takes up, and the rows that a replay of its quarantine takes up."""
+    if results:
+        return passing, taken - passing
+    return (taken, frozenset()) if passing == taken else (frozenset(), taken)
+
+
 @dataclass(frozen=True)
 class Rules:
     """The coordinator's rules; a mutation takes one out."""
@@ -95,6 +107,7 @@ class Rules:
     skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = decide_publish
     replay: Callable[..., Change | None] = decide_replay
+    routed: Callable[[Rows, Rows, bool], tuple[Rows, Rows]] = routed
     begin: Callable[..., Publication] = begin_publication
     opening: Callable[[View, Publication], tuple[Receipt, ...]] = opening_marks
     record: Callable[..., tuple[Batch, ...]] = record_copied
@@ -115,7 +128,8 @@ class Point(NamedTuple):
     `shown` is the output of a pipeline that stages, as a plain reader sees it: a batch's lease, and a part of it. `marks`
     are those of the publishing lanes, by lane and part: lease, and whether the part was copied under it. Below `gone`, staged
     records are deleted. `refusing`: the output takes no copy (1), or does so again (2). `lost`: marks were deleted.
-    `failed` are the leases in `log` that sent their interval's record to quarantine.
+    `wrote` says of the leases in `log`, where records are replayed, which rows each publishes, and which are left in its
+    quarantine.
 
     (word, interval, ...) is what a process remembers of the ledger it read; ("decided", that, ledger) that it has decided
     on a ledger and not yet committed.
@@ -133,7 +147,7 @@ class Point(NamedTuple):
     gone: int = 0
     refusing: int = 0
     lost: int = 0
-    failed: tuple[int, ...] = ()
+    wrote: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 IDLE: tuple[Any, ...] = ()
@@ -210,10 +224,11 @@ class Coordinator:
         mending: bool = False,
         losing: bool = False,
         headers: bool = True,
+        results: bool = False,
     ) -> None:
         self.rules = rules or Rules()
         self.quarantines = "replay" in operations
-        self.parts, self.deletion = parts, deletion
+        self.parts, self.deletion, self.results = parts, deletion, results
         self.refusal, self.mending, self.losing, self.headers = refusal, mending, losing, headers
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
@@ -331,17 +346,17 @@ class Coordinator:
             given_up = GivenUp(*operation[4:]) if operation[4:] else None
             change = decide_revision(fake, view, batch, output, lambda found: self._why(batch, found, point), given_up)
         elif word == "record":
-            _, _, revision, lease, end, failed = operation
+            _, _, revision, lease, end, aside = operation
             batch = self._revision(view, day, revision)
             writers = batch.plan.writers if batch else 1
             topic, ends = ("staging", (end,) * self.parts) if self.parts else ("out", (end,))
             receipts = tuple(product.a_receipt(t, lease, self.parts or 1, topic=topic) for t in range(writers))
-            if failed:
-                receipts += (product.a_receipt(writers, lease, topic="quarantine"),)
+            if aside:
+                receipts += (product.a_receipt(writers, lease, aside, topic="quarantine"),)
             written = product.a_written(receipts, ends, topic)
             if self.quarantines:
                 kept = makers.an_output(end, topic="quarantine")
-                written = written.model_copy(update={"quarantine": kept, "malformed": int(failed)})
+                written = written.model_copy(update={"quarantine": kept, "malformed": aside})
             return record_written(view, when, revision, written)
         elif word == "copied":
             _, _, revision, lease, rows, end = operation
@@ -497,17 +512,36 @@ class Coordinator:
                 )
                 return
             log = (*log, lease)
-            outcomes = (False, True) if self.quarantines else (False,)
+            outcomes = self._outcomes(point, lease)
         else:
-            outcomes = (lease in point.failed,)
-        for fails in outcomes:
-            failed = tuple(sorted({*point.failed, lease})) if fails else point.failed
-            after = self._moved(point, n, ("record", day, revision, lease, len(log), fails))
-            told = ", its record fails" if fails else ""
+            outcomes = {(one[1], one[2]) for one in point.wrote if one[0] == lease} or {((), ())}
+        for published, left in sorted(outcomes):
+            wrote = point.wrote
+            if self.quarantines:
+                wrote = tuple(sorted({*wrote, (lease, published, left)}))
+            aside = len(left) if self.results else int(bool(left))
+            after = self._moved(point, n, ("record", day, revision, lease, len(log), aside))
+            told = f", rows {list(left)} are left in quarantine" if left else ""
             yield (
                 f"write {day}: the job of revision {revision} ends, the output ends at {len(log)}{told}",
-                after._replace(log=log, failed=failed),
+                after._replace(log=log, wrote=wrote),
             )
+
+    def _outcomes(self, point: Point, lease: int) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """What a write job may publish and leave, whichever of the rows that it takes up pass."""
+        if not self.quarantines:
+            return {((), ())}
+        batches = {str(b.id): b for b in self.ledgers.batches[point.ledger]}
+        replays = next(b.plan.replays for b in batches.values() if b.known_lease == lease)
+        taken = BOTH
+        if replays is not None:
+            link = batches[replays.batch].known_lease
+            taken = frozenset(next(left for other, _, left in point.wrote if other == link))
+        found = set()
+        for passing in (frozenset[int](), frozenset((0,)), frozenset((1,)), BOTH):
+            published, left = self.rules.routed(taken, passing & taken, self.results)
+            found.add((tuple(sorted(published)), tuple(sorted(left))))
+        return found
 
     def _to_revise(self, latest: Batch, day: int) -> tuple[Any, ...]:
         """What a write step is at that finds that the batch must be revised: it gives a publication up first."""
@@ -742,7 +776,7 @@ class Coordinator:
     # Promises.
 
     def fault(self, point: Point) -> Fault | None:
-        key = (point.ledger, point.frontier, point.validated, point.log, point.shown, point.failed)
+        key = (point.ledger, point.frontier, point.validated, point.log, point.shown, point.wrote)
         if key not in self._faults:
             self._faults[key] = self._fault(point)
         return self._faults[key]
@@ -793,23 +827,27 @@ class Coordinator:
         return None
 
     def _replayed_wrongly(self, view: View, when: Interval, point: Point) -> Fault | None:
-        """What became of the interval's record, where it may be quarantined: it is in one batch, or left for the next replay."""
+        """What became of the rows of the interval's record: each is in one batch, or left for the next replay."""
         up = [b for b in view.batches[when] if b.state is State.PUBLISHED]
         if not self.quarantines or not up:
             return None
         base = view.effective(when)
         if any(b.adds_to is not None and (base is None or b.adds_to != base.revision) for b in up):
             return Fault("published wrongly", f"{[str(b.id) for b in up]}: an addition stands without its batch")
-        passed = [str(b.id) for b in up if b.known_lease not in point.failed]
-        seen = [b for b in view.batches[when] if b.adds_to is not None and (b.known_lease, 0) in point.shown]
-        if len(passed) > 1 or len([b for b in seen if b.known_lease not in point.failed]) > 1:
-            return Fault(
-                "passed twice", f"the record of {when} is in {passed}, a reader sees it in {[b.id for b in seen]}"
-            )
+        published = {lease: rows for lease, rows, _ in point.wrote}
         link = newest_link(view, when)
-        left = left_to_replay(link) if link else 0
-        if len(passed) + left != 1:
-            return Fault("lost from quarantine", f"the record of {when} is in {passed}, and {left} are left to replay")
+        left = next((rows for lease, _, rows in point.wrote if link and lease == link.known_lease), ())
+        for row in sorted(BOTH):
+            passed = [b for b in up if row in published[b.known_lease]]
+            added = [b for b in view.batches[when] if b.adds_to is not None and (b.known_lease, 0) in point.shown]
+            seen = [b for b in added if row in published[b.known_lease]]
+            told = f"row {row} of {when} is in {[str(b.id) for b in passed]}, of quarantine {left} are left"
+            if len(passed) > 1 or len(seen) > 1:
+                return Fault("passed twice", f"{told}; a reader sees it in {[str(b.id) for b in seen]}")
+            if passed and row in left:
+                return Fault("left though published", told)
+            if not passed and not (row in left and link and left_to_replay(link)):
+                return Fault("lost from quarantine", told)
         return None
 
     def _refused(self, point: Point, day: int) -> str | None:

@@ -20,7 +20,7 @@ from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.replay import decide_replay
-from model.coordinator import Coordinator, Rules
+from model.coordinator import BOTH, Coordinator, Rows, Rules
 from model.product import a_receipt
 from model.search import DEEP, Search, explore, without_way_out
 
@@ -133,6 +133,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "processes": 1,
         "operations": (*RUN, "replay"),
         "outcomes": ("passed",),
+    },
+    "rows that are quarantined one by one are replayed": {
+        "intervals": 1,
+        "revisions": 3,
+        "operations": (*RUN, "replay"),
+        "outcomes": ("passed",),
+        "results": True,
     },
     "a staged interval's quarantined record is replayed": {
         "intervals": 1,
@@ -272,6 +279,21 @@ def nothing_stands_in_the_way(view: View, publication: Publication) -> tuple[Rec
     return tuple(r.model_copy(update={"lease": 0}) for r in opening_marks(view, publication))
 
 
+def beside_its_quarantine(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
+    """Mutation: rows that pass are published, although another row of their record sends it to quarantine."""
+    return passing, frozenset() if passing == taken else taken
+
+
+def kept_though_published(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
+    """Mutation: results are published, and carried over too."""
+    return passing, taken
+
+
+def dropped_once_judged(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
+    """Mutation: results that fail are not quarantined again."""
+    return passing, taken - passing if taken == BOTH else frozenset()
+
+
 def any_copy_is_the_first(mark: int | None, lease: int) -> Standing:
     """Mutation: the mark is not read."""
     return Standing.WRITE
@@ -283,6 +305,7 @@ MENDED = "the output refuses one of two parts for a while, and settings change"
 LOST = "marks of a copy are lost, and it may be refused"
 HEADERLESS = "marks of a copy without headers are lost"
 BESIDE = "two staged intervals are published side by side"
+RESULTS = "rows that are quarantined one by one are replayed"
 REPLAYED = "a quarantined record is replayed, twice and at once, and reprocessed"
 TWO_REPLAYED = "two intervals' quarantined records are replayed one after another"
 SHARED = "two intervals share a lane while settings change"
@@ -322,7 +345,10 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
         ),
         pytest.param(BESIDE, Rules(begin=in_the_first_lane), "lane shared", id="a publishing lane is shared"),
         pytest.param(
-            REPLAYED, Rules(replay=of_the_batch_always), "passed twice", id="a replay does not follow earlier additions"
+            REPLAYED,
+            Rules(replay=of_the_batch_always),
+            "left though published",
+            id="a replay does not follow earlier additions",
         ),
         pytest.param(
             REPLAYED, Rules(publish=without_its_additions), "published wrongly", id="additions outlive their batch"
@@ -341,6 +367,24 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
             Rules(free_lane=among_the_batches, replay_lane=among_the_batches),
             "held up",
             id="an addition holds a lane of the batches",
+        ),
+        pytest.param(
+            REPLAYED,
+            Rules(routed=beside_its_quarantine),
+            "left though published",
+            id="a record is quarantined beside rows of it that are published",
+        ),
+        pytest.param(
+            RESULTS,
+            Rules(routed=kept_though_published),
+            "left though published",
+            id="results are carried over and published",
+        ),
+        pytest.param(
+            RESULTS,
+            Rules(routed=dropped_once_judged),
+            "lost from quarantine",
+            id="results that fail are not quarantined again",
         ),
         pytest.param(
             REPLAYED, Rules(frontier=of_additions_too), "moved by an addition", id="an addition moves the frontier"

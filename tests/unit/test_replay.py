@@ -93,15 +93,14 @@ def test_an_addition_under_way_is_kept_so_that_two_requests_make_one(state: Stat
     assert link_of(a_base(), an_addition(state)) is None
 
 
-def test_results_of_a_transform_are_not_left_to_replay() -> None:
+def test_results_of_a_transform_are_left_to_replay_too() -> None:
     base = a_base(left=3)
     assert base.written is not None
-    carried = base.model_copy(update={"written": base.written.model_copy(update={"malformed": 0, "carried": {"r": 3}})})
-    assert left_to_replay(carried) == 0
-    assert link_of(carried) is None
-    assert carried.written is not None
-    assert carried.written.quarantined == {"r": 3}
-    assert carried.written.aside == 3
+    results = base.model_copy(update={"written": base.written.model_copy(update={"malformed": 0, "judged_again": 3})})
+    assert left_to_replay(results) == 3
+    assert link_of(results) == results
+    assert results.written is not None
+    assert results.written.aside == 3
 
 
 @pytest.mark.parametrize(
@@ -207,9 +206,9 @@ def test_an_addition_is_written_when_what_fails_again_is_committed_too() -> None
     assert (done.state, done.adds_to) == (State.WRITTEN, 1)
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
         record_written(view, DAY, 2, result.model_copy(update={"receipts": result.receipts[:1]}))
-    carried = result.model_copy(update={"receipts": result.receipts[:1], "malformed": 0, "carried": {"rule": 1}})
+    results = result.model_copy(update={"receipts": result.receipts[:1], "malformed": 0, "judged_again": 1})
     with pytest.raises(TransitionRefused, match=r"2 task-partitions, missing \[1\]"):
-        record_written(view, DAY, 2, carried)
+        record_written(view, DAY, 2, results)
 
 
 def test_readers_get_an_addition_by_its_own_event_and_no_addition_stands_for_its_batch() -> None:

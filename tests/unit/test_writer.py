@@ -20,6 +20,7 @@ from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
 from fencepost.spark import writer
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.spark.whole_records import OFFSET, PARTITION, RULE
 from fencepost.spark.writer import WriterTask, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
@@ -160,6 +161,40 @@ def test_rows_of_two_topics_are_one_transaction_and_one_receipt(values: list[int
         assert receipt.tally("q").fingerprint == sum(bad) % 2**64
         assert receipt.rules == Counter(-n - 1 for n in bad)
         assert write_partition(two, 0, routed(values, size)) == (receipt, True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_rows_withheld_with_their_record_are_counted_and_not_written(kafka: FakeKafka, size: int) -> None:
+    """Records 0 to 2 give three rows each; in record 1 the second row fails."""
+    values = [1, 2, 3, 4, -2, 5, 6, 7, 8]
+
+    def of_records() -> Iterator[pa.RecordBatch]:
+        for batch, first in zip(routed(values, size), range(0, 9, size), strict=True):
+            some = values[first : first + size]
+            columns = {
+                PARTITION: pa.array([0] * len(some), pa.int32()),
+                OFFSET: pa.array([(first + n) // 3 for n in range(len(some))], pa.int64()),
+                RULE: pa.array([-n - 1 if n < 0 else None for n in some], pa.int32()),
+            }
+            for name, column in columns.items():
+                batch = batch.append_column(name, column)
+            yield batch
+
+    receipt, _ = write_partition(replace(job(), quarantine="q"), 0, of_records())
+    (committed,) = kafka.committed
+    assert Counter(committed) == Counter(b"%d" % n for n in (1, 2, 3, -2, 6, 7, 8))
+    assert (receipt.tally("t").rows, receipt.tally("q").rows, receipt.withheld) == (6, 1, 2)
+    assert receipt.rules == {1: 1}
+    assert kafka.receipt() == receipt, "the mark has it"
+
+
+def test_what_is_malformed_beside_rows_for_the_output_fails_no_rule(kafka: FakeKafka) -> None:
+    """As in a replay, where results are judged again."""
+    (rows,) = batches([1, 2, 3], 3)
+    said = [None, json.dumps({"reason": "broken"}), json.dumps({"rule": 1})]
+    rows = rows.append_column(QUARANTINED, pa.array(said, pa.string()))
+    receipt, _ = write_partition(replace(job(), quarantine="q"), 0, iter([rows]))
+    assert (receipt.tally("t").rows, receipt.tally("q").rows, receipt.rules) == (1, 2, {1: 1})
 
 
 def test_rows_for_quarantine_keep_their_timestamps_when_the_others_are_staged(kafka: FakeKafka) -> None:

@@ -95,7 +95,6 @@ def as_plain(batch: Batch) -> dict[str, Any]:
     return {
         **identity(batch),
         "attempt": batch.plan.attempt,
-        "carried": batch.written.carried,
         "quarantined": batch.written.quarantined,
         "topic": batch.plan.quarantine.topic,
         "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},

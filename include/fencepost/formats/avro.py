@@ -97,7 +97,12 @@ class Avro:
         return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
 
     def parse(
-        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+        self,
+        raw: DataFrame,
+        fields: StructType,
+        beside: Sequence[Column],
+        schema: RegisteredSchema | None,
+        why: str | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
@@ -109,10 +114,11 @@ class Avro:
         schemas = ReadSchemas(reader=schema, writers=(schema,))
         decoded = decoded_first(frame, found, _maker(found, schemas, whole=False), keep=None)
         bad = F.raise_error(F.concat(F.lit("a record of the output is malformed: "), "_malformed")).cast("boolean")
-        sound = decoded.where(F.when(F.isnull("_malformed"), F.lit(True)).otherwise(bad))
+        sound = decoded if why else decoded.where(F.when(F.isnull("_malformed"), F.lit(True)).otherwise(bad))
+        reason = [F.col("_malformed").alias(why)] if why else []
         types = {f.name: f.dataType for f in found.fields}
         columns = [_as_given(F.col(f"`{f.name}`"), types[f.name], f.dataType).alias(f.name) for f in fields.fields]
-        return sound.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]))
+        return sound.select(*columns, *(F.col(f"`{name}`") for name in frame.columns[1:]), *reason)
 
     def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         parsed = parse(text, _texts(references))

@@ -38,9 +38,16 @@ class Bytes:
         return {"value": as_bytes(frame, "value")}
 
     def parse(
-        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+        self,
+        raw: DataFrame,
+        fields: StructType,
+        beside: Sequence[Column],
+        schema: RegisteredSchema | None,
+        why: str | None = None,
     ) -> DataFrame:
-        return raw.select("value", *beside)
+        from pyspark.sql import functions as F
+
+        return raw.select("value", *beside, *([F.lit(None).cast("string").alias(why)] if why else []))
 
 
 def as_bytes(frame: DataFrame, name: str) -> Column:

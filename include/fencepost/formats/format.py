@@ -154,9 +154,18 @@ class Format(Protocol):
         """The frame's columns that `parse` gets back from what `write` writes."""
 
     def parse(
-        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+        self,
+        raw: DataFrame,
+        fields: StructType,
+        beside: Sequence[Column],
+        schema: RegisteredSchema | None,
+        why: str | None = None,
     ) -> DataFrame:
-        """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job."""
+        """Values from `write` as fields again, with the columns `beside` them. A value that does not parse fails the job.
+
+        With `why`, that column follows, with the reason why a value does not parse, or null; no such value fails the job then.
+        Of a format with a registry each value has to begin with the schema's id, or be null.
+        """
 
 
 class RegistryFormat(Format, Protocol):

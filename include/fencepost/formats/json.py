@@ -59,12 +59,24 @@ class Json:
         return {name: F.col(f"`{name}`") for name in fields.fieldNames()}
 
     def parse(
-        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+        self,
+        raw: DataFrame,
+        fields: StructType,
+        beside: Sequence[Column],
+        schema: RegisteredSchema | None,
+        why: str | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
 
-        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), fields, JSON_BACK))
-        return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside)
+        types, options, reason = fields, JSON_BACK, list["Column"]()
+        if why is not None:
+            types = StructType([*fields.fields, StructField("_broken", StringType())])
+            options = JSON_BACK | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_broken"}
+            broken = F.lit("not a JSON object with fields of the output's types")
+            reason = [F.when(F.col("_json._broken").isNotNull(), broken).alias(why)]
+        parsed = raw.withColumn("_json", F.from_json(F.col("value").cast("string"), types, options))
+        return parsed.select(*(F.col(f"_json.`{f.name}`").alias(f.name) for f in fields.fields), *beside, *reason)
 
 
 def fields_of(types: Mapping[str, str]) -> StructType:

@@ -83,7 +83,12 @@ class JsonSchema:
         return Json().said(frame, fields)
 
     def parse(
-        self, raw: DataFrame, fields: StructType, beside: Sequence[Column], schema: RegisteredSchema | None
+        self,
+        raw: DataFrame,
+        fields: StructType,
+        beside: Sequence[Column],
+        schema: RegisteredSchema | None,
+        why: str | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions as F
 
@@ -92,7 +97,7 @@ class JsonSchema:
         ours = F.substring(value, 1, HEADER) == F.lit(bytearray(header(schema.id)))
         bad = F.raise_error(F.lit(f"a record of the output does not begin with schema id {schema.id}"))
         payload = F.when(value.isNull() | ours, F.expr(f"substring(value, {HEADER + 1})")).otherwise(bad)
-        return Json().parse(raw.withColumn("value", payload), fields, beside, None)
+        return Json().parse(raw.withColumn("value", payload), fields, beside, None, why)
 
     def reader(self, text: str, references: Sequence[Reference], declared: Collection[str], *, columns: bool) -> str:
         try:

@@ -1,11 +1,12 @@
-"""What is left in an interval's quarantine, and when it may go through the transform again; pure.
+"""What is left in an interval's quarantine, and when it may be replayed; pure.
 
     batch      published                      quarantines what failed
     addition   published, adds to the batch   takes all of that; publishes what passes now, quarantines what fails again
     addition   published, adds to the batch   takes all of that
 
 So a batch and its published additions are a chain. What is left of the interval is what the newest link has quarantined, and each
-link takes all that its predecessor has left. Therefore no record passes twice. An addition replaces nothing and moves no source
+link takes all that its predecessor has left. Therefore nothing passes twice: a record was withheld with all of its rows
+(`spark/whole_records.py`), and a result is a row by itself. An addition replaces nothing and moves no source
 offsets. A new revision of the batch, once published, supersedes the batch and its additions.
 """
 
@@ -33,10 +34,8 @@ def newest_link(view: View, interval: Interval) -> Batch | None:
 
 
 def left_to_replay(link: Batch) -> int:
-    """How many of the records that a link has quarantined can go through a transform."""
-    if link.written is None:
-        return 0
-    return link.written.quarantined_tally.rows - sum(link.written.carried.values())
+    """How many records a link has quarantined: all of them can be replayed."""
+    return 0 if link.written is None else link.written.quarantined_tally.rows
 
 
 def can_be_replayed(view: View, interval: Interval) -> bool:

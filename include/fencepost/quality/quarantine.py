@@ -1,7 +1,8 @@
 """Reads back and judges what a batch sent to quarantine: by rule, with sample rows. Is all of it there, and is it too much?
 
-Every row is accounted for: records read = written + quarantined + dropped + left out by the transform. Each number is measured
-on its own. Spark counts the records read, the malformed ones and the transform's rows; receipts say what was committed.
+Every row is accounted for. Records read are those that the plan froze, the malformed among them are quarantined or dropped, and
+rows of the result are written, quarantined, or withheld behind their record. Each number is measured on its own: the plan says
+what there is, Spark counts the records read, the malformed ones and the transform's rows, and receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, JsonValue
 
 from fencepost.config.pipeline import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Frozen, OffsetRange, Outcome, Written, describe_ranges
+from fencepost.model import MALFORMED, Batch, Frozen, OffsetRange, Outcome, Plan, Written, describe_ranges
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.samples import text_of
 from fencepost.quality.suite import Severity
@@ -49,36 +50,43 @@ class OfRule(Frozen):
 
 
 class Accounts(Frozen):
-    """Where every row went. `read` and `results` are None if they were not counted."""
+    """Where every row went. `read` and `results` are None if they were not counted.
 
+    A rule quarantines a source record once, however many rows it gave: one of them counts as failed, the others are withheld.
+    """
+
+    taken: int | None = Field(default=None, ge=0)  # in a replay: what the receipts of its predecessor promise
+    offsets: int | None = Field(default=None, ge=0)  # of the source, of which some may have no record
     read: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)  # as they were read
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
-    carried: int = Field(default=0, ge=0)  # in a replay: results that stay in quarantine as they are
     dropped: int = Field(default=0, ge=0)
     results: int | None = Field(default=None, ge=0)  # rows of the transform's result
     failed: int = Field(default=0, ge=0)  # of them, committed to quarantine
+    withheld: int = Field(default=0, ge=0)  # of them, not written: another row of their record failed
     written: int = Field(default=0, ge=0)  # of them, committed to the output
 
     @classmethod
-    def of(cls, written: Written, *, keeps_malformed: bool) -> Accounts:
-        """The accounts of a written batch; `keeps_malformed`: its malformed records go to quarantine."""
-        kept, carried = written.quarantined.get(MALFORMED, 0), sum(written.carried.values())
+    def of(cls, plan: Plan, written: Written) -> Accounts:
+        """The accounts of a written batch."""
+        kept = written.quarantined.get(MALFORMED, 0)
         return cls(
+            taken=plan.replays.tally.rows if plan.replays else None,
+            offsets=plan.offsets,
             read=written.rows_in,
             malformed=written.malformed,
             malformed_kept=kept,
-            carried=carried,
-            dropped=0 if keeps_malformed else written.malformed,
+            dropped=0 if plan.malformed_writers else written.malformed,
             results=written.results,
-            failed=written.quarantined_tally.rows - kept - carried,
+            failed=written.quarantined_tally.rows - kept,
+            withheld=written.withheld,
             written=written.rows,
         )
 
     @property
     def quarantined(self) -> int:
         """Records committed to quarantine."""
-        return self.malformed_kept + self.failed + self.carried
+        return self.malformed_kept + self.failed
 
     @property
     def left_out(self) -> int | None:
@@ -91,23 +99,24 @@ class Accounts(Frozen):
         """
         if self.read is None:
             return None
-        return self.read - self.malformed - self.carried - (self.written if self.results is None else self.results)
+        return self.read - self.malformed - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
         """The numbers that do not add up; an empty list if all do."""
         found = []
-        if self.results is not None and self.results != self.written + self.failed:
+        if self.results is not None and self.results != self.written + self.failed + self.withheld:
             found.append(
-                f"the transform's result has {self.results} rows, but {self.written} were written and {self.failed} quarantined"
+                f"the transform's result has {self.results} rows, but {self.written} were written, {self.failed} quarantined and "
+                f"{self.withheld} withheld with their record"
             )
         if self.malformed != self.malformed_kept + self.dropped:
             found.append(
                 f"{self.malformed} records were malformed, but {self.malformed_kept} were quarantined and {self.dropped} dropped"
             )
-        if self.read is not None and self.left_out is not None:
-            accounted = self.written + self.quarantined + self.dropped + self.left_out
-            if self.read != accounted:
-                found.append(f"{self.read} records were read, but {accounted} are accounted for")
+        if self.read is not None and self.taken is not None and self.read != self.taken:
+            found.append(f"{self.read} records were taken from quarantine, but {self.taken} were there")
+        if self.read is not None and self.offsets is not None and self.read > self.offsets:
+            found.append(f"{self.read} records were read, but the plan has {self.offsets} offsets")
         return found
 
 
@@ -222,7 +231,7 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         return None
     for what, part, whole in (
         ("records read are malformed", accounts.malformed_kept, accounts.read),
-        ("rows of the transform fail a quarantine rule", accounts.failed, accounts.results),
+        ("rows of the transform fail a quarantine rule", accounts.failed + accounts.withheld, accounts.results),
     ):
         if whole and part > limit.share * whole:
             return f"{part:,} of {whole:,} {what} ({part / whole:.2%}), above {LIMIT} of {limit.share:.2%}"
@@ -266,7 +275,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
     )
 
 
-def promised(batch: Batch, written: Written, *, keeps_malformed: bool) -> Quarantined:
+def promised(batch: Batch, written: Written) -> Quarantined:
     """A batch's quarantined records by its receipts, before any of them is read."""
     assert batch.plan.quarantine is not None
     tally = written.quarantined_tally
@@ -277,5 +286,5 @@ def promised(batch: Batch, written: Written, *, keeps_malformed: bool) -> Quaran
         fingerprint_expected=tally.fingerprint,
         fingerprint_read=0,
         expected=written.quarantined,
-        accounts=Accounts.of(written, keeps_malformed=keeps_malformed),
+        accounts=Accounts.of(batch.plan, written),
     )

@@ -128,3 +128,8 @@ def addition_words(batch: Batch) -> str:
 def left_out_words(rows: int) -> str:
     """How many fewer rows, or more, the transform's result has than its input."""
     return f"{rows:,} left out by the transform" if rows >= 0 else f"{-rows:,} more made by the transform"
+
+
+def withheld_words(rows: int) -> str:
+    """How many rows were not written because another row of their record failed a rule."""
+    return f"{rows:,} withheld with their record"

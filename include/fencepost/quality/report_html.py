@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.report import Report, addition_words, left_out_words, rank
+from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
 TEMPLATE = "report.html.j2"
 CELL = 160  # characters of one value in a table
@@ -63,6 +63,7 @@ def _template() -> Template:
         "rank": lambda check: RANKS[rank(check)],
         "arguments": arguments_of,
         "left_out": left_out_words,
+        "withheld": withheld_words,
         "addition": addition_words,
     }
     environment.filters |= filters

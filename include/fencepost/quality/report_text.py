@@ -5,7 +5,7 @@ from __future__ import annotations
 from fencepost.model import Batch
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
-from fencepost.quality.report import Report, addition_words, left_out_words, rank
+from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
 LISTED = 6  # checks named in the text
 COORDINATES = 3  # records named for each check
@@ -52,8 +52,8 @@ def _aside(report: Report) -> list[str]:
         return [f"{written.malformed:,} malformed dropped"]
     again = " again" if report.batch.plan.replays else ""
     aside = [f"{found.accounts.quarantined:,} quarantined{again}"]
-    if found.accounts.carried:
-        aside.append(f"{found.accounts.carried:,} of them results, which cannot be replayed")
+    if found.accounts.withheld:
+        aside.append(withheld_words(found.accounts.withheld))
     if found.accounts.dropped:
         aside.append(f"{found.accounts.dropped:,} malformed dropped")
     if found.accounts.left_out:

@@ -5,7 +5,8 @@ exception is a name with a NUL character, where librdkafka would cut it: U+FFFD 
 
 If the source record of a row is not known, because the transform dropped `_record`, the result row is kept instead.
 
-`as_in_source` gives quarantined records back as they were in the source, for a replay.
+`as_in_source` gives quarantined records back as they were in the source, for a replay. Those go through the transform again; a
+result needs none, and is judged as it is (`judged_again`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,25 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import BATCH_HEADER, Schemas
+from fencepost.model import BATCH_HEADER, Layout, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.quarantine_headers import KEPT_HEADER, QUARANTINED, REASON_HEADER, RULE_HEADER, SOURCE_HEADER
-from fencepost.spark.records import PLACES, RECORD, if_fit, in_text, output_columns, said_columns
+from fencepost.spark.multiplying import withheld_rows
+from fencepost.spark.quarantine_headers import KEPT_HEADER, QUARANTINED, REASON_HEADER, SOURCE_HEADER
+from fencepost.spark.records import (
+    PLACES,
+    RECORD,
+    as_list,
+    if_fit,
+    in_text,
+    output_columns,
+    parse_results,
+    said_columns,
+)
+from fencepost.spark.whole_records import OFFSET, PARTITION, WITHHELD
+from fencepost.spark.whole_records import RULE as RECORD_RULE
 
 RULE = "rule"  # the column with the number of the rule that a row fails, or null
 
@@ -34,30 +48,43 @@ class Rules:
     reasons: Sequence[str]
 
 
-def to_flagged(frame: DataFrame, pipeline: Pipeline, rules: Rules, schemas: Schemas | None = None) -> DataFrame:
+NO_RULES = Rules(lambda frame: F.lit(None).cast("int"), (), ())
+
+
+def keeps_record(frame: DataFrame) -> bool:
+    """Whether a transform's result tells of which source record its rows are."""
+    return "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
+
+
+def to_flagged(
+    frame: DataFrame, pipeline: Pipeline, rules: Rules, schemas: Schemas | None = None, *, several: bool = False
+) -> DataFrame:
     """A transform's result as the output's columns, with `_out_` before their names, and `rule`.
 
-    `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule.
+    `_partition` and `_offset` follow if the transform kept them, and `_record` for rows that fail a rule. With `several`, rows of
+    one record may be several: the place of each row's record follows too, as `PARTITION` and `OFFSET`.
 
     Raises:
         SettingsError: a column the pipeline names is not in the result, or cannot serve.
     """
     out = [(f"_out_{name}", column) for name, column in output_columns(frame, pipeline, schemas).items()]
     places = [name for name in PLACES if name in frame.columns]
-    knows = "_record" in frame.columns and frame.schema["_record"].dataType.simpleString() == RECORD.simpleString()
+    knows = keeps_record(frame)
     said = said_columns(frame, pipeline)
     judged = frame.select(
         *(column.alias(name) for name, column in out), *places, *(["_record"] if knows else []), *said.values()
     )
     rule = rules.first_failed(frame.select(*said.values()))
     record = F.when(rule.isNotNull(), F.col("_record")) if knows else F.lit(None).cast(RECORD)
-    return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE))
+    at = [F.col("_record.partition").alias(PARTITION), F.col("_record.offset").alias(OFFSET)] if several else []
+    return judged.select(*(name for name, _ in out), *places, record.alias("_record"), rule.alias(RULE), *at)
 
 
-def to_routed(flagged: DataFrame) -> DataFrame:
+def to_routed(flagged: DataFrame, layout: Layout = Layout.SOURCE) -> DataFrame:
     """Flagged rows as records, each for the output or for quarantine: `QUARANTINED` is null for the output's.
 
-    The other columns are those of `to_records`. Key, value and hash are those of the record that is written.
+    The other columns are those of `to_records`. Key, value and hash are those of the record that is written. Where a record may
+    have several rows, `WITHHELD` follows under layout `output`; under `source`, what `whole_records` makes it of.
     """
     failed, known = F.col(RULE).isNotNull(), F.col("_record").isNotNull()
     names = [name.removeprefix("_out_") for name in flagged.columns if name.startswith("_out_")]
@@ -81,24 +108,81 @@ def to_routed(flagged: DataFrame) -> DataFrame:
     )
     places = [name for name in ("_partition", "_offset") if name in flagged.columns]
     columns = [column.alias(name) for name, column in out.items()]
-    routed = flagged.select(*columns, *places, F.when(failed, said).alias(QUARANTINED))
+    together = []
+    if OFFSET in flagged.columns:
+        rule, partition, offset = F.col(RULE), F.col(PARTITION), F.col(OFFSET)
+        together = [partition, offset, rule.alias(RECORD_RULE)]
+        if layout is Layout.OUTPUT:
+            alone = F.xxhash64("_out_key", "_out_value")
+            together = [withheld_rows(rule, partition, offset, alone).alias(WITHHELD)]
+    routed = flagged.select(*columns, *places, F.when(failed, said).alias(QUARANTINED), *together)
     return routed.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
 def to_malformed(frame: DataFrame) -> DataFrame:
-    """Malformed records of a source, with `_record`, as records for quarantine: key, value, hash and `QUARANTINED`.
-
-    In a replay, results of a transform come with them (`as_in_source`). These stay as they are but for the batch's name.
-    """
+    """Malformed records of a source, with `_record`, as records for quarantine: key, value, hash and `QUARANTINED`."""
     record = F.col("_record")
-    malformed = ~is_result(record["topic"])
     said = _said(
-        reason=F.when(malformed, F.col("_malformed")),
+        reason=F.col("_malformed"),
         timestamp=F.unix_millis(record["timestamp"]),
-        source=F.when(malformed, _source(frame)),
+        source=_source(frame),
         headers=record["headers"],
     )
     records = frame.select(record["key"].alias("key"), record["value"].alias("value"), said.alias(QUARANTINED))
+    return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
+
+
+def set_apart(raw: DataFrame) -> DataFrame:
+    """Records of `as_in_source` where the key and value of a result have columns of their own, `SET_APART`.
+
+    The source's format is not for them.
+    """
+    result = F.col("result")
+    columns = {name: F.col(name) for name in raw.columns}
+    columns |= {name: F.when(~result, F.col(name)) for name in ("key", "value")}
+    columns |= {f"result_{name}": F.when(result, F.col(name)) for name in ("key", "value")}
+    columns |= {"result_headers": as_list(F.when(result, F.col("headers")))}
+    return raw.select(*(column.alias(name) for name, column in columns.items()))
+
+
+SET_APART = ("result", "result_key", "result_value", "result_headers")
+
+
+def judged_again(frame: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas, rules: Rules) -> DataFrame:
+    """Malformed records with `_record` and, of a replay, results, as `SET_APART` has them; with `rule` and `reason`.
+
+    `rule` is the first that a result fails, `reason` why a record, or a result, cannot be read. Both are null in a result that
+    passes. `schema` is the type of what the transform gives today, `schemas` are those of the plan.
+    """
+    known = frame.select("_record", F.col("_malformed").alias("_why"), *(f"_{name}" for name in SET_APART))
+    parsed = parse_results(known, "_result_value", pipeline, schema, schemas)
+    failed = rules.first_failed(parsed.select(*(f"`{name}`" for name in schema.fieldNames())))
+    reason = F.when(F.col("_result"), F.concat(F.lit("result: "), "_unparsed")).otherwise(F.col("_why"))
+    judged = parsed.select(
+        "_record", *(f"_{name}" for name in SET_APART), failed.alias("_failed"), reason.alias("reason")
+    )
+    rule = F.when(F.col("_result") & F.col("reason").isNull(), F.col("_failed"))
+    return judged.select(*(name for name in judged.columns if name != "_failed"), rule.alias(RULE))
+
+
+def to_routed_again(judged: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """Rows of `judged_again` as records, as `to_routed` gives them: a result that passes is for the output, byte for byte."""
+    result, record = F.col("_result"), F.col("_record")
+    timestamp = F.unix_millis(record["timestamp"])
+    said = _said(
+        rule=F.col(RULE),
+        reason=F.col("reason"),
+        timestamp=timestamp,
+        source=_source(judged),
+        kept=F.when(result, F.lit("result")),
+        headers=record["headers"],
+    )
+    columns = {name: F.when(result, F.col(f"_result_{name}")).otherwise(record[name]) for name in ("key", "value")}
+    if pipeline.output.timestamp:
+        columns["timestamp"] = timestamp
+    columns["headers"] = F.col("_result_headers")
+    columns[QUARANTINED] = F.when(F.col(RULE).isNotNull() | F.col("reason").isNotNull(), said)
+    records = judged.select(*(column.alias(name) for name, column in columns.items()))
     return records.select("*", F.expr(fingerprint_hash()).alias("hash"))
 
 
@@ -109,32 +193,30 @@ def is_quarantined_by(batch: str) -> Column:
 
 
 def as_in_source(raw: DataFrame) -> DataFrame:
-    """Quarantined records with the connector's columns as they were in the source, and `rule`, which they failed.
+    """Quarantined records with the connector's columns as they were in the source, and `result`: whether it is a transform's.
 
-    Topic, partition, offset and headers are the source record's. A result of a transform never was in the source: its topic is
-    null (`is_result`), as no other record's is, and it keeps all headers but the last, which names the batch that quarantined it.
+    A result never was in the source. Key, value and headers are what the output would have got; topic, partition and offset are
+    the source record's where they are known.
     """
     theirs = F.when(
         _of_source() > 0, F.slice("headers", F.lit(1), _of_source())
     )  # null if there were none, as in the connector
-    all_but_last = F.slice("headers", F.lit(1), F.size("headers") - 1)
-    was_result = F.coalesce(header_value(KEPT_HEADER) == "result", F.lit(False))
     place = F.split(header_value(SOURCE_HEADER), ":")
     return raw.select(
         "key",
         "value",
-        F.when(~was_result, place[0]).alias("topic"),
+        place[0].alias("topic"),
         place[1].cast("int").alias("partition"),
         place[2].cast("long").alias("offset"),
         "timestamp",
-        F.when(was_result, all_but_last).otherwise(theirs).alias("headers"),
-        header_value(RULE_HEADER).alias("rule"),
+        theirs.alias("headers"),
+        F.coalesce(header_value(KEPT_HEADER) == "result", F.lit(False)).alias("result"),
     )
 
 
-def is_result(topic: Column) -> Column:
-    """Whether a record of `as_in_source`, with that topic, is a result: it cannot go through a transform again."""
-    return topic.isNull()
+def of_source(raw: DataFrame) -> DataFrame:
+    """Records of `as_in_source` without results."""
+    return raw.where(~F.col("result")).drop("result")
 
 
 def _of_source() -> Column:

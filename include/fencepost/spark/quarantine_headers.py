@@ -25,7 +25,7 @@ LONGEST_REASON = 1000  # characters
 # The column with the text, null in rows for the output. It is a JSON object; what a row does not have is left out:
 # `rule`, the number of the rule that it fails, or `reason`, why the record is malformed; `timestamp` in milliseconds, which is
 # the time of writing if it is left out; `source` and `kept`, as in the headers above; and `headers`, the record's own, as
-# `in_text` of fencepost.spark.records gives them. A result that is carried over has neither rule nor reason.
+# `in_text` of fencepost.spark.records gives them.
 QUARANTINED = "quarantined"
 HEADERS = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 Header = tuple[bytes | None, bytes | None]
@@ -53,10 +53,8 @@ class Quarantining:
         headers = [_header(found) for found in json.loads(said["headers"])] if "headers" in said else []
         if "rule" in said:
             headers += self._of_rules[said["rule"]]
-        elif "reason" in said:
-            headers += _why(MALFORMED, said["reason"])
         else:
-            return [*headers, self._of_batch]  # its other headers say why already
+            headers += _why(MALFORMED, said["reason"])
         for name, key in (("source", SOURCE_HEADER), ("kept", KEPT_HEADER)):
             if name in said:
                 headers.append((key.encode(), said[name].encode()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,6 +24,7 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats import FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.avro import decode, encode
 from fencepost.formats.bytes import as_bytes
+from fencepost.formats.format import HEADER, header
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
@@ -46,19 +47,25 @@ DECODED_KEY = "fencepost_key"
 
 
 def read_source(
-    raw: DataFrame, source: Source, schemas: Schemas | None = None, *, record: bool = False
+    raw: DataFrame,
+    source: Source,
+    schemas: Schemas | None = None,
+    *,
+    record: bool = False,
+    beside: Sequence[str] = (),
 ) -> tuple[DataFrame, Column]:
     """The connector's rows with the columns that a transform sees, and the condition that marks a row as malformed.
 
     Columns: the value's fields (json, json_schema, avro) or `value` (bytes), and `_key`, `_topic`, `_partition`, `_offset`,
     `_timestamp`, `_tombstone`, and `_headers` if the source asks for them. A null value is a tombstone, not
     malformed; its fields are null. `_malformed` says why a record is malformed, or is null. `record` adds the columns that
-    `with_record` needs; `raw` then needs its headers. `schemas` are those of the batch's plan.
+    `with_record` needs; `raw` then needs its headers. `schemas` are those of the batch's plan. The columns `beside` are
+    kept too, with `_` in front.
     """
     schemas = schemas or NO_SCHEMAS
     kept = ["key", "topic", "partition", "offset", "timestamp"]
     kept += ["headers"] if source.headers else []
-    kept += ["value", "record"] if record else []
+    kept += [*(["value", "record"] if record else []), *beside]
     types = {name: without_not_null(kind) for name, kind in source.columns.items()}
     required = [name for name, kind in source.columns.items() if is_required(kind)]
     if record:
@@ -261,3 +268,23 @@ def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType, schemas
             "Set the format that it was written with to read it."
         )
     return output.parse(raw, schema, coordinates, written_with)
+
+
+def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:
+    """The frame with the fields of the output's value before its columns, and `_unparsed` after them: why there are none.
+
+    The binary column `value` has what the output's records would be. Rows without one have no fields and no reason.
+    """
+    written_with, given = schemas.output, F.col(value)
+    names, other = [F.col(name) for name in frame.columns], F.lit(None).cast("string")
+    if written_with is not None:
+        ours = F.substring(given, 1, HEADER) == F.lit(bytearray(header(written_with.id)))
+        other = F.when(
+            given.isNotNull() & ~ours, F.lit(f"not written with schema id {written_with.id}, as the output is")
+        )
+        given = F.when(ours, given)
+    parsed = FORMATS[pipeline.output.format].parse(
+        frame.withColumn("value", given), schema, [*names, other.alias("_other")], written_with, "_unparsed"
+    )
+    fields = [F.col(f"`{name}`") for name in schema.fieldNames()]
+    return parsed.select(*fields, *names, F.coalesce("_other", "_unparsed").alias("_unparsed"))

@@ -27,6 +27,7 @@ from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
 from fencepost.spark.diagnosis import carry
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
+from fencepost.spark.whole_records import WITHHELD, whole_records
 
 
 @dataclass(frozen=True)
@@ -196,14 +197,15 @@ def _write(job: WriterTask, transaction: Transaction, task: int, batches: Iterat
     receipt = _nothing(job, task).model_copy(update={"topics": {job.topic: NOTHING}})
     header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
     own = task if job.to_own_partition else None
+    batches = whole_records(batches)
     first = next(batches, None)  # whatever the transform takes to give its first row, no transaction is open yet
     with translated(_of(job, task), job.settings), transaction:
         for rows in chain([first] if first is not None else [], batches):
-            kept, failed = _parted(job, rows)
+            kept, failed, withheld = _parted(job, rows)
             transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
             if failed is not None and job.quarantine is not None:
                 transaction.produce_rows(job.quarantine, failed)
-            receipt = _with(receipt, job, kept, failed)
+            receipt = _with(receipt, job, kept, failed, withheld)
             reached(f"{job.failpoint}.rows", task)
         if job.promised is not None:
             _check_promised(job, task, receipt.tally(job.topic))
@@ -242,27 +244,35 @@ def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
         )
 
 
-def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """The rows for the topic, and those for quarantine with their rules, timestamps and headers."""
+def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
+    """The rows for the topic, those for quarantine with their rules, timestamps and headers, and how many are for neither."""
+    whole = len(rows)
+    if WITHHELD in rows.schema.names:
+        rows = rows.filter(pc.invert(rows.column(WITHHELD))).drop_columns(WITHHELD)
+    withheld = whole - len(rows)
     if QUARANTINED not in rows.schema.names:
-        return rows, None
+        return rows, None, withheld
     assert job.quarantining is not None
     if job.quarantine is None:  # the topic is the quarantine's
-        return job.quarantining.with_headers(rows), None
+        return job.quarantining.with_headers(rows), None, withheld
     own = rows.column(QUARANTINED)
     if own.null_count == len(rows):
-        return rows, None
-    return rows.filter(own.is_null()), job.quarantining.with_headers(rows.filter(own.is_valid()))
+        return rows, None, withheld
+    return rows.filter(own.is_null()), job.quarantining.with_headers(rows.filter(own.is_valid())), withheld
 
 
-def _with(receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None) -> Receipt:
-    """The receipt with these rows added, those for the output and those for quarantine."""
+def _with(
+    receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
+) -> Receipt:
+    """The receipt with these rows added: those for the output, those for quarantine, and those that are not written."""
     topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
     if failed is not None and job.quarantine is not None:
         topics[job.quarantine] = added(receipt.tally(job.quarantine), failed)
-        for number, count in zip(*np.unique(failed.column("rule").to_numpy(), return_counts=True), strict=True):
+        for number, count in zip(
+            *np.unique(failed.column("rule").drop_null().to_numpy(), return_counts=True), strict=True
+        ):
             rules[int(number)] = rules.get(int(number), 0) + int(count)
-    return receipt.model_copy(update={"topics": topics, "rules": rules})
+    return receipt.model_copy(update={"topics": topics, "rules": rules, "withheld": receipt.withheld + withheld})
 
 
 def added(tally: Tally, rows: pa.RecordBatch) -> Tally:

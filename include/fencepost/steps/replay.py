@@ -1,4 +1,4 @@
-"""Step one of a replay: plan an addition, which sends an interval's quarantined records through the transform again.
+"""Step one of a replay: plan an addition, which takes up an interval's quarantined records again.
 
 The steps after it are those of any batch. What may be replayed, and why no record passes twice, is in `protocol/replay.py`.
 """
@@ -12,7 +12,7 @@ from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
-from fencepost.model import Batch, Decision, Interval, StepResult
+from fencepost.model import Decision, Interval, StepResult
 from fencepost.outputs.output import Destination
 from fencepost.protocol.decisions import is_carried_out, record_planned
 from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
@@ -84,17 +84,9 @@ def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
         )
     else:
         batch = link
-        message = f"nothing to replay: {_what_is_left(link)}"
+        message = (
+            f"nothing to replay: revision {link.revision}, the newest that is published, has nothing in quarantine"
+        )
     plan = batch.plan
     details: dict[str, JsonValue] = {"offsets": plan.offsets, "lane": plan.lane, "lease": batch.lease}
     return StepResult.of("plan", batch, message, changed=changed, **details)
-
-
-def _what_is_left(link: Batch) -> str:
-    quarantined = link.written.quarantined_tally.rows if link.written else 0
-    if not quarantined:
-        return f"revision {link.revision}, the newest that is published, has nothing in quarantine"
-    return (
-        f"the {quarantined} records left in quarantine are results of a transform, which cannot go through one again. "
-        f"{link.command('run', '--reprocess')} writes the interval again from its source"
-    )

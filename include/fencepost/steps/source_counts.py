@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,6 @@ from fencepost.quality.catalogue import FRESHNESS
 from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-from fencepost.spark.quarantine import is_result
 from fencepost.spark.records import read_source
 
 SHOWN = 20  # malformed records listed by their coordinates
@@ -38,17 +37,17 @@ class SourceCounts:
     at: tuple[tuple[int, int], ...] = ()
     why: str = ""
     newest: datetime | None = None
-    carried: Mapping[str, int] = field(default_factory=dict)  # by rule, results that a replay does not transform
+    results: int = 0  # in a replay: results of an earlier transform
 
     @property
     def aside(self) -> int:
-        """Records that never reach the transform."""
-        return self.malformed + sum(self.carried.values())
+        """Records that are not for the transform; 0 if there is none."""
+        return self.malformed + self.results
 
-    def with_carried(self, carried: Mapping[str, int]) -> SourceCounts:
-        """The counts with these results, which were read beside the records counted here."""
-        rows = None if self.rows is None else self.rows + sum(carried.values())
-        return replace(self, rows=rows, carried=carried)
+    def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
+        """The counts with so many results, which were read beside the records counted here."""
+        rows = None if self.rows is None else self.rows + results
+        return replace(self, rows=rows, malformed=self.malformed + malformed, results=self.results + results)
 
     @classmethod
     def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = (), why: str = "") -> SourceCounts:
@@ -116,8 +115,8 @@ def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCoun
     return SourceCounts.of(total.asDict(), at, why)
 
 
-def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
-    """How many of the records that an addition replays are results of a transform, by the rule they failed.
+def count_taken(raw: DataFrame, batch: Batch) -> int:
+    """How many of the records that an addition replays are results of a transform.
 
     `raw` has the records of `as_in_source`. Their number and fingerprint are compared with the receipts before any is used.
 
@@ -126,12 +125,11 @@ def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
     """
     replays = batch.plan.replays
     assert replays is not None
-    rule_of_result = F.when(is_result(F.col("topic")), F.coalesce("rule", F.lit("")))
-    hashed = raw.select(rule_of_result.alias("rule"), F.expr(fingerprint_hash()).alias("hash"))
+    hashed = raw.select(F.col("result").cast("int").alias("result"), F.expr(fingerprint_hash()).alias("hash"))
     with spark_reads(f"batch {batch.id}, write"):
-        groups = {row["rule"]: counts_of(row) for row in hashed.groupBy("rule").agg(*counting("hash")).collect()}
-    rows = sum(counted for counted, _ in groups.values())
-    fingerprint = sum(hashes for _, hashes in groups.values()) % 2**64
+        row = hashed.agg(*counting("hash"), F.sum("result").alias("results")).head()
+    assert row is not None
+    rows, fingerprint = counts_of(row)
     if (rows, fingerprint) != (replays.tally.rows, replays.tally.fingerprint):
         raise NeedsOperator(
             f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {rows} records of batch {replays.batch} with "
@@ -140,4 +138,4 @@ def count_taken(raw: DataFrame, batch: Batch) -> dict[str, int]:
             f"was written. {batch.command('skip', REASON)} drops this addition. {batch.command('run', '--reprocess')} writes the "
             "interval again from its source."
         )
-    return {rule: counted for rule, (counted, _) in groups.items() if rule is not None}
+    return int(row["results"] or 0)

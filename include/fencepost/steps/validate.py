@@ -219,7 +219,7 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
 def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Written, limit: float) -> Quarantined:
     """The batch's quarantined records, as receipts promise them and as a read_committed reader sees them. `limit` as above."""
     pipeline = ledger.pipeline
-    found = promised(batch, written, keeps_malformed=batch.plan.malformed_writers > 0)
+    found = promised(batch, written)
     if not any(part.length for part in batch.quarantine_ranges(written)):
         return found
     doing, topic = f"batch {batch.id}, validate", QuarantineTopic(ledger, batch)

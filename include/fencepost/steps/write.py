@@ -151,7 +151,7 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,
-        carried=dict(source.carried),
+        judged_again=source.results,
         newest=source.newest,
         value_schema=wrote.schema,
         seconds=round(time.monotonic() - began, 3),
@@ -186,10 +186,6 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
         if quarantined:
             message += f", {sum(quarantined.values())} to quarantine"
-        if written and written.carried:
-            message += (
-                f" ({sum(written.carried.values())} of them are results, which cannot go through the transform again)"
-            )
     return StepResult.of(
         "write",
         batch,

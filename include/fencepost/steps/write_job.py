@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import (
@@ -27,7 +28,7 @@ from fencepost.failpoints import reached
 from fencepost.formats import FORMATS
 from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
+from fencepost.model import NO_SCHEMAS, TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.quality.rules import first_failed, reason_of, rule_names
 from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import (
@@ -36,16 +37,24 @@ from fencepost.spark.diagnosis import (
     find_carried,
     how_the_jvm_ended,
     is_the_transforms,
+    spark_reads,
 )
+from fencepost.spark.multiplying import may_multiply
 from fencepost.spark.placing import place_by_key, shuffled_again
 from fencepost.spark.quarantine import (
+    NO_RULES,
+    SET_APART,
     Rules,
     as_in_source,
     is_quarantined_by,
-    is_result,
+    judged_again,
+    keeps_record,
+    of_source,
+    set_apart,
     to_flagged,
     to_malformed,
     to_routed,
+    to_routed_again,
 )
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records, with_record
@@ -89,7 +98,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     committed compares its rows with its mark. So all receipts hold for one job, whose shuffle was made once.
 
     If malformed records go to quarantine and the source has some, a second job writes them: they never reach the transform.
-    In a replay it also writes the results that cannot go through the transform.
+    In a replay it also judges and writes the results, which need no transform.
 
     If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the jobs run
     again. Task-partitions without such records may have committed by then: they keep what they wrote.
@@ -102,20 +111,23 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         )
         return _write_all(spark, ledger, batch)
     except UnknownSchemas:
-        ids = ids_in_source(read_input(spark, ledger, batch, headers=False), ledger.pipeline)
+        raw = read_input(spark, ledger, batch, headers=False)
+        ids = ids_in_source(raw if batch.plan.replays is None else of_source(raw), ledger.pipeline)
         return _write_all(spark, ledger, look_up(ledger, batch, ids))
 
 
 def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
-    wrote = _write_results(spark, ledger, batch)
+    wrote, batch = _write_results(spark, ledger, batch)
     if not (batch.plan.malformed_writers and wrote.source.aside):
         return wrote
     reached("write.results-answered")
+    if wrote.source.results:
+        return write_results_again(spark, ledger, batch, wrote)
     return replace(wrote, receipts=[*wrote.receipts, *write_malformed(spark, ledger, batch)])
 
 
-def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
-    """Write the transform's rows to the output and to quarantine."""
+def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrote, Batch]:
+    """Write the transform's rows to the output and to quarantine. The batch has the schemas that they were written with."""
     plan = batch.plan
     pipeline = settings_of(ledger, plan)
     rules = quarantine_rules(pipeline)
@@ -125,12 +137,12 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         asked = None if task.compares else aside.submit(committed_receipts, task)
         whole = rules is not None
         raw = read_input(spark, ledger, batch, headers=pipeline.source.headers or whole)
-        carried: dict[str, int] = {}
+        taken = 0  # results
         if plan.replays is not None:
-            carried = count_taken(raw, batch)
-            raw = raw.where(~is_result(F.col("topic")))
+            taken = count_taken(raw, batch)
+            raw = of_source(raw)
         frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=whole)
-        seen = Observation()
+        seen = Observation(SEEN)
         counted = frame.observe(seen, *count_columns(malformed, batch))
         if pipeline.source.on_malformed == "fail":
             # Raised inside the task, so that no task-partition with a malformed record commits.
@@ -140,21 +152,23 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             good = counted.where(~malformed)
         result = apply_transform(pipeline, with_record(good, "_malformed"))
         schema = value_schema(pipeline, result).json()
-        schemas = settle_output(ledger, batch, result).plan.schemas
+        batch = settle_output(ledger, batch, result)
+        schemas = batch.plan.schemas
         committed = asked.result() if asked else None
     results = Observation()
     with analysis_errors(pipeline):
         if rules is None:
             flagged, records = None, to_records(result, pipeline, schemas)
         else:
-            flagged = to_flagged(result, pipeline, rules, schemas)
-            records = to_routed(flagged)
+            several = keeps_record(result) and may_multiply(result, SEEN)
+            flagged = to_flagged(result, pipeline, rules, schemas, several=several)
+            records = to_routed(flagged, plan.layout)
             records = records.observe(results, F.count(F.lit(1)).alias("results"))
     names = tuple(rules.names) if rules else ()
     if committed is not None:
         log.info("batch %s: an earlier attempt has committed all of its rows", batch.id)
-        counts = count_again(raw, pipeline, batch).with_carried(carried)
-        return Wrote(committed, counts, schema, names, _count_results(flagged))
+        counts = count_again(raw, pipeline, batch).with_results(taken)
+        return Wrote(committed, counts, schema, names, _count_results(flagged)), batch
     with analysis_errors(pipeline):
         by_key = plan.layout is Layout.OUTPUT
         placed = place_by_key(records, plan.writers) if by_key else records.drop("_partition", "_offset")
@@ -166,8 +180,11 @@ def _write_results(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
             "the next attempt compares what is committed with the rows of a shuffle of its own."
         )
     receipts = [Receipt.model_validate_json(a["receipt"]) for a in answers]
-    counts = observed_counts(answers, seen, raw, batch, pipeline).with_carried(carried)
-    return Wrote(receipts, counts, schema, names, _results(answers, results, receipts, flagged))
+    counts = observed_counts(answers, seen, raw, batch, pipeline).with_results(taken)
+    return Wrote(receipts, counts, schema, names, _results(answers, results, receipts, flagged)), batch
+
+
+SEEN = "fencepost_source"  # the observation of the records that the transform gets
 
 
 def settings_of(ledger: Ledger, plan: Plan) -> Pipeline:
@@ -213,7 +230,7 @@ def _results(
         return None
     if not any(a["skipped"] for a in answers):
         found = int(seen.get["results"])
-        if found == sum(receipt.rows for receipt in receipts):
+        if found == sum(receipt.rows + receipt.withheld for receipt in receipts):
             return found
     return _count_results(flagged)
 
@@ -227,18 +244,50 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
 
     Task-partition `writers + p` writes those of source partition p, by the protocol of all writers: under the batch's lease, with
     marks of its own, and with the id of task-partition p, if there is one. That one has committed: a late attempt at it may fence
-    this one, finds its mark, and stops. In a replay, the results that are carried over come with them.
+    this one, finds its mark, and stops.
     """
     pipeline, plan = ledger.pipeline, batch.plan
-    task = malformed_task(ledger, batch)
+    raw = read_input(spark, ledger, batch, headers=True)
+    if plan.replays is not None:
+        raw = of_source(raw)
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
+    records = to_malformed(with_record(frame.where(malformed)))
+    return _write_aside(spark, ledger, batch, records, raw, malformed_task(ledger, batch))
+
+
+def write_results_again(spark: SparkSession, ledger: Ledger, batch: Batch, wrote: Wrote) -> Wrote:
+    """Of a replay: write the results that pass today's rules to the output, and those that fail to quarantine; and, in the same
+    task-partitions, what `write_malformed` writes.
+
+    A result goes to the output byte for byte. One that does not parse as a record of today's output stays in quarantine, and
+    counts as malformed. Results are counted in a read of their own.
+    """
+    pipeline, plan = ledger.pipeline, batch.plan
+    rules = quarantine_rules(pipeline)
+    raw = set_apart(read_input(spark, ledger, batch, headers=True))
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True, beside=SET_APART)
+    schema = StructType.fromJson(json.loads(wrote.schema))
+    wanted = with_record(frame.where(malformed | F.col("_result")))
+    with analysis_errors(pipeline):
+        judged = judged_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS, rules or NO_RULES)
+        records = to_routed_again(judged, pipeline)
+    receipts = _write_aside(spark, ledger, batch, records, raw, results_task(ledger, batch, rules))
+    with spark_reads(f"batch {batch.id}, write"):
+        unread = judged.where(F.col("_result") & F.col("reason").isNotNull()).count()
+    source = wrote.source.with_results(0, malformed=unread)
+    results = None if wrote.results is None else wrote.results + wrote.source.results - unread
+    return replace(wrote, receipts=[*wrote.receipts, *receipts], source=source, results=results)
+
+
+def _write_aside(
+    spark: SparkSession, ledger: Ledger, batch: Batch, records: DataFrame, raw: DataFrame, task: WriterTask
+) -> list[Receipt]:
+    """The receipts of the task-partitions behind the writers', which these records are for: from the job, or from the marks."""
+    plan = batch.plan
     committed = committed_receipts(task)
     if committed is not None:
-        log.info("batch %s: an earlier attempt has committed its malformed records", batch.id)
+        log.info("batch %s: an earlier attempt has committed what is not for the transform", batch.id)
         return committed
-    raw = read_input(spark, ledger, batch, headers=True)
-    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
-    wanted = frame.where(malformed | is_result(F.col("_topic")))
-    records = to_malformed(with_record(wanted))
     answered = records.mapInArrow(writer_of(task), ANSWER_SCHEMA)
     position = {r: plan.writers + i for i, r in enumerate(plan.source.ranges)}
     found = task_ranges(answered)
@@ -339,19 +388,29 @@ def writer_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> Wri
 
 def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
     """What executors need to write this batch's malformed records. Holds secrets."""
-    pipeline, plan = ledger.pipeline, batch.plan
-    assert plan.quarantine is not None
+    quarantine = batch.plan.quarantine
+    assert quarantine is not None
     return replace(
-        writer_task(ledger, batch),
-        topic=plan.quarantine.topic,
-        group=pipeline.malformed_group(plan.lane),
-        transactional_ids=tuple(pipeline.writer_id(plan.lane, p) for p in range(plan.malformed_writers)),
-        marks=tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges),
-        to_own_partition=False,
-        compares=False,
+        results_task(ledger, batch),
+        topic=quarantine.topic,
         batch_header=False,  # it is among those that the rows bring
         quarantine=None,
         stamp=None,  # they are not staged, and keep their timestamps
+    )
+
+
+def results_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> WriterTask:
+    """What executors need to write the malformed records and the results that a replay takes up. Holds secrets."""
+    pipeline, plan = ledger.pipeline, batch.plan
+    assert plan.quarantine is not None
+    return replace(
+        writer_task(ledger, batch, rules),
+        group=pipeline.malformed_group(plan.lane),
+        transactional_ids=tuple(pipeline.writer_id(plan.lane, p) for p in range(plan.malformed_writers)),
+        marks=tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges),
+        to_own_partition=False,  # their keys choose the partition
+        compares=False,
+        quarantine=plan.quarantine.topic,
         first=plan.writers,
     )
 

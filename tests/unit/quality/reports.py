@@ -259,10 +259,10 @@ def quarantined(limit: int | None = None) -> Report:
 
 
 def replayed() -> Report:
-    """Twenty quarantined records were replayed: 12 passed, 8 are in quarantine again, 3 of these as results."""
+    """Twenty quarantined records were replayed: 12 passed, 8 are in quarantine again, and another row lies behind one of them."""
     made = quarantined()
     assert made.quarantined is not None
-    accounts = Accounts(read=20, malformed=3, malformed_kept=3, carried=3, results=14, failed=2, written=12)
+    accounts = Accounts(read=20, malformed=3, malformed_kept=3, results=18, failed=5, withheld=1, written=12)
     found = made.quarantined.model_copy(update={"accounts": accounts})
     link = Replayed(batch=str(made.batch.id), tally=Tally(rows=20), attempt=2)
     plan = made.batch.plan.model_copy(update={"replays": link})

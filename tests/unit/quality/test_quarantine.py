@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fencepost.cli.quarantine import as_plain, quarantined_batches
 from fencepost.config.pipeline import QuarantineLimit
 from fencepost.errors import TransitionRefused
-from fencepost.model import MALFORMED, Batch, Outcome, Receipt, State, Tally, Written
+from fencepost.model import MALFORMED, Batch, Outcome, Receipt, Replayed, State, Tally, Written
 from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
@@ -36,9 +36,12 @@ def written(*receipts: Receipt, **changes: Any) -> Written:
     return a_written(*receipts, **{**values, **changes})
 
 
+PLAN = a_plan((0, 20), (0, 15), quarantine=an_output(0, topic="bad"), malformed_writers=2)
+DROPPING = PLAN.model_copy(update={"malformed_writers": 0})
+
+
 def batch(result: Written, state: State = State.PUBLISHED, **changes: Any) -> Batch:
-    plan = a_plan((0, 5), (0, 5), quarantine=an_output(0, topic="bad"), malformed_writers=2)
-    return a_batch(state, plan=plan, written=result, **changes)
+    return a_batch(state, plan=PLAN, written=result, **changes)
 
 
 WRITTEN = written(
@@ -60,43 +63,73 @@ def test_quarantined_records_are_counted_by_rule_and_malformed_ones_first() -> N
 
 
 def test_every_row_is_accounted_for() -> None:
-    accounts = Accounts.of(WRITTEN, keeps_malformed=True)
+    accounts = Accounts.of(PLAN, WRITTEN)
     assert (accounts.read, accounts.written, accounts.quarantined, accounts.dropped) == (30, 18, 8, 0)
     assert (accounts.left_out, accounts.differences()) == (4, [])
     dropping = written(receipt(0, 10, 3, r0=3), rows_in=20, malformed=5, results=13)
-    accounts = Accounts.of(dropping, keeps_malformed=False)
+    accounts = Accounts.of(DROPPING, dropping)
     assert (accounts.dropped, accounts.left_out, accounts.differences()) == (5, 2, [])
     without_rules = written(receipt(0, 10), receipt(2, 0, 4), rows_in=20, malformed=4, rules=())
-    accounts = Accounts.of(without_rules, keeps_malformed=True)
+    accounts = Accounts.of(PLAN, without_rules)
     assert (accounts.results, accounts.left_out, accounts.differences()) == (None, 6, [])
 
 
-COUNTS = ("read", "malformed", "malformed_kept", "results", "failed", "written")
+COUNTS = ("taken", "read", "malformed", "malformed_kept", "results", "failed", "withheld", "written")
 
 
 def test_a_staged_batch_is_accounted_for_by_what_is_in_its_staging_topic() -> None:
     held = staged(batch(WRITTEN, State.WRITTEN))
     assert held.written is not None
     assert held.written.output.topic == "staging"
-    assert Accounts.of(held.written, keeps_malformed=True) == Accounts.of(WRITTEN, keeps_malformed=True)
-    assert promised(held, held.written, keeps_malformed=True) == promised(batch(WRITTEN), WRITTEN, keeps_malformed=True)
+    assert Accounts.of(held.plan, held.written) == Accounts.of(PLAN, WRITTEN)
+    assert promised(held, held.written) == promised(batch(WRITTEN), WRITTEN)
     check_receipts(held, held.written)
     with pytest.raises(TransitionRefused, match=r"4 task-partitions, missing \[3\]"):
         check_receipts(held, held.written.model_copy(update={"receipts": held.written.receipts[:3]}))
 
 
-@given(*(st.integers(0, 50) for _ in range(4)), st.sampled_from(COUNTS[1:]), st.integers(1, 5))
-def test_one_number_that_is_off_shows(kept: int, failed: int, out: int, left: int, off: str, by: int) -> None:
-    """Whichever of the numbers that are measured apart is another one, the rows do not add up."""
-    read = kept + failed + out + left
-    sound = Accounts(read=read, malformed=kept, malformed_kept=kept, results=failed + out, failed=failed, written=out)
+@given(*(st.integers(0, 50) for _ in range(5)), st.sampled_from(COUNTS), st.integers(1, 5))
+def test_one_number_that_is_off_shows(
+    kept: int, failed: int, withheld: int, out: int, left: int, off: str, by: int
+) -> None:
+    """Whichever of the numbers that are measured apart is another one, one check fails, and says so."""
+    results = failed + withheld + out
+    read = kept + results + left
+    sound = Accounts(
+        taken=read,
+        offsets=read + 9,
+        read=read,
+        malformed=kept,
+        malformed_kept=kept,
+        results=results,
+        failed=failed,
+        withheld=withheld,
+        written=out,
+    )
     assert sound.differences() == []
     assert sound.left_out == left
-    assert sound.model_copy(update={off: getattr(sound, off) + by}).differences() != []
+    (told,) = sound.model_copy(update={off: getattr(sound, off) + by}).differences()
+    says = {"taken": "taken from quarantine", "read": "taken from quarantine"}
+    says |= {"malformed": "records were malformed", "malformed_kept": "records were malformed"}
+    assert says.get(off, "the transform's result has") in told
+
+
+def test_more_records_than_the_plan_has_offsets_show() -> None:
+    """In a batch nothing else says how many records there were: an offset may have none."""
+    assert Accounts(offsets=10, read=10, written=10).differences() == []
+    assert Accounts(offsets=10, read=11, written=11).differences() == [
+        "11 records were read, but the plan has 10 offsets"
+    ]
+
+
+def test_a_replay_has_to_read_what_its_predecessor_quarantined() -> None:
+    link = Replayed(batch="p/x/1", tally=Tally(rows=31), attempt=2)
+    accounts = Accounts.of(PLAN.model_copy(update={"replays": link}), WRITTEN)
+    assert accounts.differences() == ["30 records were taken from quarantine, but 31 were there"]
 
 
 def test_what_nobody_counted_is_not_compared() -> None:
-    accounts = Accounts.of(written(receipt(0, 10), rows_in=None), keeps_malformed=True)
+    accounts = Accounts.of(PLAN, written(receipt(0, 10), rows_in=None))
     assert (accounts.left_out, accounts.differences()) == (None, [])
 
 
@@ -113,16 +146,16 @@ def test_what_nobody_counted_is_not_compared() -> None:
     ],
 )
 def test_a_limit_is_in_rows_in_shares_or_both(limit: dict[str, Any] | None, says: str | None) -> None:
-    found = over_limit(QuarantineLimit(**limit) if limit else None, Accounts.of(WRITTEN, keeps_malformed=True))
+    found = over_limit(QuarantineLimit(**limit) if limit else None, Accounts.of(PLAN, WRITTEN))
     assert found == says or (says is not None and found is not None and found.startswith(says))
 
 
 def test_a_share_of_rows_that_fail_is_of_the_transforms_rows() -> None:
     """However many records the transform reads and leaves out, or makes one of."""
-    accounts = Accounts(read=10_000, results=10, failed=1, written=9)
+    accounts = Accounts(read=10_000, results=20, failed=1, withheld=1, written=18)
     assert over_limit(QuarantineLimit(share=0.1), accounts) is None
     assert over_limit(QuarantineLimit(share=0.09), accounts) == (
-        "1 of 10 rows of the transform fail a quarantine rule (10.00%), above quality.quarantine_limit of 9.00%"
+        "2 of 20 rows of the transform fail a quarantine rule (10.00%), above quality.quarantine_limit of 9.00%"
     )
 
 
@@ -133,7 +166,7 @@ def evaluation(outcome: Outcome = Outcome.PASSED) -> Evaluation:
 
 
 def found(**changes: Any) -> Quarantined:
-    sound = promised(batch(WRITTEN), WRITTEN, keeps_malformed=True)
+    sound = promised(batch(WRITTEN), WRITTEN)
     rules = tuple({"rule": rule, "rows": rows} for rule, rows in WRITTEN.quarantined.items())
     values = {**sound.model_dump(), "rows_read": 8, "fingerprint_read": 40, "rules": rules, **changes}
     return Quarantined.model_validate(values)
@@ -245,13 +278,3 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
     )
     empty = _judged_addition(suite, held, 0, "none", 0)
     assert (empty.outcome, empty.reason[:41]) == (Outcome.PASSED, "None of the replayed records passed. They")
-
-
-def test_an_addition_accounts_for_results_that_it_carries_over() -> None:
-    result = written(receipt(0, 12), receipt(1, 0, 6), rules=(), malformed=2, carried={"r": 4}, rows_in=18, results=12)
-    assert result.quarantined == {"malformed": 2, "r": 4}
-    accounts = Accounts.of(result, keeps_malformed=True)
-    assert (accounts.read, accounts.quarantined, accounts.carried, accounts.failed) == (18, 6, 4, 0)
-    assert (accounts.left_out, accounts.differences()) == (0, [])
-    lost = result.model_copy(update={"malformed": 3})
-    assert Accounts.of(lost, keeps_malformed=True).differences() != []

@@ -183,8 +183,10 @@ def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:
     assert "revision 2 (an addition to revision 1)" in text
     assert "revision 2 (an addition to revision 1), validation 1" in plain
     assert f"it took the 20 records that batch {report.batch.plan.replays.batch} had quarantined" in text  # type: ignore[union-attr]
-    assert "20 taken from quarantine = 12 written + 8 quarantined + 0 dropped + 0 left out by the transform." in text
-    assert "20 from quarantine, 8 quarantined again, 3 of them results, which cannot be replayed" in plain
+    assert "20 taken from quarantine = 12 written + 8 quarantined + 0 dropped + 1 withheld with their record" in text
+    assert (
+        "20 from quarantine, 8 quarantined again, 1 withheld with their record, 1 more made by the transform" in plain
+    )
 
 
 def test_a_batch_above_the_quarantine_limit_says_which_and_what_to_do() -> None:
@@ -201,9 +203,8 @@ def test_rows_that_do_not_add_up_are_told() -> None:
     accounts = report.quarantined.accounts.model_copy(update={"results": 845})
     off = report.quarantined.model_copy(update={"accounts": accounts})
     text = Page(render_html(report.model_copy(update={"quarantined": off}))).text
-    assert (
-        "The numbers do not add up: the transform's result has 845 rows, but 842 were written and 2 quarantined" in text
-    )
+    said = "the transform's result has 845 rows, but 842 were written, 2 quarantined and 0 withheld with their record"
+    assert f"The numbers do not add up: {said}" in text
 
 
 def test_records_nobody_counted_are_not_shown_as_none() -> None:

@@ -1,0 +1,60 @@
+"""Whether a transform may give several rows for a source record, and what becomes of them under layout `output`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+# Nodes of Spark's analysed plans that give a row at most once for each row they get.
+KEEPING = frozenset(
+    (
+        *("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Aggregate", "Distinct"),
+        *("Deduplicate", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "CollectMetrics"),
+        *("UnresolvedHint", "ResolvedHint", "Repartition", "RepartitionByExpression", "RebalancePartitions"),
+    )
+)
+ONE_SIDED = frozenset(("LeftSemi", "LeftAnti"))  # joins that add nothing to a row
+
+
+def may_multiply(result: DataFrame, observed: str) -> bool:
+    """Whether the result may have a record of the transform's source more than once, as far as Spark's plan tells.
+
+    `observed` is the name of the observation on the source. What is beneath it is not the transform's. A plan that is not known
+    to keep each row at most once may have more: generators, joins, unions, and all that runs Python on whole partitions.
+    """
+    plans = [result._jdf.queryExecution().analyzed()]
+    while plans:
+        plan = plans.pop()
+        name = plan.nodeName()
+        if name == "CollectMetrics" and plan.name() == observed:
+            continue
+        children = [plan.left()] if name == "Join" else _listed(plan.children())
+        if not _keeps(plan, name) or not (children or name == "CTERelationRef"):
+            return True
+        plans += children
+    return False
+
+
+def _keeps(plan: Any, name: str) -> bool:
+    if name == "Join":
+        return plan.joinType().toString() in ONE_SIDED
+    if name == "Sample":
+        return not plan.withReplacement()
+    if name == "Window":  # one that takes `_record` from another row may give it to many
+        return "_record#" not in plan.windowExpressions().mkString(" ")
+    return name in KEEPING
+
+
+def _listed(found: Any) -> list[Any]:
+    return [found.apply(n) for n in range(found.size())]
+
+
+def withheld_rows(rule: Column, partition: Column, offset: Column, alone: Column) -> Column:
+    """Whether a row is not written because its record goes to quarantine with another of its rows: that with the lowest rule.
+
+    Rows of one record may be anywhere, so this shuffles. `alone` tells the rows apart whose record is not known.
+    """
+    of_record = Window.partitionBy(partition, offset, F.when(offset.isNull(), alone)).orderBy(rule.asc_nulls_last())
+    return offset.isNotNull() & F.first(rule).over(of_record).isNotNull() & (F.row_number().over(of_record) > 1)

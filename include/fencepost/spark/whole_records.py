@@ -1,0 +1,120 @@
+"""A source record is published whole or quarantined whole: if one of its rows fails a rule, none of them is published.
+
+A replay sends the record through the transform again, which then gives all of its rows. So a row that was published beside
+its record's quarantine would be published twice.
+
+Where a transform may give several rows for a record, rows bring the record's place in the source (`PARTITION` and `OFFSET`, null
+where it is not known) and `RULE`. Under layout `source` the rows of a record follow each other, because narrow operators keep the
+order. Here they are put together, across Arrow batches too, and get `WITHHELD` instead. Under layout `output`, where rows are
+shuffled by key, `withheld_rows` of fencepost.spark.multiplying has found it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fencepost.errors import SettingsError
+from fencepost.spark.quarantine_headers import QUARANTINED
+
+PARTITION, OFFSET, RULE = "record_partition", "record_offset", "record_rule"
+WITHHELD = "withheld"  # true in a row that is not written, because its record goes to quarantine with another one
+
+
+def whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows with `WITHHELD`, in batches that hold all rows of each record; without the columns, rows as they are.
+
+    Raises:
+        SettingsError: rows of one record do not follow each other.
+    """
+    records = _Records()
+    held: list[pa.RecordBatch] = []  # the rows of a record that may go on in the next batch
+    for batch in batches:
+        if OFFSET not in batch.schema.names:
+            yield batch
+            continue
+        if not len(batch):
+            continue
+        starts = _starts(batch)
+        first, last = int(starts[0]), int(starts[-1])
+        if held and not _is_same(held[-1], batch):
+            yield records.decided(held)
+            held = []
+        elif held:
+            first = int(starts[1]) if len(starts) > 1 else len(batch)
+            held.append(batch.slice(0, first))
+            if first == len(batch):
+                continue
+            yield records.decided(held)
+            held = []
+        if first < last:
+            yield records.decided([batch.slice(first, last - first)])
+        held = [batch.slice(last)]
+    if held:
+        yield records.decided(held)
+    records.check_whole()
+
+
+@dataclass
+class _Records:
+    """The places of the records whose rows have been seen."""
+
+    seen: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def decided(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """All rows of some records, with `WITHHELD`. Of a record with failed rows, the first with the lowest rule is kept."""
+        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        starts, known = _starts(rows), rows.column(OFFSET).is_valid().to_numpy(zero_copy_only=False)
+        lengths = np.diff(np.append(starts, len(rows)))
+        record = np.repeat(np.arange(len(starts)), lengths)
+        self.seen.append(_places(rows)[starts][known[starts]])
+        withheld = np.zeros(len(rows), dtype=bool)
+        failed = np.nonzero(rows.column(QUARANTINED).is_valid().to_numpy(zero_copy_only=False) & known)[0]
+        if len(failed):
+            rule = rows.column(RULE).to_numpy(zero_copy_only=False)[failed]
+            in_order = failed[np.lexsort((failed, rule, record[failed]))]
+            records, first = np.unique(record[in_order], return_index=True)
+            withheld = np.isin(record, records)
+            withheld[in_order[first]] = False
+        kept = [name for name in rows.schema.names if name not in (PARTITION, OFFSET, RULE)]
+        return rows.select(kept).append_column(WITHHELD, pa.array(withheld))
+
+    def check_whole(self) -> None:
+        """Check that no record came twice: half of it might be published, and the other half be quarantined."""
+        if not self.seen:
+            return
+        places = np.concatenate(self.seen)
+        found, counts = np.unique(places, axis=0, return_counts=True)
+        if len(found) == len(places):
+            return
+        partition, offset = found[counts > 1][0]
+        raise SettingsError(
+            f"the transform moves the rows of a source record apart: those of partition {partition}, offset {offset} have rows "
+            "of another record between them. Under output.layout: source they have to follow each other where rules of severity "
+            "quarantine judge them, so that a record is published whole or quarantined whole. Keep the source's order in the "
+            "transform (no sortWithinPartitions), set output.layout: output, or leave _record out of the result: then failed "
+            "rows are kept one by one."
+        )
+
+
+def _places(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Partition and offset of each row's record; -1 where they are not known."""
+    both = [rows.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in (PARTITION, OFFSET)]
+    return np.stack(both, axis=1)
+
+
+def _starts(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Where the rows of another record begin. A row whose record is not known stands alone."""
+    places = _places(rows)
+    new = np.any(places[1:] != places[:-1], axis=1) | (places[1:, 1] < 0)
+    return np.concatenate([[0], np.nonzero(new)[0] + 1])
+
+
+def _is_same(before: pa.RecordBatch, after: pa.RecordBatch) -> bool:
+    """Whether the last row of one batch and the first of the next are of the same, known record."""
+    place = _places(before.slice(len(before) - 1))[0]
+    return bool(place[1] >= 0 and np.array_equal(place, _places(after.slice(0, 1))[0]))

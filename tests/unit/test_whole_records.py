@@ -1,0 +1,93 @@
+"""Rows of one source record stay together: all for the output, or one for quarantine and the others withheld."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fencepost.errors import SettingsError
+from fencepost.spark.quarantine_headers import QUARANTINED
+from fencepost.spark.whole_records import OFFSET, PARTITION, RULE, WITHHELD, whole_records
+
+SCHEMA = pa.schema(
+    {
+        "key": pa.binary(),
+        QUARANTINED: pa.string(),
+        PARTITION: pa.int32(),
+        OFFSET: pa.int64(),
+        RULE: pa.int32(),
+    }
+)
+Row = tuple[
+    tuple[int, int] | None, int | None
+]  # its record's place, if it is known, and the rule that it fails, or None
+
+
+def batches(rows: list[Row], sizes: Iterator[int]) -> Iterator[pa.RecordBatch]:
+    made = [
+        {
+            "key": b"%d" % number,
+            QUARANTINED: None if rule is None else f"rule {rule}",
+            PARTITION: place[0] if place else None,
+            OFFSET: place[1] if place else None,
+            RULE: rule,
+        }
+        for number, (place, rule) in enumerate(rows)
+    ]
+    while made:
+        size = next(sizes)
+        yield pa.RecordBatch.from_pylist(made[:size], SCHEMA)
+        made = made[size:]
+
+
+def withheld(rows: list[Row], sizes: Iterator[int]) -> list[bool]:
+    found: list[dict[str, Any]] = []
+    for batch in whole_records(batches(rows, sizes)):
+        assert batch.schema.names == ["key", QUARANTINED, WITHHELD]
+        found += batch.to_pylist()
+    assert [int(one["key"]) for one in found] == list(range(len(rows))), "all rows, in order"
+    return [one[WITHHELD] for one in found]
+
+
+def expected(rows: list[Row]) -> list[bool]:
+    """By the definition: of a record with failed rows, all but the first with the lowest rule."""
+    answer = []
+    for number, (place, _) in enumerate(rows):
+        failed = [(rule, n) for n, (other, rule) in enumerate(rows) if other == place and rule is not None]
+        answer.append(place is not None and bool(failed) and min(failed)[1] != number)
+    return answer
+
+
+def test_of_a_record_with_failed_rows_one_is_kept_wherever_the_batches_end() -> None:
+    chance = random.Random(1)
+    for _ in range(300):
+        rows: list[Row] = []
+        for offset in range(chance.randint(0, 6)):
+            place = None if chance.random() < 0.2 else (chance.randint(0, 1), offset)
+            rows += [(place, chance.choice([None, None, 0, 1, 2])) for _ in range(chance.randint(1, 5))]
+        most = chance.randint(1, 5)
+        sizes = iter(lambda most=most: chance.randint(0, most), None)  # type: ignore[misc]
+        assert withheld(rows, sizes) == expected(rows), rows  # type: ignore[arg-type]
+
+
+def test_records_in_another_order_are_no_reason_to_refuse_them() -> None:
+    """A replay reads records of several source partitions."""
+    rows: list[Row] = [((1, 5), None), ((0, 5), 0), ((0, 5), None), ((0, 3), 1)]
+    assert withheld(rows, iter([3, 3])) == [False, False, True, False]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_record_whose_rows_are_apart_is_refused(size: int) -> None:
+    rows: list[Row] = [((0, 5), None), ((0, 6), None), (None, None), (None, None), ((0, 5), 0)]
+    with pytest.raises(SettingsError, match="those of partition 0, offset 5 have rows of another record between them"):
+        withheld(rows, iter([size] * 5))
+
+
+def test_rows_that_bring_no_places_stay_as_they_are() -> None:
+    plain = pa.RecordBatch.from_pylist([{"key": b"1"}], pa.schema({"key": pa.binary()}))
+    assert list(whole_records(iter([plain]))) == [plain]
+    assert list(whole_records(iter([]))) == []
