@@ -198,6 +198,9 @@ class OnView:
     def __init__(self, view: View, pipeline: Pipeline) -> None:
         self.view, self.pipeline, self.recorded = view, pipeline, []  # type: ignore[var-annotated]
 
+    def read(self) -> View:
+        return self.view
+
     def transact(self, decide: Callable[[View], Any]) -> View:
         change = decide(self.view)
         self.recorded += change.batches if change else ()
