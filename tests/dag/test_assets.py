@@ -23,7 +23,7 @@ DETAILS: dict[str, Any] = {
 
 
 class Events:
-    """What one run tells Airflow, and what Airflow was told before."""
+    """What one run tells Airflow, and what Airflow was told before, by a task or by a command."""
 
     def __init__(self, told: tuple[str, ...] = ()) -> None:
         self.added: list[tuple[Any, dict[str, Any]]] = []
@@ -48,7 +48,12 @@ def run(
 ) -> list[dict[str, Any]]:
     monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: result)
     context["ti"].xcom_pull = lambda task_ids: {"state": plan}
-    context |= {"outlet_events": defaultdict(lambda: events), "inlet_events": defaultdict(lambda: events)}
+    context |= {"outlet_events": defaultdict(lambda: events)}
+    asset = output_asset("counted", "out")
+    wanted = {"asset_name": asset.name, "asset_uri": asset.uri}
+    monkeypatch.setattr(
+        "fencepost.airflow.assets.InletEventsAccessor", lambda **asked: {str(wanted): events}[str(asked)]
+    )
     AdvanceOperator(task_id="advance", pipeline=pipeline).execute(context)  # type: ignore[arg-type]
     assert all(asset == output_asset("counted", "out") for asset, _ in events.added)
     return [extra for _, extra in events.added]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from fencepost import read_validated
+from fencepost.cli.app import app
 from fencepost.errors import Superseded
 from kafka_tools import read_all
 
@@ -16,7 +18,9 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack]
 
 
 def events_of(running: Running, name: str) -> list[dict[str, Any]]:
-    return list(running.api.call("GET", "/assets/events", source_dag_id=name)["asset_events"])
+    """Of tasks and of commands, in order of time."""
+    told = running.api.call("GET", "/assets/events", limit=100, order_by="timestamp")["asset_events"]
+    return [event for event in told if event["uri"] == f"fencepost://{name}/{name}-out"]
 
 
 def test_publishing_emits_one_event_that_reads_exactly_what_was_published_and_a_no_op_none(
@@ -45,6 +49,38 @@ def test_publishing_emits_one_event_that_reads_exactly_what_was_published_and_a_
     assert len(events_of(running, "told")) == 1
     with pytest.raises(Superseded, match="not in the ledger"):
         read_validated(spark, {**extra, "batch": extra["batch"][:-1] + "2"})
+
+
+def test_a_publication_by_command_is_told_once_and_a_task_that_finds_it_tells_nothing(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = running.stack.services()["airflow"]
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", running.bootstrap)
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(running.pipelines))
+    monkeypatch.setenv("FENCEPOST_AIRFLOW_URL", user["url"])
+    monkeypatch.setenv("FENCEPOST_AIRFLOW_USER", user["username"])
+    monkeypatch.setenv("FENCEPOST_AIRFLOW_PASSWORD", user["password"])
+    running.add("by_command", PLAIN, records=5)
+    running.backfill("by_command", 1, 1)
+    running.api.await_intervals("by_command", [day(1)])
+    running.produce("by_command", 2, [b"v0", b"v1"])
+    (running.pipelines / "by_command" / "expectations.yaml").write_text(STRICT)
+    running.backfill("by_command", 2, 2)
+    first, second = running.api.await_intervals("by_command", [day(1), day(2)])
+    assert (first["state"], second["state"]) == ("success", "failed")
+
+    times = ("--start", day(2).isoformat(), "--end", day(3).isoformat(), "--reason", "it is right")
+    done = CliRunner(env={"COLUMNS": "1000"}).invoke(app, ["publish", "by_command", *times], catch_exceptions=False)
+    assert done.stderr.strip().splitlines()[-1] == f"event     emitted the asset event to Airflow at {user['url']}"
+    by_task, commanded = (event["extra"] for event in events_of(running, "by_command"))
+    assert commanded.pop("from_rest_api") is True
+    assert commanded.keys() == by_task.keys()
+    assert commanded["interval"] == {"start": day(2).isoformat(), "end": day(3).isoformat()}
+
+    running.api.clear("by_command", second["dag_run_id"], ["validate"])
+    assert running.api.await_run("by_command", second["dag_run_id"])["state"] == "success"
+    assert running.task(second, "advance")["state"] == "success"
+    assert len(events_of(running, "by_command")) == 2
 
 
 def test_a_rejected_batch_emits_no_event(running: Running) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.cli.doctor import _airflow
+from fencepost.cli.airflow import known_airflow
 from fencepost.doctor import airflow as of_airflow
 from fencepost.doctor.airflow import (
     CONNECTION,
@@ -29,7 +29,7 @@ def api(running: Running, monkeypatch: pytest.MonkeyPatch) -> AirflowApi:
     monkeypatch.setenv("FENCEPOST_AIRFLOW_URL", user["url"])
     monkeypatch.setenv("FENCEPOST_AIRFLOW_USER", user["username"])
     monkeypatch.setenv("FENCEPOST_AIRFLOW_PASSWORD", user["password"])
-    found = _airflow()
+    found = known_airflow()
     assert found is not None
     return found
 
@@ -71,7 +71,7 @@ def test_an_airflow_that_is_away_is_a_finding_without_the_password(monkeypatch: 
     monkeypatch.setenv("FENCEPOST_AIRFLOW_PASSWORD", "hush-hush")
 
     def check_airflow() -> list[Finding]:
-        _airflow()
+        known_airflow()
         return []
 
     (away,) = ask(check_airflow)

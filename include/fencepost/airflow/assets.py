@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
-from pydantic import JsonValue
+from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
+from fencepost.outputs.event import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,34 +24,19 @@ CLOCKS = timedelta(minutes=10)  # how far the clocks of a worker and of Airflow'
 
 def output_asset(pipeline: str, topic: str) -> Asset:
     """The validated output of a pipeline, for the `schedule` of a DAG that reads it."""
-    return Asset(name=f"{pipeline}: {topic}", uri=f"fencepost://{pipeline}/{topic}")
+    return Asset(name=asset_name(pipeline, topic), uri=asset_uri(pipeline, topic))
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
-    """The alias of a pipeline's events, to emit and to find them."""
+    """The alias by which a pipeline's tasks emit events."""
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
 def announce(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult) -> bool:
-    """Emit the event of a batch that was just published; return whether there was one to emit.
-
-    `extra` has pipeline, interval, revision and batch id, the validated ranges (output partition: first offset, end), rows,
-    and `quarantined`, the quarantined records by rule. An addition's also has `adds_to`, the revision that it adds to.
-    `fencepost.read_validated` takes it.
-    """
+    """Emit the event of a batch that was just published; return whether there was one to emit."""
     if not _is_news(context, pipeline, result):
         return False
-    extra: dict[str, JsonValue] = {
-        "pipeline": pipeline.name,
-        "interval": {"start": interval.start.isoformat(), "end": interval.end.isoformat()},
-        "revision": result.revision,
-        "batch": result.batch,
-        "ranges": result.details["output"],
-        "rows": result.details["rows"],
-        "quarantined": result.details["quarantined"],
-    }
-    if result.details.get("adds_to") is not None:
-        extra["adds_to"] = result.details["adds_to"]
+    extra = extra_of(pipeline, interval, result)
     context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.topic), extra)
     return True
 
@@ -69,5 +55,7 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     if plan.get("state") in {State.PUBLISHED, None}:
         return False
     since = datetime.fromisoformat(str(result.details["published_at"])) - CLOCKS
-    told = context["inlet_events"][publications(pipeline)].after(since.isoformat())
+    # Not by the alias, and so not as an inlet: a command's event has none, and it may have published what this run planned.
+    asset = output_asset(pipeline.name, pipeline.output.topic)
+    told = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return all(event.extra.get("batch") != result.batch for event in told if event.extra)

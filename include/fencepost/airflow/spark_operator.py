@@ -170,8 +170,7 @@ class AdvanceOperator(FencepostSparkOperator):
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        alias = publications(pipeline)
-        super().__init__(step="advance", pipeline=pipeline, outlets=[alias], inlets=[alias], **kwargs)
+        super().__init__(step="advance", pipeline=pipeline, outlets=[publications(pipeline)], **kwargs)
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
         """Publish, or find it done; and tell Airflow of it, once."""

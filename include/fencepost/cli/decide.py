@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fencepost.cli.airflow import asset_event
 from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
 from fencepost.cli.run import show_steps, spark_session
 from fencepost.config.pipeline import Pipeline
@@ -56,6 +57,8 @@ def _decide(action: str, step: Step, pipeline: str, start: str, end: str, reason
     found, interval, decision = pipeline_of(pipeline), interval_of(start, end), decision_of(action, reason)
 
     def results() -> Iterator[StepResult]:
-        yield step(found, interval, decision)
+        done = step(found, interval, decision)
+        yield done
+        yield from asset_event(found, interval, done)
 
     show_steps(pipeline, interval, results(), as_json=as_json)

@@ -12,22 +12,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from fencepost.cli.airflow import AIRFLOW_URL, NO_AIRFLOW, known_airflow
 from fencepost.cli.arguments import AsJson, names_like, use_local_stack
 from fencepost.cli.console import err, out, print_json
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.local.state_folder import StateFolder
 
 if TYPE_CHECKING:
     from fencepost.doctor.finding import Finding
     from fencepost.local.airflow_api import AirflowApi
 
-AIRFLOW_URL = "FENCEPOST_AIRFLOW_URL"
-NO_AIRFLOW = (
-    f"No Airflow is known here. {AIRFLOW_URL}, FENCEPOST_AIRFLOW_USER and FENCEPOST_AIRFLOW_PASSWORD in the environment name "
-    "one."
-)
 SHARED = "this machine"
 STYLE = {"error": "bold red", "warning": "yellow"}
 
@@ -119,7 +114,7 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
     connected: list[AirflowApi] = []
 
     def check_airflow() -> Finding:
-        airflow = _airflow()
+        airflow = known_airflow()
         if airflow is None:
             return skipped(NO_AIRFLOW)
         connected.append(airflow)
@@ -139,20 +134,6 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
             with err.status(f"asking Spark's executors of {master}"):
                 found += ask(of_spark.check_spark_executors, pipeline, master, spark_job, limit=of_spark.JOB + 30)
     return found, connected[0] if connected else None
-
-
-def _airflow() -> AirflowApi | None:
-    """The Airflow that FENCEPOST_AIRFLOW_URL names, or the local stack's if it runs; None: none is known here."""
-    from fencepost.local.airflow_api import AirflowApi
-
-    if url := os.environ.get(AIRFLOW_URL):
-        return AirflowApi.of_environment(url, timeout=10.0)
-    if StateFolder.default().services_file.exists():
-        from fencepost.local.stack import Stack
-
-        if Stack().services()["airflow"]["running"]:
-            return AirflowApi.of_stack()
-    return None
 
 
 def show(about: str, findings: Sequence[Finding]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from fencepost.cli.airflow import asset_event
 from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
 from fencepost.cli.console import err, plain_error, print_json
 from fencepost.config.pipeline import Pipeline
@@ -98,7 +99,9 @@ def steps_after_plan(
     yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
         spark(), pipeline, interval, ledger=ledger
     )
-    yield advance_batch(pipeline, interval, ledger=ledger, spark=spark)
+    advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
+    yield advanced
+    yield from asset_event(pipeline, interval, advanced)
 
 
 @contextmanager

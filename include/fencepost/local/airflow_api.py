@@ -228,6 +228,16 @@ class AirflowApi:
         """All pools: name, slots, running_slots, ..."""
         return list(self.call("GET", "/pools", limit=100)["pools"])
 
+    def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
+        """Create an event of that asset; False if Airflow has no such asset, so that nothing there reads it."""
+        found = self.call("GET", "/assets", uri_pattern=uri, limit=100)[
+            "assets"
+        ]  # a pattern: `_` stands for any character
+        known = [asset["id"] for asset in found if (asset["name"], asset["uri"]) == (name, uri)]
+        for asset_id in known:
+            self.call("POST", "/assets/events", {"asset_id": asset_id, "extra": dict(extra)})
+        return bool(known)
+
     def _found(self, path: str) -> Json | None:
         """The answer to a GET; None where Airflow has nothing there."""
         try:
@@ -240,7 +250,8 @@ class AirflowApi:
     def _log_in(self) -> None:
         answer = self._client.post("/auth/token", json=self._login)
         if answer.is_error:
-            raise AirflowRefused("POST", "/auth/token", answer.status_code, answer.text)
+            told = answer.text.replace(self._login["password"] or "\0", "***")  # what is refused may be quoted
+            raise AirflowRefused("POST", "/auth/token", answer.status_code, told)
         self.token = str(answer.json()["access_token"])
         self._client.headers["Authorization"] = f"Bearer {self.token}"
 
