@@ -50,6 +50,7 @@ class Answer(BaseHTTPRequestHandler):
     server: FakeAirflow
 
     def do_GET(self) -> None:
+        assert "only_active=false" in self.path, "an asset that only tasks emit is not active"
         self.answer(200, {"assets": self.server.assets})
 
     def do_POST(self) -> None:

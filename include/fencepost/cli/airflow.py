@@ -55,7 +55,7 @@ def asset_event(pipeline: Pipeline, interval: Interval, result: StepResult) -> I
                 emitted = airflow.emit(name, asset_uri(pipeline.name, pipeline.output.topic), extra)
             told = f"emitted the asset event to Airflow at {airflow.url}"
             if not emitted:
-                told = f"no asset event: Airflow at {airflow.url} has no asset '{name}', so no DAG there reads it"
+                told = f"no asset event: Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"
     except Exception as error:
         told = (
             f"published, but without its asset event: {type(error).__name__}: {error} DAGs that read the asset '{name}' do not "

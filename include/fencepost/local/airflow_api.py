@@ -229,10 +229,9 @@ class AirflowApi:
         return list(self.call("GET", "/pools", limit=100)["pools"])
 
     def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
-        """Create an event of that asset; False if Airflow has no such asset, so that nothing there reads it."""
-        found = self.call("GET", "/assets", uri_pattern=uri, limit=100)[
-            "assets"
-        ]  # a pattern: `_` stands for any character
+        """Create an event of that asset; False if Airflow has no such asset: no task emitted it, and no DAG reads it."""
+        # `_` is a wildcard in a pattern. An asset that only tasks emit is not active.
+        found = self.call("GET", "/assets", uri_pattern=uri, only_active=False, limit=100)["assets"]
         known = [asset["id"] for asset in found if (asset["name"], asset["uri"]) == (name, uri)]
         for asset_id in known:
             self.call("POST", "/assets/events", {"asset_id": asset_id, "extra": dict(extra)})
