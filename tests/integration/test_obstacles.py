@@ -60,6 +60,10 @@ def transform(frame):
     return frame.where("n < 8").select("_key", "n", digits.alias("name"))
 """
 
+KEY_LACKS = (KEYLESS, {"cleanup_policy": "compact"}, {"cleanup_policy": "delete"}, "needs keys")
+TOO_LONG = (LONG, {"max_message_bytes": "20000"}, {"max_message_bytes": "1048588"}, "too large")
+DEEP = pytest.mark.deep
+
 
 def admin_of(broker: Broker) -> Any:
     return AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
@@ -176,12 +180,13 @@ def test_a_mended_transform_is_written_as_a_new_revision(
     assert seen(broker, refused) == {str(new.id): ROWS}
 
 
-@pytest.mark.parametrize("megabytes", [256, 0])
 @pytest.mark.parametrize(
-    ("transform", "config", "back", "said"),
+    ("transform", "config", "back", "said", "megabytes"),
     [
-        (KEYLESS, {"cleanup_policy": "compact"}, {"cleanup_policy": "delete"}, "needs keys"),
-        (LONG, {"max_message_bytes": "20000"}, {"max_message_bytes": "1048588"}, "too large"),
+        (*KEY_LACKS, 256),
+        (*TOO_LONG, 0),
+        pytest.param(*KEY_LACKS, 0, marks=DEEP),
+        pytest.param(*TOO_LONG, 256, marks=DEEP),
     ],
 )
 def test_what_the_output_refuses_is_told_here_and_by_spark_and_ends_when_its_settings_are_mended(
@@ -244,8 +249,8 @@ def test_a_copy_that_takes_longer_than_its_transaction_may_is_not_stuck(
         ({"topic": "renamed"}, "renamed"),
         ({"staging_topic": "renamed"}, "renamed"),
         ({"publish": "direct"}, None),
-        ({"partitions": 5}, None),
-        ({"batch_header": False}, None),
+        pytest.param({"partitions": 5}, None, marks=DEEP),
+        pytest.param({"batch_header": False}, None, marks=DEEP),
     ],
 )
 def test_a_publication_goes_on_where_it_began_whatever_the_settings_say_now(
@@ -302,8 +307,10 @@ def copied_and_not_recorded(spark: Any, pipeline: Pipeline, monkeypatch: pytest.
             published(spark, pipeline)
 
 
-@pytest.mark.parametrize("megabytes", [256, 0])
-@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize(
+    ("megabytes", "part"),
+    [(256, False), (0, True), pytest.param(0, False, marks=DEEP), pytest.param(256, True, marks=DEEP)],
+)
 def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     spark: Any,
     broker: Broker,
