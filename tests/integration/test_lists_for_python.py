@@ -88,13 +88,15 @@ def test_headers_for_quarantine_reach_the_writer_as_they_are(
     refused = [[(None, b"x")], [None], [(b"\xff\xfe", b"x")]]
     rows = [(kept,), ([],), (None,), *((headers,) for headers in refused)]
     schema = "headers array<struct<key: binary, value: binary>>"
-    frame = spark.createDataFrame([(n, *row) for n, row in enumerate(rows)], f"_offset long, {schema}").selectExpr(
+    frame = spark.createDataFrame(
+        [(n, *row) for n, row in enumerate(rows)], f"_offset long, {schema}"
+    ).selectExpr(
         "_offset",
         "CAST(NULL AS binary) AS _key",
         "1 AS n",
-        "CAST(headers AS array<struct<key: string, value: binary>>) AS headers",
+        "CAST(headers AS array<struct<key: string, value: binary>>) AS _headers",  # no field of the value: JSON has no such text
     )
-    pipeline = make_pipeline(output={"headers": "headers"})
+    pipeline = make_pipeline(output={"headers": "_headers"})
     rules = Rules(lambda _: F.lit(0), ["rule"], ["reason"])
     routed = to_routed(to_flagged(frame, pipeline, rules)).orderBy("_offset")
     (batch,) = routed.select("key", "value", "hash", QUARANTINED).toArrow().combine_chunks().to_batches()
