@@ -16,7 +16,7 @@ from fencepost.errors import FencepostError, TransformNotDeterministic
 from fencepost.ledger.ledger import Ledger
 from fencepost.local.broker import Broker
 from fencepost.model import Decision, State, utc_now
-from fencepost.spark.writer import WriterTask, committed_receipts, write_partition, writer_of
+from fencepost.spark.writer import committed_receipts, write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
@@ -138,54 +138,3 @@ def test_under_layout_source_no_row_moves_so_a_retry_may_give_others(
         write_batch(spark, pipeline, day(1))
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert counted(broker, pipeline) == ONCE
-
-
-def losing_the_shuffle(folder: Path, blocks: list[str]) -> Callable[[WriterTask], Any]:
-    """A writer whose last task-partition finds no shuffle files, once: as if the executor that made them had been lost."""
-
-    def losing(job: WriterTask) -> Any:
-        write = writer_of(job)
-
-        def writing(batches: Any) -> Any:  # travels by value
-            from pathlib import Path
-
-            from pyspark import TaskContext
-
-            context = TaskContext.get()
-            assert context is not None
-            if context.partitionId() == 1 and not (folder / "lost").exists():
-                (folder / "lost").touch()
-                for place in blocks:
-                    for file in Path(place).rglob("shuffle_*"):
-                        file.unlink()
-            yield from write(batches)
-
-        return writing
-
-    return losing
-
-
-@pytest.fixture
-def lossy(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    made = losing_the_shuffle(tmp_path, list(disk.localDirsString()))
-    monkeypatch.setattr("fencepost.steps.write_job.writer_of", made)
-
-
-@pytest.mark.usefixtures("lossy")
-def test_a_shuffle_that_was_made_again_is_compared_with_what_had_committed_before(
-    spark: Any, broker: Broker, shuffling: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    pipeline = shuffling(STEADY)
-    write_batch(spark, pipeline, day(1))
-    assert "part of the shuffle was made again" in caplog.text
-    assert latest(pipeline, day(1)).state is State.WRITTEN
-    assert counted(broker, pipeline) == ONCE
-
-
-@pytest.mark.usefixtures("lossy")
-def test_a_shuffle_that_was_made_again_with_other_rows_is_found(spark: Any, shuffling: Any) -> None:
-    pipeline = shuffling(UUID)
-    with pytest.raises(TransformNotDeterministic):
-        write_batch(spark, pipeline, day(1))
-    assert latest(pipeline, day(1)).state is State.PLANNED
