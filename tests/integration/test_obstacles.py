@@ -232,7 +232,9 @@ def test_a_copy_that_takes_longer_than_its_transaction_may_is_not_stuck(
     def reached(name: str, task: int | None = None) -> None:
         if name == "publish.rows":
             ends = lambda committed: [end_offset(broker.bootstrap, topic, p, committed=committed) for p in range(3)]  # noqa: E731
-            await_true(lambda: sum(ends(False)) >= ROWS, "the records to be there")
+            await_true(
+                lambda: sum(ends(False)) > 0, "the first records to be there"
+            )  # the broker may end it before the last
             await_true(lambda: ends(True) == ends(False), "the broker to end the transaction", 60)
 
     with monkeypatch.context() as patch:
