@@ -10,13 +10,15 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import TRANSFORM, day
+from fencepost.errors import TransformNotDeterministic
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
-from steps import latest
+from steps import latest, run
 
 from .checker import Attacked
 from .conftest import finished
@@ -51,13 +53,16 @@ def written_without_its_shuffle(
     return write
 
 
-def test_the_same_rows_are_there_once(written_without_its_shuffle: Callable[[str], tuple[Attacked, int, str]]) -> None:
+def test_the_same_rows_are_there_once(
+    spark: Any, written_without_its_shuffle: Callable[[str], tuple[Attacked, int, str]]
+) -> None:
     case, code, said = written_without_its_shuffle(TRANSFORM)
     assert code == 0, said
+    assert run(spark, case.pipeline, day(1)).revision == 1
     assert case.differences() == []
 
 
 def test_other_rows_are_found(written_without_its_shuffle: Callable[[str], tuple[Attacked, int, str]]) -> None:
     case, code, said = written_without_its_shuffle(UUID)
-    assert (code, said.partition(":")[0]) == (1, "TransformNotDeterministic"), said
+    assert (code, said.partition(":")[0]) == (TransformNotDeterministic.exit_code, "TransformNotDeterministic"), said
     assert latest(case.pipeline, day(1)).state is State.PLANNED
