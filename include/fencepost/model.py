@@ -547,6 +547,11 @@ class Batch(Frozen):
         """Where the batch was written: in each partition of that topic, between its end at planning and after writing."""
         return between(self.plan.written_to, written.output)
 
+    def publication_under(self, lease: int) -> Publication | None:
+        """The batch's publication, if it is under way and has that lease: it was not given up, and has not ended."""
+        under_way = self.publication if self.state is State.PUBLISHING else None
+        return under_way if under_way is not None and under_way.known_lease == lease else None
+
     @property
     def published(self) -> TopicOutput | None:
         """The output topic, and where it ended when all of a written batch was there.

@@ -53,8 +53,7 @@ class GivenUp:
 
     def is_of(self, batch: Batch) -> bool:
         """Whether it is the batch's present publication."""
-        publication = batch.publication if batch.state is State.PUBLISHING else None
-        return publication is not None and publication.known_lease == self.lease
+        return batch.publication_under(self.lease) is not None
 
     def told(self, batch: Batch) -> str:
         """For the batch's history."""

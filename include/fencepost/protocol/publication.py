@@ -63,8 +63,8 @@ def record_refused(
 ) -> tuple[Batch, ...]:
     """Record that Kafka refused the copy of the publication with that lease, so that it may be given up."""
     batch = own_revision(view, interval, revision)
-    publication = batch.publication
-    if batch.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
+    publication = batch.publication_under(lease)
+    if publication is None:
         return ()  # it was given up, or another attempt was faster and could
     if publication.refused == why:
         return ()
@@ -113,10 +113,11 @@ def record_copied(
     batch = own_revision(view, interval, revision)
     if batch.state is State.PUBLISHED:
         return ()  # another attempt was faster; its receipts are the same marks as ours
-    if batch.state is not State.PUBLISHING or batch.publication is None or batch.publication.known_lease != lease:
+    publication = batch.publication_under(lease)
+    if publication is None:
         raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication was given up meanwhile.")
     check_copied(batch, receipts)
-    done = batch.publication.model_copy(
+    done = publication.model_copy(
         update={
             "receipts": tuple(sorted(receipts, key=lambda r: r.task)),
             "ended": ended,

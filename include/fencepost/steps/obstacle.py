@@ -11,7 +11,7 @@ from typing import Any
 from fencepost.errors import Superseded, TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Decision, Interval, OffsetRange, Publication, Receipt, State, describe_ranges
+from fencepost.model import Batch, Decision, Interval, OffsetRange, Receipt, State, describe_ranges
 from fencepost.outputs.output import output_of
 from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.decisions import is_carried_out
@@ -19,7 +19,7 @@ from fencepost.protocol.obstacle import Found, GivenUp, is_whole, obstacle
 from fencepost.protocol.publication import opening_marks
 from fencepost.protocol.ranges import without_expired
 from fencepost.spark.writer import close_partition, fence_partition, found_marks, restore_mark
-from fencepost.steps.publish import publication_task, seen_in_output
+from fencepost.steps.publish import publication_of, publication_task, seen_in_output
 
 log = logging.getLogger("fencepost.steps.obstacle")
 
@@ -91,7 +91,7 @@ def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
 
     Where the output topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
     """
-    publication, job, written = _publication(batch), publication_task(ledger, batch), batch.written
+    publication, job, written = publication_of(batch), publication_task(ledger, batch), batch.written
     assert written is not None
     tasks = range(publication.tasks)
     known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == found.output_topic_id
@@ -114,12 +114,12 @@ def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
 
 def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
     """Write the marks anew that are gone: an expired or deleted group had them. What they said, the output tells."""
-    publication, job = _publication(batch), publication_task(ledger, batch)
+    publication, job = publication_of(batch), publication_task(ledger, batch)
 
     def stood_for(task: int) -> Receipt:
         view = ledger.read()
         now = view.latest(batch.interval)
-        if now is None or not GivenUp(publication.known_lease, 0).is_of(now):
+        if now is None or now.publication_under(publication.known_lease) is None:
             raise Superseded(
                 f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is copied any more."
             )
@@ -135,7 +135,7 @@ def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
 
 def _untold(ledger: Ledger, batch: Batch) -> str:
     """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
-    begun = _publication(batch).begun
+    begun = publication_of(batch).begun
     topic = ledger.cluster.describe(begun.topic)
     ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
     if ends == starts:
@@ -148,8 +148,3 @@ def _untold(ledger: Ledger, batch: Batch) -> str:
     if expired := without_expired(written, ledger.cluster.earliest(topic))[1]:
         return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
     return f"output topic {topic.name} is compacted" if output_of(ledger, batch).is_compacted() else ""
-
-
-def _publication(batch: Batch) -> Publication:
-    assert batch.publication is not None, f"batch {batch.id} is {batch.state}"
-    return batch.publication

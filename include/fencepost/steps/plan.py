@@ -73,8 +73,8 @@ def plan_batch(
        transform and suite must load. The output must keep the records until they are judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A publication that cannot go on
-    is given up for it. A `decision` says who
-    asked for it and why; it is stored with the new revision. `allow_future` plans an interval that has not ended.
+    is given up for it. A `decision` says who asked for it and why; it is stored with the new revision. `allow_future` plans an
+    interval that has not ended.
     """
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)  # 1, 2

@@ -44,7 +44,7 @@ SHORTER = ", and lower output.atomic_megabytes for batches whose publication beg
 
 def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
     """What a process needs to copy a batch that is being published. Holds secrets."""
-    pipeline, publication, written = ledger.pipeline, _publication(batch), batch.written
+    pipeline, publication, written = ledger.pipeline, publication_of(batch), batch.written
     assert written is not None
     tasks, output = range(publication.tasks), batch.plan.output
     return WriterTask(
@@ -68,7 +68,7 @@ def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
 
 def publishing_marks(pipeline: Pipeline, batch: Batch, receipts: Sequence[Receipt]) -> dict[str, list[TopicPartition]]:
     """The marks of a batch's publication that say these receipts, by group: for the transaction that begins it."""
-    group, topic = pipeline.publisher_group(_publication(batch).lane), batch.plan.output.topic
+    group, topic = pipeline.publisher_group(publication_of(batch).lane), batch.plan.output.topic
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
@@ -80,7 +80,7 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
     Raises:
         OpenTransaction: another producer's open transaction hides part of the output.
     """
-    publication, limit = _publication(batch), ledger.pipeline.quality.open_transaction_wait_seconds
+    publication, limit = publication_of(batch), ledger.pipeline.quality.open_transaction_wait_seconds
     topic = ledger.cluster.describe(publication.begun.topic)
     ends = ledger.cluster.high_watermarks(topic)
     doing = f"batch {batch.id}: looking for what is copied"
@@ -151,6 +151,7 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> Fencep
     )
 
 
-def _publication(batch: Batch) -> Publication:
+def publication_of(batch: Batch) -> Publication:
+    """The publication of a batch that is being published."""
     assert batch.publication is not None, f"batch {batch.id} is {batch.state}"
     return batch.publication

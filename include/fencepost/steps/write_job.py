@@ -111,8 +111,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
         )
         return _write_all(spark, ledger, batch)
     except UnknownSchemas:
-        raw = read_input(spark, ledger, batch, headers=False)
-        ids = ids_in_source(raw if batch.plan.replays is None else of_source(raw), ledger.pipeline)
+        ids = ids_in_source(read_records(spark, ledger, batch, headers=False), ledger.pipeline)
         return _write_all(spark, ledger, look_up(ledger, batch, ids))
 
 
@@ -203,6 +202,12 @@ def read_input(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bo
     return raw if plan.replays is None else as_in_source(raw.where(is_quarantined_by(plan.replays.batch)))
 
 
+def read_records(spark: SparkSession, ledger: Ledger, batch: Batch, *, headers: bool) -> DataFrame:
+    """What the batch reads, without the results that a replay takes up: those need no transform."""
+    raw = read_input(spark, ledger, batch, headers=headers)
+    return raw if batch.plan.replays is None else of_source(raw)
+
+
 def quarantine_rules(pipeline: Pipeline) -> Rules | None:
     """The rules of the pipeline's suite that decide where a row goes; None if it has none.
 
@@ -247,9 +252,7 @@ def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[R
     this one, finds its mark, and stops.
     """
     pipeline, plan = ledger.pipeline, batch.plan
-    raw = read_input(spark, ledger, batch, headers=True)
-    if plan.replays is not None:
-        raw = of_source(raw)
+    raw = read_records(spark, ledger, batch, headers=True)
     frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
     records = to_malformed(with_record(frame.where(malformed)))
     return _write_aside(spark, ledger, batch, records, raw, malformed_task(ledger, batch))
