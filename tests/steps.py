@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fencepost.config.pipeline import Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, StepResult
@@ -43,3 +45,22 @@ def latest(pipeline: Pipeline, interval: Interval) -> Batch:
     batch = Ledger(pipeline).read().latest(interval)
     assert batch is not None
     return batch
+
+
+class Died(BaseException):
+    """A process that ends between the copy and its record."""
+
+
+def copied_and_not_recorded(
+    spark: Any, pipeline: Pipeline, interval: Interval, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advance copies all of the batch, and dies before the ledger says so."""
+
+    def reached(name: str, task: int | None = None) -> None:
+        if name == "advance.copied":
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fencepost.steps.advance.reached", reached)
+        with pytest.raises(Died):
+            advance_batch(pipeline, interval, spark=lambda: spark)

@@ -38,7 +38,7 @@ from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from makers import a_decision
-from steps import latest, plan_and_write, run
+from steps import copied_and_not_recorded, latest, plan_and_write, run
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -294,21 +294,6 @@ def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publicat
     assert seen(broker, other) == {str(latest(other, day(1)).id): ROWS}
 
 
-class Died(BaseException):
-    """A process that ends between the copy and its record."""
-
-
-def copied_and_not_recorded(spark: Any, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reached(name: str, task: int | None = None) -> None:
-        if name == "advance.copied":
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fencepost.steps.advance.reached", reached)
-        with pytest.raises(Died):
-            published(spark, pipeline)
-
-
 @pytest.mark.parametrize(
     ("megabytes", "part"),
     [(256, False), (0, True), pytest.param(0, False, marks=DEEP), pytest.param(256, True, marks=DEEP)],
@@ -327,7 +312,7 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     fill(broker, pipeline)
     judged(spark, pipeline)
     if not part:
-        copied_and_not_recorded(spark, pipeline, monkeypatch)
+        copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     elif megabytes:
         begin_batch(pipeline, day(1))
     else:
@@ -350,7 +335,7 @@ def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
     pipeline = make_pipeline(output=STAGED | {"batch_header": why != "header"})
     fill(broker, pipeline)
     judged(spark, pipeline)
-    copied_and_not_recorded(spark, pipeline, monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     topic = pipeline.output.topic
     if why == "deleted":
         places = [TopicPartition(topic, p, 2) for p in range(3) if end_offset(broker.bootstrap, topic, p) > 2]
@@ -398,7 +383,7 @@ def test_what_another_producers_open_transaction_hides_is_waited_for_before_anyt
     for partition in range(3):
         foreign.produce(pipeline.output.topic, b"{}", b"k", partition)
     assert foreign.flush(20) == 0
-    copied_and_not_recorded(spark, pipeline, monkeypatch)
+    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     delete_group(broker, pipeline.publisher_group(0))
     with pytest.raises(OpenTransaction, match="looking for what is copied"):
         published(spark, pipeline)

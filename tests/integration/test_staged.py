@@ -26,7 +26,7 @@ from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from makers import a_decision
-from steps import latest, plan_and_write
+from steps import copied_and_not_recorded, latest, plan_and_write
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -228,18 +228,7 @@ def test_a_publication_that_was_copied_in_full_needs_its_staged_records_no_more(
     pipeline = make_pipeline(output=STAGED)
     fill(broker, pipeline)
     judged(spark, pipeline)
-
-    class Died(BaseException):
-        pass
-
-    def reached(name: str, task: int | None = None) -> None:
-        if name == "advance.copied":
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fencepost.steps.advance.reached", reached)
-        with pytest.raises(Died):
-            published(spark, pipeline)
+    copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
     delete_staged(broker, pipeline)
     ledger = Ledger(pipeline)
     ledger.read()
