@@ -40,7 +40,7 @@ def make(folder: Path) -> Path:
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A pipeline `good` and a pipeline `odd`, in a folder that any user may enter."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # TMPDIR may be closed to other users
         Path(place).chmod(0o755)
         for name in ("good", "odd"):
             make(Path(place) / name)
@@ -147,7 +147,9 @@ def test_a_pipeline_of_which_this_user_may_not_read_a_part_is_broken(folder: Pat
         "for good, broken in (load_pipelines(), Pipelines().load()):\n"
         "    print(*good, *broken, *broken.values(), sep='|')\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.splitlines()
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    told = process.stdout.splitlines()
     why = "cannot be read: Permission denied. Make it readable for this user, or move it away."
     assert told == [f"good|odd|{folder}/{FORBIDDEN[path]}: {why}"] * 2
 
