@@ -23,8 +23,10 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
 # the repository, and are not fetched again when something else changes; the archive of classes needs the package, and a
 # broker for the moment.
 COPY Makefile pyproject.toml requirements.txt ./
-COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/paths.py include/fencepost/
-COPY include/fencepost/local include/fencepost/local
+COPY include/pyproject.toml include/
+COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/jars.py include/fencepost/jars.sha256 \
+     include/fencepost/paths.py include/fencepost/
+COPY include/fencepost_stack include/fencepost_stack
 RUN make packages PYTHON=python3.11 \
     && rm -rf ~/.cache
 COPY include/fencepost include/fencepost

@@ -16,11 +16,11 @@ help: ## list the targets
 
 .PHONY: setup
 setup: packages ## virtual environment, pinned packages, jars, browser, archive of Java classes (a second run does only what changed)
-	@$(BIN)/python -m fencepost.local.class_archive
+	@$(BIN)/python -m fencepost_stack.class_archive
 
 .PHONY: packages
-packages: # the part of setup that needs a network, and of this repository nothing but fencepost.local
-	@include/fencepost/local/setup.sh "$(VENV)" "$(PYTHON)"
+packages: # the part of setup that needs a network, and of this repository little but fencepost_stack
+	@include/fencepost_stack/setup.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: demo
 demo: setup ## start everything, run three days of real flights and weather through Airflow
@@ -32,11 +32,11 @@ cluster: setup ## the demo on three secured brokers and two Spark workers, of wh
 
 .PHONY: up
 up: setup ## start Kafka, PostgreSQL and Airflow, and a schema registry if a pipeline uses one
-	@$(BIN)/python -m fencepost.local up
+	@$(BIN)/python -m fencepost_stack up
 
 .PHONY: down
 down: ## stop what `up` or `demo` started, and only that
-	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost.local down; fi
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost_stack down; fi
 
 .PHONY: test
 test: setup ## each claim once (ARGS="-k name": those of all tests that it names)
@@ -85,15 +85,17 @@ lint: setup ## ruff, its formatter, mypy, and the import contracts
 .PHONY: requirements
 requirements: ## compile requirements.txt again from pyproject.toml (UPGRADE=1: newest versions)
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --all-extras \
-	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml --output-file requirements.txt
+	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml include/pyproject.toml --no-emit-package fencepost \
+	  --output-file requirements.txt
 
 .PHONY: wheel
-wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you have
+wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you have; and the local stack's
 	@$(BIN)/uv build --quiet --wheel --out-dir dist .
+	@$(BIN)/uv build --quiet --wheel --out-dir dist include
 
 .PHONY: pins
-pins: ## resolve the jars again and record their digests, after a change of version in local/jars.py
-	@$(BIN)/python -m fencepost.local.jars --renew-pins
+pins: ## resolve the jars again and record their digests, after a change of version in a jars.py
+	@$(BIN)/python -m fencepost_stack.jars --renew-pins
 
 .PHONY: clean
 clean: down ## stop the services and remove their data (downloaded jars stay)

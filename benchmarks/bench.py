@@ -32,10 +32,10 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import Batch, OffsetRange
 from fencepost.spark.session import build_session
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
 
 MASTER = "local[2]"
 PARTITIONS = 4  # of source and output

@@ -33,10 +33,10 @@ from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.airflow import Folders
-from fencepost.local.cluster_stack import ClusterStack
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import Batch
+from fencepost_stack.airflow import Folders
+from fencepost_stack.cluster_stack import ClusterStack
+from fencepost_stack.state_folder import StateFolder
 
 KEPT = Path(__file__).with_name("results") / "cluster.json"
 SOURCE, OUTPUT = 64, 256  # partitions

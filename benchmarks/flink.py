@@ -17,9 +17,8 @@ from typing import Self
 
 import psutil
 
-from fencepost.local.errors import JarsError, log_tail
-from fencepost.local.jars import Dependency, JarSet, digests, resolve
-from fencepost.local.state_folder import StateFolder
+from fencepost.jars import Dependency, JarsError, JarSet, digests, log_tail, resolve
+from fencepost_stack.state_folder import StateFolder
 
 REQUIREMENTS = Path(__file__).with_name("flink-requirements.txt")
 SCRIPT = Path(__file__).with_name("flink_job.py")

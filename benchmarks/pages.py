@@ -25,12 +25,12 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "unit" / "pages")]
 
 from ledgers import ledger  # noqa: E402  # made batches, as the pages' tests have them
 
-from fencepost.local.airflow import Folders  # noqa: E402
-from fencepost.local.airflow_api import AirflowApi  # noqa: E402
-from fencepost.local.ports import any_free_port  # noqa: E402
-from fencepost.local.stack import SERVICES, Stack  # noqa: E402
-from fencepost.local.state_folder import StateFolder  # noqa: E402
 from fencepost.model import State as Batches  # noqa: E402
+from fencepost_stack.airflow import Folders  # noqa: E402
+from fencepost_stack.airflow_api import StackAirflow  # noqa: E402
+from fencepost_stack.ports import any_free_port  # noqa: E402
+from fencepost_stack.stack import SERVICES, Stack  # noqa: E402
+from fencepost_stack.state_folder import StateFolder  # noqa: E402
 
 TIMES = 20
 SETTINGS = """
@@ -124,7 +124,7 @@ def main() -> None:
             fill(services["kafka"]["bootstrap"], "orders", batches)
             for pipeline in others:
                 fill(services["kafka"]["bootstrap"], pipeline, 24)
-            with AirflowApi.of_stack(stack.state) as api:
+            with StackAirflow.of_stack(stack.state) as api:
                 for pipeline in ("orders", *others):
                     api.await_dag(pipeline)
                 found = measure(api.url, api.token, batches)

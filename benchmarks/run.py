@@ -21,7 +21,7 @@ from benchmarks.bench import MASTER, Bench, open_bench
 from benchmarks.cases import CASES, ON_REQUEST
 from benchmarks.chart import chart
 from benchmarks.results import Line, Result, load, merged, save, table, without
-from fencepost.local.registry import ending_by_exception
+from fencepost_stack.registry import ending_by_exception
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TITLE = "Fencepost's speed, in ratios of one run"

@@ -13,9 +13,9 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import chromium
-from fencepost.local.airflow_api import AirflowApi
-from fencepost.local.errors import LocalStackError
-from fencepost.local.stack import Stack
+from fencepost_stack.airflow_api import StackAirflow
+from fencepost_stack.errors import LocalStackError
+from fencepost_stack.stack import Stack
 
 FOLDER = Path(__file__).parent / "pictures"
 DAG = "nyc_flights"
@@ -93,7 +93,7 @@ def main() -> int:
         print(f"no picture {', '.join(sorted(unknown))}; there are {', '.join(PICTURES)}", file=sys.stderr)
         return 2
     try:
-        with AirflowApi.of_stack() as api:
+        with StackAirflow.of_stack() as api:
             runs = api.dag_runs(DAG)
             token = api.token
     except LocalStackError as error:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from fencepost.local.ports import LOOPBACK
+from fencepost_stack.ports import LOOPBACK
 
 PASSWORD = "hunter2-key"
 

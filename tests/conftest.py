@@ -17,10 +17,10 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.local import processes
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import Interval
+from fencepost_stack import processes
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 names = count(1)

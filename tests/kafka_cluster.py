@@ -21,9 +21,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost.local.broker import Broker
-from fencepost.local.pipeline_users import bindings_of
-from fencepost.local.ports import any_free_port
+from fencepost_stack.broker import Broker
+from fencepost_stack.pipeline_users import bindings_of
+from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG
 from tcp_proxy import Proxy
 

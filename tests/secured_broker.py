@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 
 from certificates import PASSWORD, make_certificates
 from fencepost.kafka.errors import COORDINATOR_MOVED
-from fencepost.local.broker import Broker
-from fencepost.local.ports import LOOPBACK, any_free_port
+from fencepost_stack.broker import Broker
+from fencepost_stack.ports import LOOPBACK, any_free_port
 from kafka_tools import QUIET_LOG, create_topic
 from waiting import await_true
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from fencepost.local.ports import any_free_port
+from fencepost_stack.ports import any_free_port
 from waiting import await_true
 
 HOME = Path(pyspark.__file__).parent

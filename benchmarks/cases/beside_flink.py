@@ -26,9 +26,9 @@ from benchmarks.measure import at_least, ratios
 from benchmarks.processor import Meter
 from benchmarks.results import Result, result
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import BATCH_HEADER, BatchId
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.state_folder import StateFolder
 
 PARALLELISM = 2  # of both
 WRITE = """

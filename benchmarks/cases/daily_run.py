@@ -28,11 +28,11 @@ from benchmarks.measure import at_most
 from benchmarks.results import Result, result
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost.local.airflow import Folders
-from fencepost.local.airflow_api import AirflowApi
-from fencepost.local.ports import any_free_port
-from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.airflow import Folders
+from fencepost_stack.airflow_api import StackAirflow
+from fencepost_stack.ports import any_free_port
+from fencepost_stack.stack import SERVICES, Stack
+from fencepost_stack.state_folder import StateFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 1_000
@@ -87,7 +87,7 @@ def run(bench: Bench) -> Iterator[Result]:
 
 
 @contextmanager
-def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[AirflowApi]:
+def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[StackAirflow]:
     """A stack with the pipeline `orders`, and its records on every other day.
 
     `outputs` names other pipelines on the same records, each with more settings of its output.
@@ -117,7 +117,7 @@ def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None)
                 fill(producer, FIRST + timedelta(days=number, hours=12))
             if producer.flush(60):
                 raise RuntimeError("the source could not be filled")
-            with AirflowApi.of_stack(stack.state) as api:
+            with StackAirflow.of_stack(stack.state) as api:
                 yield api
         finally:
             stack.down()

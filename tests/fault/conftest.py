@@ -14,7 +14,7 @@ import pytest
 
 from arming import environment as arming_environment
 from fencepost.config.pipeline import Pipeline
-from fencepost.local.broker import Broker
+from fencepost_stack.broker import Broker
 
 from .checker import Attacked
 

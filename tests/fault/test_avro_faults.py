@@ -26,10 +26,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from avro_schemas import framed, written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import Record, read_all
 from steps import latest, run
 

@@ -13,10 +13,10 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
 from steps import run
 from waiting import await_true

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from conftest import EXPECTATIONS, at, day
-from fencepost.local.broker import Broker
 from fencepost.spark.diagnosis import describe
 from fencepost.steps.jobs import JobOutcome
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, produce, read_all
 
 pytestmark = pytest.mark.deep

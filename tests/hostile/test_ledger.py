@@ -23,12 +23,12 @@ from fencepost.errors import GroupInUse, LedgerLost, LedgerUnreadable, NeedsOper
 from fencepost.ledger.codec import parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import Record, Records
-from fencepost.local.broker import Broker
 from fencepost.model import LEDGER_VERSION, Batch, Decision, State, utc_now
 from fencepost.spark.writer import write_partition
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write_job import writer_task
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, run
 from waiting import await_true

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, NeedsOperator, Superseded, TransitionRefused
-from fencepost.local.broker import Broker
 from fencepost.model import Decision, Receipt, State, Tally, utc_now
 from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 

@@ -23,11 +23,11 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.formats.json import Json
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.spark.records import parse_output, read_source, to_records
 from fencepost.spark.transform import value_schema
 from fencepost.steps.advance import advance_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, produce, read_all
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import SCHEMA as GENERATED

@@ -24,14 +24,15 @@ from fencepost.doctor.finding import Level
 from fencepost.doctor.look import Look
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
+from fencepost.jars import java
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.jars import class_path, java
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.jars import class_path
+from fencepost_stack.state_folder import StateFolder
 from kafka_tools import create_topic, end_offset, group_offsets, produce, read_all
 from secured_broker import SecuredBroker, secured_broker
 from steps import latest, replay, run

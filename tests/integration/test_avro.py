@@ -29,13 +29,13 @@ from fencepost.errors import (
     SettingsError,
 )
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
-from fencepost.local.ports import any_free_port
-from fencepost.local.schema_registry import API, SchemaRegistry
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.schema_report import report_schemas
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.ports import any_free_port
+from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
 from steps import latest, plan_and_write, replay, run
 from tcp_proxy import Proxy

@@ -14,12 +14,12 @@ from conftest import TRANSFORM, at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.quality.report import Report
 from fencepost.spark.transform import select
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from oracle.murmur2 import partition_of
 from steps import latest, plan_and_write, run

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.local import class_archive
-from fencepost.local.class_archive import is_made
 from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options
 from fencepost.spark.submit import connector_folder, submit_conf
+from fencepost_stack import class_archive
+from fencepost_stack.class_archive import is_made
 
 pytestmark = pytest.mark.deep
 

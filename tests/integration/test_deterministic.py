@@ -14,13 +14,13 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, TransformNotDeterministic
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Decision, State, utc_now
 from fencepost.spark.writer import committed_receipts, write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from fencepost.steps.write_job import writer_task
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
 from steps import latest, run
 

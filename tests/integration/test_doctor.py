@@ -40,12 +40,13 @@ from fencepost.doctor.settings import check_transform
 from fencepost.doctor.spark import check_spark_executors, check_spark_master
 from fencepost.doctor.topics import check_open_transactions, check_replication, check_source_retention
 from fencepost.errors import KafkaUnavailable
-from fencepost.local.broker import Broker
-from fencepost.local.jars import class_path, java
-from fencepost.local.state_folder import StateFolder
+from fencepost.jars import java
 from fencepost.model import utc_now
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.jars import class_path
+from fencepost_stack.state_folder import StateFolder
 from kafka_cluster import kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce
 from makers import a_decision

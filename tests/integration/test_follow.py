@@ -19,7 +19,6 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.ledger import reader
 from fencepost.ledger.ledger import LARGEST_RECORD, Change, Ledger, coordinator_settings
 from fencepost.ledger.reader import LedgerReader, Record, Records
-from fencepost.local.ports import any_free_port
 from fencepost.model import Batch, Interval, Receipt, State, Tally
 from fencepost.pages.ledgers import Ledgers
 from fencepost.protocol.view import View
@@ -27,6 +26,7 @@ from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
+from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 
 Make = Callable[..., Pipeline]

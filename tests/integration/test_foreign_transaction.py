@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import OpenTransaction, TransitionRefused
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.validate import judge_what_was_written, validate_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce
 from steps import latest, plan_and_write
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local.broker import Broker
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.broker import Broker
+from fencepost_stack.state_folder import StateFolder
 
 pytestmark = pytest.mark.deep
 

@@ -12,7 +12,6 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Decision, Interval, State, StepResult, utc_now
 from fencepost.outputs.output import Destination
 from fencepost.steps import plan as plan_module
@@ -20,6 +19,7 @@ from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce
 from steps import latest
 

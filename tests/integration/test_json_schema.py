@@ -23,11 +23,11 @@ from fencepost.errors import RecordRefused, SettingsError
 from fencepost.formats.json_framed import JsonSchema, to_spark
 from fencepost.formats.json_schema import parse
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import RegisteredSchema, State
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.schema_report import report_schemas
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
 from steps import latest, plan_and_write, run
 

@@ -12,7 +12,7 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.errors import translate
 from fencepost.kafka.transaction import Transaction
-from fencepost.local.broker import Broker
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG
 
 

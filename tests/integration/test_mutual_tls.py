@@ -16,10 +16,10 @@ from certificates import PASSWORD, make_certificates
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.local.broker import Broker
-from fencepost.local.ports import LOOPBACK, any_free_port
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.ports import LOOPBACK, any_free_port
 from kafka_tools import create_topic, produce, read_all
 from steps import run
 

@@ -30,12 +30,12 @@ from fencepost.errors import (
     TransitionRefused,
 )
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from makers import a_decision
 from steps import copied_and_not_recorded, latest, plan_and_write, run

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.transaction import Transaction
-from fencepost.local.broker import Broker
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, read_all
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -18,13 +18,13 @@ from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, SettingsError, TransitionRefused, VerdictUndetermined
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.quality.report import Report
 from fencepost.steps import write_job
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, produce, read_all
 from steps import latest, plan_and_write, run
 

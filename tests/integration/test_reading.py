@@ -11,8 +11,8 @@ from conftest import TRANSFORM, at, day
 from fencepost import read_validated
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError, Superseded, TopicRecreated
-from fencepost.local.broker import Broker
 from fencepost.model import StepResult
+from fencepost_stack.broker import Broker
 from integration.test_refusals import delete_records, make_anew
 from kafka_tools import create_topic, produce
 from steps import latest, run

@@ -25,13 +25,13 @@ from fencepost.errors import (
     TransitionRefused,
 )
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
-from fencepost.local.ports import any_free_port
 from fencepost.model import Interval, Outcome, State
 from fencepost.steps import write
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 

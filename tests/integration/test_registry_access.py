@@ -28,10 +28,10 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, Retriable, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import API, SchemaRegistry
 from fencepost.model import State
 from fencepost.steps.plan import plan_batch
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
 from steps import latest, run
 

@@ -14,12 +14,12 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Decision, State, utc_now
 from fencepost.protocol.frontier import holding_back
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import judge_what_was_written, validate_batch, validate_without_spark
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, plan_and_write, run
 

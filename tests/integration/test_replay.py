@@ -17,12 +17,12 @@ from fencepost.cli.quarantine import quarantined_batches
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Batch, State
 from fencepost.outputs.reading import read_validated
 from fencepost.quality.report import Report
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
 from oracle.murmur2 import partition_of
 from steps import latest, replay, run

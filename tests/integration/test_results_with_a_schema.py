@@ -12,9 +12,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from avro_schemas import framed, written
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
-from fencepost.local.broker import Broker
-from fencepost.local.schema_registry import SchemaRegistry
 from fencepost.model import State
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import Record, create_topic, produce, read_all
 from steps import latest, replay, run
 

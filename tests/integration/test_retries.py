@@ -16,7 +16,6 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import TransformFailed
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Receipt, State, Written
 from fencepost.protocol.marks import mark_metadata
 from fencepost.spark.writer import committed_receipts, write_partition
@@ -25,6 +24,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost.steps.write_job import writer_task
+from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, end_offset, produce, read_all
 from steps import latest
 

@@ -16,13 +16,13 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import Batch, State
 from fencepost.quality.quarantine import Accounts
 from fencepost.steps import write_job
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, read_all
 from steps import latest, plan_and_write, replay, run
 

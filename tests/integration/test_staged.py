@@ -15,7 +15,6 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.local.broker import Broker
 from fencepost.model import State
 from fencepost.outputs.reading import read_validated
 from fencepost.protocol.obstacle import copied_receipts
@@ -24,6 +23,7 @@ from fencepost.steps.obstacle import found_of, give_up
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
+from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from makers import a_decision
 from steps import copied_and_not_recorded, latest, plan_and_write

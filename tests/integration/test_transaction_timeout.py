@@ -12,8 +12,8 @@ from fencepost.errors import TransactionTimedOut, WriterFenced
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
-from fencepost.local.broker import Broker
 from fencepost.spark.writer import WriterTask
+from fencepost_stack.broker import Broker
 from waiting import await_true
 
 pytestmark = pytest.mark.deep

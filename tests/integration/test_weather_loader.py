@@ -12,10 +12,10 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from fencepost.errors import NeedsOperator
-from fencepost.local.broker import Broker
-from fencepost.local.nycweather import FIRST, SECOND, read_weather, schema_of
-from fencepost.local.schema_registry import SchemaRegistry
-from fencepost.local.weather import WeatherSummary, load_weather
+from fencepost_stack.broker import Broker
+from fencepost_stack.nycweather import FIRST, SECOND, read_weather, schema_of
+from fencepost_stack.schema_registry import SchemaRegistry
+from fencepost_stack.weather import LoadedWeather, load_weather
 from oracle.reader import read_topic
 
 pytestmark = pytest.mark.deep
@@ -27,17 +27,9 @@ def test_three_days_are_there_once_each_by_the_schema_of_its_hour(
     broker: Broker, schema_registry: SchemaRegistry
 ) -> None:
     topic, url = "weather-twice", schema_registry.url
-    seen: list[tuple[date, int, bool]] = []
-    for days in (DAYS[:2], DAYS):
-        summary = load_weather(broker.bootstrap, url, days=days, topic=topic, progress=lambda *day: seen.append(day))
-    assert seen == [
-        (DAYS[0], 67, True),
-        (DAYS[1], 72, True),
-        (DAYS[0], 67, False),
-        (DAYS[1], 72, False),
-        (DAYS[2], 72, True),
-    ]
-    assert summary == WeatherSummary(topic, DAYS, added=72, already_there=139)
+    kafka = {"bootstrap.servers": broker.bootstrap}
+    loaded = [load_weather(kafka, url, days, topic) for days in (DAYS, DAYS[:2])]
+    assert loaded == [LoadedWeather(211, added=True), LoadedWeather(139, added=False)]
 
     client, records = SchemaRegistryClient({"url": url}), read_topic(broker.bootstrap, topic)
     assert [json.loads(str(client.get_version(f"{topic}-value", n).schema.schema_str)) for n in (1, 2)] == [
@@ -67,6 +59,6 @@ def test_a_registry_that_refuses_the_schema_leaves_the_topic_as_it_was(
     other = Schema(json.dumps({**FIRST, "fields": [{"name": "origin", "type": "int"}]}), "AVRO")
     SchemaRegistryClient({"url": schema_registry.url}).register_schema(f"{topic}-value", other)
     with pytest.raises(NeedsOperator, match=rf"subject {topic}-value does not take .*ncompatible.*delete the subject"):
-        load_weather(broker.bootstrap, schema_registry.url, days=DAYS[:1], topic=topic)
+        load_weather({"bootstrap.servers": broker.bootstrap}, schema_registry.url, DAYS[:1], topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert topic not in admin.list_topics(timeout=20).topics

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fencepost.local.broker import Broker
-from fencepost.local.stack import Stack
+from fencepost_stack.broker import Broker
+from fencepost_stack.stack import Stack
 from local.local_stack import SHARED_JARS, add_pipeline, new_stack
 
 

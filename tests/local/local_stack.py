@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from fencepost.local.airflow import Folders
-from fencepost.local.ports import any_free_port
-from fencepost.local.processes import Process, family
-from fencepost.local.registry import Registry
-from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.airflow import Folders
+from fencepost_stack.ports import any_free_port
+from fencepost_stack.processes import Process, family
+from fencepost_stack.registry import Registry
+from fencepost_stack.stack import SERVICES, Stack
+from fencepost_stack.state_folder import StateFolder
 
 # Of the session that runs the tests: what set-up resolved is not resolved again.
 SHARED_JARS = StateFolder.default().jars

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fencepost.local.airflow_api import AirflowApi, await_value
-from fencepost.local.errors import LocalStackError
-from fencepost.local.stack import Stack
+from fencepost_stack.airflow_api import AirflowApi, await_value
+from fencepost_stack.errors import LocalStackError
+from fencepost_stack.stack import Stack
 from local.local_stack import DAG_ID
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]

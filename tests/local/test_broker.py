@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost.local.broker import Broker
+from fencepost_stack.broker import Broker
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]
 

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from fencepost.local.nycflights import days_between
-from fencepost.local.ports import any_free_port, is_free
-from fencepost.local.secured_kafka import SecuredKafka
+from fencepost_stack.nycflights import days_between
+from fencepost_stack.ports import any_free_port, is_free
+from fencepost_stack.secured_kafka import SecuredKafka
 from kafka_tools import QUIET_LOG
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local import certificates
-from fencepost.local.compose import PORTS, prepare
+from fencepost_stack import certificates
+from fencepost_stack.compose import PORTS, prepare
 
 HOST = "127.0.0.4"  # no other test listens there
 

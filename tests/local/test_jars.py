@@ -11,23 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local import jars
-from fencepost.local.errors import JarsError
-from fencepost.local.jars import (
-    BROKER,
+from fencepost.jars import (
     CONNECTOR,
-    SCHEMA_REGISTRY,
     Dependency,
+    JarsError,
     JarSet,
     artifact_name,
-    class_path,
     ensure_connector,
     is_resolved,
     pins,
     pyspark_jars,
     resolve,
 )
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack import jars
+from fencepost_stack.jars import BROKER, SCHEMA_REGISTRY, class_path
+from fencepost_stack.state_folder import StateFolder
 
 JARS = StateFolder.default().jars
 
@@ -160,13 +158,14 @@ def test_a_jar_more_or_less_than_pinned_is_refused(tmp_path: Path, registry: Pat
 def test_pins_are_renewed_from_what_the_registry_has(
     tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jars, "JAR_SETS", (TOY,))
     state, file = StateFolder(tmp_path / "state"), tmp_path / "jars.sha256"
-    jars.renew_pins(state, file)
+    toy = replace(TOY, pins=file)
+    monkeypatch.setattr(jars, "JAR_SETS", (toy,))
+    jars.renew_pins(state)
     assert file.read_text() == "".join(
         f"{_sha256(jar)}  toy/{jar.name}\n" for jar in sorted(registry.rglob("*.jar"), key=lambda jar: jar.name)
     )
-    assert pins(TOY, file) == jars.digests(state.jars / "toy")
+    assert pins(toy) == jars.digests(state.jars / "toy")
 
 
 def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: Path) -> None:
@@ -190,7 +189,12 @@ def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: P
     server = Dependency("org.example", "server", "4.0", transitive=False, archive="all", main=members[0])
     target = tmp_path / "jars" / "server"
     pinned = {name: hashlib.sha256(name.encode()).hexdigest() for name in members[:2]}
-    resolve(JarSet("server", (server,)), target, tmp_path / "jars" / "cache", pinned=pinned)
+    resolve(
+        replace(SCHEMA_REGISTRY, name="server", dependencies=(server,)),
+        target,
+        tmp_path / "jars" / "cache",
+        pinned=pinned,
+    )
     found = {
         path.relative_to(tmp_path / "jars").as_posix() for path in (tmp_path / "jars").rglob("*") if path.is_file()
     }

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fencepost.local.errors import LocalStackError, PortTaken
-from fencepost.local.ports import any_free_port, choose_port
+from fencepost_stack.errors import LocalStackError, PortTaken
+from fencepost_stack.ports import any_free_port, choose_port
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fencepost.local.errors import ServiceFailed
-from fencepost.local.processes import Process, await_ready, family, spawn, stop
+from fencepost_stack.errors import ServiceFailed
+from fencepost_stack.processes import Process, await_ready, family, spawn, stop
 
 
 def until(condition: Callable[[], bool], limit: float = 10.0) -> None:

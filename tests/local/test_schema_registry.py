@@ -7,9 +7,9 @@ import psutil
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from fencepost.local.errors import ServiceFailed
-from fencepost.local.ports import LOOPBACK
-from fencepost.local.schema_registry import SchemaRegistry
+from fencepost_stack.errors import ServiceFailed
+from fencepost_stack.ports import LOOPBACK
+from fencepost_stack.schema_registry import SchemaRegistry
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]
 

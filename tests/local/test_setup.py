@@ -61,16 +61,17 @@ class Checkout:
     def __init__(self, root: Path) -> None:
         self.root, self.index = root / "checkout", root / "index"
         self.index.mkdir()
-        local = self.root / "include" / "fencepost" / "local"
-        local.mkdir(parents=True)
-        for module in (local.parent / "__init__.py", local / "__init__.py", local / "jars.py"):
-            module.touch()
-        shutil.copy(CHECKOUT / "include/fencepost/local/setup.sh", local)
-        pyproject = (CHECKOUT / "pyproject.toml").read_text()
-        build = re.search(r"^\[build-system\]\n.*?(?=^\[tool\.ruff)", pyproject, re.MULTILINE | re.DOTALL)
-        assert build
-        project = '[project]\nname = "fencepost"\nversion = "0.1.0"\n'
-        (self.root / "pyproject.toml").write_text(project + build.group())
+        for package, folder in (("fencepost", self.root), ("fencepost_stack", self.root / "include")):
+            modules = self.root / "include" / package
+            modules.mkdir(parents=True)
+            for module in ("__init__.py", "jars.py"):
+                (modules / module).touch()
+            pyproject = (CHECKOUT / folder.relative_to(self.root) / "pyproject.toml").read_text()
+            build = re.search(r"^\[build-system\]\n.*?(?=^\[tool\.ruff|\Z)", pyproject, re.MULTILINE | re.DOTALL)
+            assert build
+            project = f'[project]\nname = "{package.replace("_", "-")}"\nversion = "0.1.0"\n'
+            (folder / "pyproject.toml").write_text(project + build.group())
+        shutil.copy(CHECKOUT / "include/fencepost_stack/setup.sh", self.root / "include/fencepost_stack")
         self.pins: dict[Path, str] = {}
         self.pin(_wheel(self.index, "uv", UV_VERSION))  # of no content: the program is there already, but in one test
 
@@ -93,7 +94,7 @@ class Checkout:
         offline = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(self.index), "UV_CACHE_DIR": str(self.root / "cache")}
         offline |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.index)}
         return subprocess.run(
-            [self.root / "include/fencepost/local/setup.sh", ".venv", base],
+            [self.root / "include/fencepost_stack/setup.sh", ".venv", base],
             env={**os.environ, **offline},
             capture_output=True,
             text=True,
@@ -114,7 +115,7 @@ def test_pinned_packages_are_installed_and_no_other_is_left(checkout: Checkout) 
     checkout.pin(_wheel(checkout.index, "toy", "1.0"))
     done = checkout.run()
     assert done.returncode == 0, done.stderr
-    assert checkout.installed == {"uv", "toy", "fencepost"}
+    assert checkout.installed == {"uv", "toy", "fencepost", "fencepost_stack"}
     del checkout.pins[checkout.index / "toy-1.0-py3-none-any.whl"]
     assert checkout.run().returncode == 0
     assert checkout.installed == {"uv", "fencepost"}

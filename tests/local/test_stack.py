@@ -13,9 +13,10 @@ import httpx
 import psutil
 import pytest
 
-from fencepost.local.airflow_api import AirflowApi, AirflowRefused, await_value
-from fencepost.local.stack import Stack
-from fencepost.local.state_folder import read_json
+from fencepost.cli.airflow_api import AirflowRefused
+from fencepost_stack.airflow_api import StackAirflow, await_value
+from fencepost_stack.stack import Stack
+from fencepost_stack.state_folder import read_json
 from local.local_stack import DAG_ID, all_processes, recorded
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]
@@ -32,7 +33,7 @@ def listening(pids: set[int]) -> set[tuple[str, int]]:
 def run(stack: Stack, *command: str) -> subprocess.CompletedProcess[str]:
     """The command line, on this stack's state."""
     env = {**os.environ, "FENCEPOST_STATE": str(stack.state.root)}
-    done = [sys.executable, "-m", "fencepost.local", *command]
+    done = [sys.executable, "-m", "fencepost_stack", *command]
     return subprocess.run(done, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -87,7 +88,7 @@ def test_services_tells_people_how_to_log_in(stack: Stack) -> None:
 
 def test_services_of_a_stack_that_is_down_says_how_to_start_it(tmp_path: Path) -> None:
     env = {**os.environ, "FENCEPOST_STATE": str(tmp_path)}
-    command = [sys.executable, "-m", "fencepost.local", "services", "--json"]
+    command = [sys.executable, "-m", "fencepost_stack", "services", "--json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "make up" in done.stderr
@@ -116,12 +117,12 @@ def test_the_anonymous_are_refused(stack: Stack) -> None:
     for path in ("/api/v2/dags", "/api/v2/connections", f"/api/v2/dags/{DAG_ID}/dagRuns", "/ui/config"):
         assert httpx.get(url + path, trust_env=False).status_code == httpx.codes.UNAUTHORIZED, path
     with pytest.raises(AirflowRefused) as refused:
-        AirflowApi(url, "admin", "admin")
+        StackAirflow(url, "admin", "admin")
     assert refused.value.status == httpx.codes.UNAUTHORIZED
 
 
 def test_a_viewer_may_look_and_not_touch(stack: Stack) -> None:
-    with AirflowApi.of_stack(stack.state, viewer=True) as viewer:
+    with StackAirflow.of_stack(stack.state, viewer=True) as viewer:
         assert viewer.await_dag(DAG_ID)["dag_id"] == DAG_ID
         for attempt in (lambda: viewer.unpause(DAG_ID), lambda: viewer.ensure_pool("mine", 1)):
             with pytest.raises(AirflowRefused) as refused:

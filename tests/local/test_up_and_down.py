@@ -11,13 +11,13 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost.local.airflow_api import AirflowApi
-from fencepost.local.broker import Broker
-from fencepost.local.errors import LocalStackError, PortTaken, ServiceFailed
-from fencepost.local.ports import LOOPBACK, answers, is_free
-from fencepost.local.registry import Registry
-from fencepost.local.schema_registry import SchemaRegistry, used_by
-from fencepost.local.stack import Stack
+from fencepost_stack.airflow_api import StackAirflow
+from fencepost_stack.broker import Broker
+from fencepost_stack.errors import LocalStackError, PortTaken, ServiceFailed
+from fencepost_stack.ports import LOOPBACK, answers, is_free
+from fencepost_stack.registry import Registry
+from fencepost_stack.schema_registry import SchemaRegistry, used_by
+from fencepost_stack.stack import Stack
 from local.local_stack import add_pipeline, all_processes, new_stack, recorded
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]
@@ -40,7 +40,7 @@ def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: S
     del producer
     schema = Schema('{"type": "record", "name": "Kept", "fields": []}', "AVRO")
     registered = SchemaRegistryClient({"url": services["schema-registry"]["url"]}).register_schema("kept-value", schema)
-    with AirflowApi.of_stack(stack.state) as api:
+    with StackAirflow.of_stack(stack.state) as api:
         api.ensure_pool("kept", 7)
     before = all_processes(stack)
     assert len(before) > 6
@@ -60,7 +60,7 @@ def test_down_leaves_no_process_and_no_port_and_up_finds_the_data_again(stack: S
     assert schemas.get_compatibility() == "BACKWARD"
     cluster = Cluster(ClientSettings({"bootstrap.servers": bootstrap}))
     assert cluster.high_watermarks(cluster.describe("kept")) == [0, 0, 1]
-    with AirflowApi.of_stack(stack.state) as api:
+    with StackAirflow.of_stack(stack.state) as api:
         assert [pool["slots"] for pool in api.pools() if pool["name"] == "kept"] == [7]
 
 
@@ -214,7 +214,7 @@ def test_a_pipeline_uses_the_local_registry_by_variable_or_by_address(
 def test_two_ups_at_once_start_one_broker(tmp_path: Path) -> None:
     stack = new_stack(tmp_path)
     env = {**os.environ, "FENCEPOST_STATE": str(stack.state.root), "FENCEPOST_JARS": str(stack.state.jars)}
-    command = [sys.executable, "-m", "fencepost.local", "up", "--only", "kafka"]
+    command = [sys.executable, "-m", "fencepost_stack", "up", "--only", "kafka"]
     ups = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)

@@ -15,9 +15,8 @@ import pytest
 pytestmark = pytest.mark.deep
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PACKAGE = CHECKOUT / "include" / "fencepost"
 UV = str(Path(sys.executable).with_name("uv"))
-FOR_THE_CHECKOUT = {"fencepost/local/setup.sh"}
+FOR_THE_CHECKOUT = {"fencepost_stack/setup.sh"}
 
 DAG_FILE = """
 from fencepost.airflow import build_dags
@@ -103,21 +102,36 @@ def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the checkout, offline: the build needs no package but uv."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([UV, "build", "--quiet", "--offline", "--wheel", "--out-dir", folder, CHECKOUT], check=True)
+    return _build(CHECKOUT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def stack_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(CHECKOUT / "include", tmp_path_factory.mktemp("dist"))
+
+
+def _build(project: Path, folder: Path) -> Path:
+    """A wheel built from the checkout, offline: the build needs no package but uv."""
+    subprocess.run([UV, "build", "--quiet", "--offline", "--wheel", "--out-dir", folder, project], check=True)
     (built,) = folder.glob("*.whl")
     return built
 
 
-def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
+@pytest.mark.parametrize(("which", "package"), [("wheel", "fencepost"), ("stack_wheel", "fencepost_stack")])
+def test_a_wheel_holds_its_package_with_its_data_and_nothing_else(
+    which: str, package: str, request: pytest.FixtureRequest
+) -> None:
+    """So the product's has no launcher of Kafka in it."""
+    with zipfile.ZipFile(request.getfixturevalue(which)) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/") and ".dist-info/" not in name}
-    package = {path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*") if path.is_file()}
-    assert names == {str(path) for path in package if "__pycache__" not in path.parts} - FOR_THE_CHECKOUT
+    folder = CHECKOUT / "include"
+    files = {path.relative_to(folder) for path in (folder / package).rglob("*") if path.is_file()}
+    assert names == {str(path) for path in files if "__pycache__" not in path.parts} - FOR_THE_CHECKOUT
 
 
-def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(wheel: Path, tmp_path: Path) -> None:
+def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(
+    wheel: Path, stack_wheel: Path, tmp_path: Path
+) -> None:
     """Nothing is there but the wheel, what it depends on, one file of DAGs and a pipeline's folder."""
     python = _install(wheel, tmp_path)
     pipeline = tmp_path / "airflow" / "pipelines" / "counted"
@@ -165,8 +179,12 @@ def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(whe
     command = python.with_name("fencepost")
     listed = run([command, "pipelines"], tmp_path)
     assert (listed.returncode, listed.stdout.split()[:4]) == (0, ["counted", "in", "→", "out"]), listed.stderr
-    local = run([command, "up"], tmp_path)
-    assert "needs the package psycopg2, which is not installed. Install fencepost[local]" in local.stderr
+    alone = run([command, "up"], tmp_path)
+    assert (alone.returncode, "No such command 'up'" in alone.stderr) == (2, True), alone.stderr
+
+    _pip_install(python, stack_wheel)
+    beside = run([command, "services"], tmp_path)
+    assert (beside.returncode, "No service is running" in beside.stderr) == (1, True), beside.stderr
 
 
 def _install(wheel: Path, folder: Path) -> Path:
@@ -177,8 +195,12 @@ def _install(wheel: Path, folder: Path) -> Path:
     python = folder / "venv" / "bin" / "python"
     base = sys._base_executable  # type: ignore[attr-defined]
     subprocess.run([UV, "venv", "--quiet", "--offline", "--python", base, folder / "venv"], check=True)
+    _pip_install(python, wheel)
+    return python
+
+
+def _pip_install(python: Path, wheel: Path) -> None:
     pins = CHECKOUT / "requirements.txt"
     install = [UV, "pip", "install", "--quiet", "--python", python, "--constraint", pins, wheel]
     if subprocess.run([*install, "--offline"], check=False).returncode != 0:
         subprocess.run(install, check=True)
-    return python

@@ -17,8 +17,8 @@ from fencepost.errors import SettingsError, WriterFenced
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
-from fencepost.local.broker import Broker
-from fencepost.local.ports import any_free_port
+from fencepost_stack.broker import Broker
+from fencepost_stack.ports import any_free_port
 from kafka_cluster import coordinator_partition, kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, read_all
 from tcp_proxy import Proxy

@@ -19,14 +19,15 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import chromium
 from fencepost.airflow.pools import SPARK_POOL
+from fencepost.cli.airflow_api import AirflowRefused
 from fencepost.config.loading import load_pipeline
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.airflow import Folders
-from fencepost.local.airflow_api import ENDED, AirflowApi, AirflowRefused, await_value
-from fencepost.local.ports import any_free_port
-from fencepost.local.stack import SERVICES, Stack
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import Batch
+from fencepost_stack.airflow import Folders
+from fencepost_stack.airflow_api import ENDED, StackAirflow, await_value
+from fencepost_stack.ports import any_free_port
+from fencepost_stack.stack import SERVICES, Stack
+from fencepost_stack.state_folder import StateFolder
 from kafka_tools import create_topic, produce
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +114,7 @@ def day(number: int) -> datetime:
 class Running:
     """The stack, and where its pipelines lie."""
 
-    api: AirflowApi
+    api: StackAirflow
     bootstrap: str
     pipelines: Path
     tokens: dict[str, str]
@@ -252,11 +253,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack = Stack(StateFolder(root / "state", StateFolder.default().jars), folders, ports)
         services = stack.up()
         try:
-            with AirflowApi.of_stack(stack.state) as api:
+            with StackAirflow.of_stack(stack.state) as api:
                 api.ensure_pool(SPARK_POOL, 3)  # one is held by a task that a test makes an orphan
                 users = {"admin": services["airflow"], "viewer": services["airflow"]["viewer"]}
                 tokens = {
-                    who: AirflowApi(api.url, user["username"], user["password"]).token for who, user in users.items()
+                    who: StackAirflow(api.url, user["username"], user["password"]).token for who, user in users.items()
                 }
                 logs = stack.state.airflow / "logs"
                 yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack)

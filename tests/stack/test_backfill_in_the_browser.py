@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from fencepost import read_validated
 from fencepost.errors import Superseded
-from fencepost.local.airflow_api import await_value
 from fencepost.model import State
+from fencepost_stack.airflow_api import await_value
 from kafka_tools import group_offsets, read_all
 
 from .conftest import Running, day, open_page

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from fencepost.config.loading import load_pipeline
 from fencepost.ledger.ledger import Ledger
-from fencepost.local.airflow_api import await_value
 from fencepost.model import Batch, State
+from fencepost_stack.airflow_api import await_value
 
 from .conftest import EVIL, ONLY_GOOD, PLAIN, Running, day, interval
 from .test_pages import inside

@@ -15,11 +15,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from fencepost.local.broken_flights import BROKEN
-from fencepost.local.demo import PIPELINES
-from fencepost.local.flights import load_flights
-from fencepost.local.nycflights import day_of, days_between
-from fencepost.local.weather import load_weather
+from fencepost_stack.broken_flights import BROKEN
+from fencepost_stack.demo import PIPELINES
+from fencepost_stack.flights import load_flights
+from fencepost_stack.nycflights import day_of, days_between
+from fencepost_stack.weather import load_weather
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
 from oracle.weather_truth import expected_weather
@@ -45,8 +45,8 @@ def backfill(running: Running, starts: list[datetime]) -> Runs:
 @pytest.fixture(scope="module")
 def first(running: Running) -> Runs:
     """Three days of flights, some broken records, and the weather in their topics; the first day through the DAGs."""
-    load_flights(running.bootstrap, days=DAYS, broken=True)
-    load_weather(running.bootstrap, running.start_registry(), days=DAYS)
+    load_flights({"bootstrap.servers": running.bootstrap}, DAYS)
+    load_weather({"bootstrap.servers": running.bootstrap}, running.start_registry(), DAYS)
     for name in PIPELINES:
         shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
     for name in PIPELINES:

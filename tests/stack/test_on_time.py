@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from fencepost.local.airflow_api import await_value
+from fencepost_stack.airflow_api import await_value
 
 from .conftest import Running
 

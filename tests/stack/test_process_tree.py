@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local.airflow_api import await_value
+from fencepost_stack.airflow_api import await_value
 
 from .conftest import Running
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.local.airflow_api import AirflowRefused, await_value
+from fencepost.cli.airflow_api import AirflowRefused
+from fencepost_stack.airflow_api import await_value
 
 from .conftest import Running, day
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fencepost.local.jars import SCHEMA_REGISTRY
+from fencepost_stack.jars import SCHEMA_REGISTRY
 from static.image import Dockerignore, copied, instructions
 
 OWN_IMAGE = "fencepost:local"

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from fencepost.local.jars import JAR_SETS, java
-from fencepost.local.state_folder import StateFolder
+from fencepost.jars import java
+from fencepost_stack.jars import JAR_SETS
+from fencepost_stack.state_folder import StateFolder
 
 # What python:3.11-slim-bookworm begins with.
 BASE = {"PATH": "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/root"}
@@ -34,8 +35,8 @@ OFFLINE = {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "FENCEPOST_MAVEN_MIRROR": "ht
 
 EMPTY_ARCHIVE = """
 import json
-from fencepost.local.class_archive import ARCHIVE, RECORD, key_of
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.class_archive import ARCHIVE, RECORD, key_of
+from fencepost_stack.state_folder import StateFolder
 folder = StateFolder.default().jars_spark
 (folder / ARCHIVE).touch()
 (folder / RECORD).write_text(json.dumps({"key": key_of(folder), "size": 0}))

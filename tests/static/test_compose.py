@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.local import schema_registry
-from fencepost.local.airflow import COMPONENTS, AirflowPlan, Folders
-from fencepost.local.compose import PORTS
-from fencepost.local.credentials import Credentials
-from fencepost.local.pipeline_users import names_of, password_variable
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack import schema_registry
+from fencepost_stack.airflow import COMPONENTS, AirflowPlan, Folders
+from fencepost_stack.compose import PORTS
+from fencepost_stack.credentials import Credentials
+from fencepost_stack.pipeline_users import names_of, password_variable
+from fencepost_stack.state_folder import StateFolder
 from static.compose_check import Files, problems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,7 +164,7 @@ OTHER_BREAKS = [
     ("dockerfile", "RUN make setup PYTHON=python3.11", "RUN true", "make setup"),
     ("dockerfile", "fencepost/errors.py", "fencepost/mistakes.py", "mistakes.py is not in the repository"),
     ("dockerignore", "!Makefile", "", "kept out of the image"),
-    ("dockerignore", "**/__pycache__", "include/fencepost/local", "fencepost/local is kept out of the image"),
+    ("dockerignore", "**/__pycache__", "include/fencepost_stack", "fencepost_stack is kept out of the image"),
     ("dockerignore", "\n*\n", "\n", "lets .env into the image"),
     ("env_example", "FENCEPOST_AIRFLOW_JWT_SECRET=", "FENCEPOST_AIRFLOW_JWT_SECRET=abc", "everybody's own"),
     ("requirements", "pyspark-client==", "pyspark-client==9.", "two versions"),

@@ -169,7 +169,7 @@ def test_every_script_and_version_in_a_block_of_commands_exists(document: Path) 
 def test_every_test_and_file_that_is_named_exists(document: Path) -> None:
     for text in CODE.findall(prose(document.read_text())):
         if re.fullmatch(r"[\w.-]+/[\w./-]+\.(py|yaml|md|json|svg)", text) and "orders_hourly" not in text:
-            places = [ROOT, ROOT / "tests", ROOT / "include" / "fencepost", document.parent]
+            places = [ROOT, ROOT / "tests", ROOT / "include", ROOT / "include" / "fencepost", document.parent]
             assert any((place / text).exists() for place in places), f"{text}: no such file"
         elif re.fullmatch(r"(?!kafka-)[\w-]+\.(py|sh|properties)", text):
             assert text in files(), f"{text}: no file has this name"

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from fencepost.local.compose import PORTS
-from fencepost.local.ports import answers, any_free_port
-from fencepost.local.processes import await_ready, spawn, stop
-from fencepost.local.schema_registry import API
+from fencepost_stack.compose import PORTS
+from fencepost_stack.ports import answers, any_free_port
+from fencepost_stack.processes import await_ready, spawn, stop
+from fencepost_stack.schema_registry import API
 from kafka_tools import QUIET_LOG
 from static.compose_check import OWN_IMAGE, VARIABLE, Files
 from static.image import BuildFailed, Dockerignore, Image, build, copied, instructions

@@ -21,8 +21,7 @@ from benchmarks.cases.jobs import java_producer, sink_options
 from benchmarks.data import Source
 from benchmarks.flink import REQUIREMENTS, Flink, fetch_connector
 from benchmarks.flink_sql import flink_type, options, statements
-from fencepost.local.errors import JarsError
-from fencepost.local.jars import JarSet
+from fencepost.jars import JarsError, JarSet
 from fencepost.model import OffsetRange
 
 SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRange(partition=1, start=0, end=5)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.local import demo
+from fencepost_stack import demo
 
 SERVICES = {"airflow": {"url": "http://127.0.0.1:8080", "username": "admin"}}
 

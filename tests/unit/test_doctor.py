@@ -220,7 +220,7 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 0})).level is Level.ERROR
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 2})).level is Level.OK
     assert airflow.check_airflow_connection(bare).level is Level.WARNING
-    assert airflow.check_airflow_connection(bare, of_stack=True).level is Level.OK
+    assert airflow.check_airflow_connection(bare).level is Level.OK
     cluster = AirflowOf(connection={"host": "spark://a", "port": 7077, "extra": '{"deploy-mode": "cluster"}'})
     assert "deploy-mode cluster" in airflow.check_airflow_connection(cluster).found
     assert "no host" in airflow.check_airflow_connection(AirflowOf(connection={"host": None})).found

@@ -16,17 +16,17 @@ import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
-from fencepost.local import nycflights
-from fencepost.local.broken_flights import BROKEN, broken_flights
-from fencepost.local.flights import load_flights
-from fencepost.local.loader import TOPIC_CONFIG
-from fencepost.local.nycflights import YEAR, Record, day_of, days_between, read_flights
 from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.quarantine import to_flagged, to_routed
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform, load_transform
 from fencepost.steps.write_job import quarantine_rules
+from fencepost_stack import nycflights
+from fencepost_stack.broken_flights import BROKEN, broken_flights
+from fencepost_stack.flights import load_flights
+from fencepost_stack.loader import TOPIC_CONFIG
+from fencepost_stack.nycflights import YEAR, Record, day_of, days_between, read_flights
 from oracle.flights_truth import expected_records, flights_frame
 from oracle.reader import ActualRecord, compare
 from oracle.suite import holds
@@ -84,7 +84,7 @@ def test_a_row_whose_columns_contradict_each_other_is_refused(change: dict[str, 
 
 def test_a_day_outside_the_data_set_is_refused_before_kafka_is_asked() -> None:
     with pytest.raises(ValueError, match="2014-01-01"):
-        load_flights("127.0.0.1:1", days=[date(2014, 1, 1)])
+        load_flights({"bootstrap.servers": "127.0.0.1:1"}, [date(2014, 1, 1)])
 
 
 def test_the_topic_keeps_flights_of_2013() -> None:

@@ -5,7 +5,7 @@ import sys
 
 COMMAND = """
 import os, signal, subprocess, sys
-from fencepost.local.registry import ending_by_exception
+from fencepost_stack.registry import ending_by_exception
 
 def told_again(number):
     os.kill(os.getpid(), number)
@@ -26,7 +26,7 @@ with ending_by_exception():
 """
 BETWEEN = """
 import signal
-from fencepost.local.registry import ending_by_exception
+from fencepost_stack.registry import ending_by_exception
 
 before = signal.getsignal(signal.SIGTERM)
 with ending_by_exception():

@@ -22,11 +22,12 @@ from fencepost.errors import (
     TopicMissing,
     WriteFailed,
 )
+from fencepost.jars import java
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.errors import FENCED, MEANINGS, NOT_AUTHORIZED, SILENCE, Complaints, Need, translate
-from fencepost.local.jars import class_path, java
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.jars import class_path
+from fencepost_stack.state_folder import StateFolder
 
 HERE = ClientSettings({"bootstrap.servers": "127.0.0.1:1"})
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fencepost.local.state_folder import StateFolder
+from fencepost_stack.state_folder import StateFolder
 
 
 def test_folders_with_records_are_closed_to_others_also_those_that_were_there(tmp_path: Path) -> None:

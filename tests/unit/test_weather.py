@@ -15,13 +15,13 @@ import pytest
 
 from fencepost.config.loading import find_pipeline
 from fencepost.formats.avro_schema import parse, render
-from fencepost.local import nycweather
-from fencepost.local.nycflights import YEAR, day_of, days_between
-from fencepost.local.nycweather import CHANGE, FIRST, SECOND, Observation, read_weather, schema_of
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
 from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform
+from fencepost_stack import nycweather
+from fencepost_stack.nycflights import YEAR, day_of, days_between
+from fencepost_stack.nycweather import CHANGE, FIRST, SECOND, Observation, read_weather, schema_of
 from oracle.suite import holds
 from oracle.weather_truth import expected_weather, weather_frame
 

@@ -1,4 +1,4 @@
-"""The Airflow that a command knows: the one that the environment names, or the local stack's."""
+"""The Airflow that a command knows: the one that the environment names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import Interval, State, StepResult
 from fencepost.outputs.event import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
-    from fencepost.local.airflow_api import AirflowApi
+    from fencepost.cli.airflow_api import AirflowApi
 
 AIRFLOW_URL = "FENCEPOST_AIRFLOW_URL"
 NO_AIRFLOW = (
@@ -24,17 +23,19 @@ TIMEOUT = 10.0  # seconds for one answer
 
 
 def known_airflow() -> AirflowApi | None:
-    """The Airflow that FENCEPOST_AIRFLOW_URL names, or the local stack's if it runs; None: none is known here."""
-    from fencepost.local.airflow_api import AirflowApi
+    """The Airflow that FENCEPOST_AIRFLOW_URL names; None: none is known here.
 
-    if url := os.environ.get(AIRFLOW_URL):
-        return AirflowApi.of_environment(url, timeout=TIMEOUT)
-    if StateFolder.default().services_file.exists():
-        from fencepost.local.stack import Stack
+    Raises:
+        AirflowUnavailable: it does not answer.
+        AirflowRefused: it refuses the login.
+    """
+    url = os.environ.get(AIRFLOW_URL)
+    if not url:
+        return None
+    from fencepost.cli.airflow_api import AirflowApi  # every command would wait a tenth of a second for httpx
 
-        if Stack().services()["airflow"]["running"]:
-            return AirflowApi.of_stack()
-    return None
+    user, password = (os.environ.get(f"FENCEPOST_AIRFLOW_{name}", "") for name in ("USER", "PASSWORD"))
+    return AirflowApi(url, user, password, TIMEOUT)
 
 
 def asset_event(pipeline: Pipeline, interval: Interval, result: StepResult) -> Iterator[StepResult]:

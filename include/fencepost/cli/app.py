@@ -1,4 +1,4 @@
-"""The command line: the four steps without Airflow, a look at the ledger, and the local stack.
+"""The command line: the four steps without Airflow, a look at the ledger, and what other packages add to it.
 
 Exit codes: 0 published, or nothing to do; 1 rejected; 2 usage or settings; 3 worth another run; 4 a person has to act.
 `--json` prints one JSON document on standard output, of a failure too; everything else goes to standard error.
@@ -17,8 +17,9 @@ from typer.exceptions import TyperException
 from fencepost.cli.acls import acls
 from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
 from fencepost.cli.decide import publish, skip, withdraw
-from fencepost.cli.demo import cluster, demo
 from fencepost.cli.doctor import doctor
+from fencepost.cli.extensions import mount_commands
+from fencepost.cli.jars import jars
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
@@ -27,7 +28,6 @@ from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
 from fencepost.config.digest import software
 from fencepost.errors import FencepostError, SettingsError
-from fencepost.local.commands import register
 from fencepost.spark.diagnosis import unexpected
 from fencepost.steps.jobs import start_log
 
@@ -93,12 +93,11 @@ for command in (
     doctor,
     schema,
     acls,
-    demo,
-    cluster,
+    jars,
 ):
     app.command()(command)
 app.command("ledger")(show_ledger)
-register(app)  # up, down, services, jars
+mount_commands(app)
 
 
 def main() -> None:

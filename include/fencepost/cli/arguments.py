@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.local.state_folder import StateFolder
 from fencepost.model import Decision, Interval, to_utc, utc_now
 from fencepost.paths import pipelines_folder
 
@@ -70,19 +70,6 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of that name; on the local stack unless KAFKA_BOOTSTRAP and SCHEMA_REGISTRY_URL say otherwise."""
-    use_local_stack()
+    """The pipeline of that name."""
+    use_environment()
     return find_pipeline(name)
-
-
-def use_local_stack() -> None:
-    """Without KAFKA_BOOTSTRAP or SCHEMA_REGISTRY_URL, use the local stack's broker or registry if it runs."""
-    names = {"KAFKA_BOOTSTRAP": ("kafka", "bootstrap"), "SCHEMA_REGISTRY_URL": ("schema-registry", "url")}
-    missing = {name: place for name, place in names.items() if name not in os.environ}
-    if missing and StateFolder.default().services_file.exists():
-        from fencepost.local.stack import Stack
-
-        services = Stack().services()
-        for name, (service, address) in missing.items():
-            if services[service]["running"]:
-                os.environ[name] = services[service][address]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,16 +11,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fencepost.cli.airflow import AIRFLOW_URL, NO_AIRFLOW, known_airflow
-from fencepost.cli.arguments import AsJson, names_like, use_local_stack
+from fencepost.cli.airflow import NO_AIRFLOW, known_airflow
+from fencepost.cli.arguments import AsJson, names_like
 from fencepost.cli.console import err, out, print_json
+from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fencepost.cli.airflow_api import AirflowApi
     from fencepost.doctor.finding import Finding
-    from fencepost.local.airflow_api import AirflowApi
 
 SHARED = "this machine"
 STYLE = {"error": "bold red", "warning": "yellow"}
@@ -53,7 +53,7 @@ def doctor(
 
     Example: fencepost doctor nyc_flights
     """
-    use_local_stack()
+    use_environment()
     found = examine_all(*_pipelines(pipeline), spark_job=spark_job)
     failed = any(one.level == "error" for findings in found.values() for one in findings)
     if as_json:
@@ -124,7 +124,7 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
     masters = [spark_master()]
     for airflow in connected:
         found += ask(of_airflow.check_airflow_pool, airflow)
-        found += ask(of_airflow.check_airflow_connection, airflow, AIRFLOW_URL not in os.environ)
+        found += ask(of_airflow.check_airflow_connection, airflow)
         masters += of_airflow.masters(airflow)
     found += ask(of_spark.check_spark_driver)
     for master in dict.fromkeys(masters):

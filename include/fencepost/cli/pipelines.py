@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from fencepost.cli.arguments import AsJson, use_local_stack
+from fencepost.cli.arguments import AsJson
 from fencepost.cli.console import err, out, print_json
+from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import load_pipelines
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
@@ -20,7 +21,7 @@ def pipelines(as_json: AsJson = False) -> None:
     """
     from fencepost.doctor.settings import check_pipeline
 
-    use_local_stack()
+    use_environment()
     good, bad = load_pipelines()
     for name, pipeline in list(good.items()):
         try:

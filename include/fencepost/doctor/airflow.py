@@ -41,12 +41,12 @@ def check_airflow_pool(airflow: Airflow) -> Finding:
     return ok(f"pool {POOL} has {pool['slots']} slots")
 
 
-def check_airflow_connection(airflow: Airflow, of_stack: bool = False) -> Finding:
-    """Tasks know Spark's master. Of connections in the environment the API tells nothing; the local stack always has one."""
+def check_airflow_connection(airflow: Airflow) -> Finding:
+    """Tasks know Spark's master. Of connections in the environment the API tells nothing."""
     found = airflow.connection(CONNECTION)
     cure = 'Add it in the UI, or set AIRFLOW_CONN_SPARK_DEFAULT, such as to {"conn_type": "spark", "host": "local[2]"}.'
     if found is None:
-        if of_stack or f"AIRFLOW_CONN_{CONNECTION.upper()}" in os.environ:
+        if f"AIRFLOW_CONN_{CONNECTION.upper()}" in os.environ:
             return ok(f"connection {CONNECTION} is in the environment")
         return warning(
             f"Airflow's database has no connection {CONNECTION}. Write would fail, unless the workers have it in their "

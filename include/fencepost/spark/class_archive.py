@@ -1,4 +1,4 @@
-"""The archive of classes that Spark's JVM starts with. `local/class_archive.py` makes it."""
+"""The archive of classes that Spark's JVM starts with. `fencepost_stack/class_archive.py` makes it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,23 @@
+"""What other installed packages add to the command line, by entry point: commands, and settings for those about a pipeline.
+
+An entry point of the group `fencepost.commands` is a function, mounted under its name. One of the group `fencepost.environment`
+is called before a command works on a pipeline, and may set variables of the environment that nobody has set.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import typer
+
+
+def mount_commands(app: typer.Typer) -> None:
+    """Add the commands that other packages bring."""
+    for found in entry_points(group="fencepost.commands"):
+        app.command(found.name)(found.load())
+
+
+def use_environment() -> None:
+    """Let other packages set what they know of, such as the address of the Kafka that runs here."""
+    for found in entry_points(group="fencepost.environment"):
+        found.load()()

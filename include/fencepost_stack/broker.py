@@ -1,0 +1,244 @@
+"""A real Apache Kafka broker in KRaft mode: one node, for one machine.
+
+It listens on 127.0.0.1 only, and its data survive a stop. You can use it alone, with a folder of its own:
+
+    with Broker(tmp_path / "kafka") as broker:
+        Producer({"bootstrap.servers": broker.bootstrap})
+"""
+
+import base64
+import os
+import secrets
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL
+from types import TracebackType
+from typing import Self
+
+from fencepost.errors import FencepostError
+from fencepost.jars import java, log_tail
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
+from fencepost_stack.errors import ServiceFailed
+from fencepost_stack.jars import class_path
+from fencepost_stack.ports import LOOPBACK, answers, any_free_port, is_free
+from fencepost_stack.processes import Process, await_ready, spawn, stop
+from fencepost_stack.state_folder import StateFolder, write_private
+
+HEAP = "512m"
+READY = 120.0  # seconds: it starts in three, but not on a busy machine
+STOP_GRACE = 30.0  # seconds for a controlled shutdown, which closes the logs and makes the next start quick
+
+_LOG4J = """<Configuration status="WARN">
+  <Appenders><Console name="out"><PatternLayout pattern="[%d] %p %m (%c{1})%n"/></Console></Appenders>
+  <Loggers>
+    <Root level="WARN"><AppenderRef ref="out"/></Root>
+    <Logger name="org.apache.kafka.common.utils.AppInfoParser" level="INFO"/>
+    <Logger name="kafka.server.KafkaRaftServer" level="INFO"/>
+  </Loggers>
+</Configuration>
+"""
+
+PROPERTIES: dict[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    # Old records keep their timestamps, so a retention by age would delete them at once.
+    "log.retention.ms": "-1",
+    "log.segment.bytes": str(128 * 1024 * 1024),
+    "log.index.size.max.bytes": str(1024 * 1024),
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+
+class Broker:
+    """One broker on one folder. Not safe if two users share a folder at the same time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        sasl_users: Mapping[str, str] | None = None,
+        extra_listener: tuple[str, int, int] | None = None,
+        log: Path | None = None,
+        jars: Path | None = None,
+        process: Process | None = None,
+    ) -> None:
+        """`properties` override ours. `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
+        `sasl_bootstrap`. `extra_listener` (name, port, advertised port) opens one behind a proxy. `process` was started on
+        this folder by an earlier command."""
+        self.folder = folder
+        self.port = port or any_free_port()
+        self.properties = dict(properties or {})
+        self.sasl_users = dict(sasl_users or {})
+        self.sasl_port = any_free_port() if self.sasl_users else 0
+        self.extra_listener = extra_listener
+        self.log = log or folder / "kafka.log"
+        self.process = process
+        self._jars = jars
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """The listener that asks for a name and a password; needs `sasl_users`."""
+        return f"{LOOPBACK}:{self.sasl_port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's pid while it runs."""
+        return self.process.pid if self.process is not None and self.process.alive() else None
+
+    def start(self, timeout: float = READY) -> None:
+        """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
+        self.launch()
+        try:
+            self.await_ready(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> Process:
+        """Start without waiting. Format a new folder first."""
+        self.process = spawn(self.prepare(), env=os.environ, log=self.log, cwd=self.folder)
+        return self.process
+
+    def prepare(self) -> list[str]:
+        """Write the settings, and format a new folder; the command that starts the broker."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "server.properties"
+        properties = self._all_properties()
+        write_private(config, "".join(f"{key}={value}\n" for key, value in properties.items()))
+        (self.folder / "log4j2.xml").write_text(_LOG4J)
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(config)
+        return [*self._java(HEAP), "kafka.Kafka", str(config)]
+
+    def await_ready(self, timeout: float = READY) -> None:
+        """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
+        if self.process is None:
+            raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")
+        await_ready("Kafka", self.process, self.log, self.healthy, timeout)
+
+    def healthy(self) -> bool:
+        """Whether the broker answers a request that needs a broker in full service."""
+        if not answers(LOOPBACK, self.port):
+            return False
+        try:
+            return bool(Cluster(ClientSettings({"bootstrap.servers": self.bootstrap})).broker_config("node.id", ""))
+        except FencepostError:
+            return False
+
+    def stop(self, grace: float = STOP_GRACE) -> None:
+        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing if the broker is down."""
+        if self.process is not None:
+            stop([self.process], grace=grace)
+            self.process = None
+
+    def kill(self) -> None:
+        """SIGKILL, like the death of a machine; the data stay.
+
+        The next start takes ten seconds longer: the controller waits for the dead broker's `broker.session.timeout.ms`.
+        """
+        if self.process is not None:
+            stop([self.process], number=SIGKILL)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _java(self, heap: str) -> list[str]:
+        jars = self._jars or StateFolder.default().jars_kafka
+        return [
+            java(),
+            *(f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"),
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}",
+            *("-cp", class_path(jars)),
+        ]
+
+    def _all_properties(self) -> dict[str, str]:
+        listeners = [f"PLAINTEXT://{self.bootstrap}", f"CONTROLLER://{LOOPBACK}:{self._controller_port()}"]
+        protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        advertised = [listeners[0]]
+        sasl: dict[str, str] = {}
+        if self.extra_listener is not None:
+            name, port, told = self.extra_listener
+            listeners.append(f"{name}://{LOOPBACK}:{port}")
+            advertised.append(f"{name}://{LOOPBACK}:{told}")
+            protocols.append(f"{name}:PLAINTEXT")
+        if self.sasl_users:
+            listeners.append(f"SASL://{self.sasl_bootstrap}")
+            advertised.append(listeners[-1])
+            protocols.append("SASL:SASL_PLAINTEXT")
+            users = " ".join(f'user_{name}="{password}"' for name, password in self.sasl_users.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            sasl = {
+                "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl.plain.sasl.jaas.config": f"{module} required {users};",
+            }
+        return {
+            **PROPERTIES,
+            "log.dirs": str(self.folder / "data"),
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(advertised),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": ",".join(protocols),
+            "controller.quorum.bootstrap.servers": listeners[1].removeprefix("CONTROLLER://"),
+            **sasl,
+            **self.properties,
+        }
+
+    def _controller_port(self) -> int:
+        """The port used before if it is free, because the quorum's own record names it."""
+        memory = self.folder / "controller.port"
+        port = int(memory.read_text()) if memory.exists() else any_free_port()
+        if not is_free(port):
+            port = any_free_port()
+        memory.write_text(f"{port}\n")
+        return port
+
+    def _identity(self) -> list[str]:
+        """What a new folder is formatted with: the cluster that the broker belongs to, and how it came to its controllers."""
+        return ["--standalone", "--cluster-id", new_cluster_id()]
+
+    def _format(self, config: Path) -> None:
+        log = self.folder / "format.log"
+        tool = [*self._java("128m"), "kafka.tools.StorageTool", "format", *self._identity()]
+        with log.open("w") as out:
+            done = subprocess.run(
+                [*tool, "--config", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode != 0:
+            raise ServiceFailed(f"formatting Kafka's folder {self.folder} failed. {log} says:\n{log_tail(log)}")
+
+
+def new_cluster_id() -> str:
+    """A random one: sixteen bytes as Kafka writes them. Its tools would take a leading `-` for an option."""
+    return "A" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[1:22]

@@ -1,0 +1,108 @@
+"""Certificates for a cluster on this machine: an authority of its own, and what it has signed.
+
+Every file is PEM; a key's has its certificate too (Java takes both from one file), and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from fencepost_stack.ports import LOOPBACK
+from fencepost_stack.state_folder import write_private
+
+VALID = timedelta(days=365)
+RENEWED = timedelta(days=30)  # before the end
+AUTHORITY = "ca"
+
+
+def authority_file(folder: Path) -> Path:
+    """What clients trust."""
+    return folder / f"{AUTHORITY}.pem"
+
+
+def pair_file(folder: Path, name: str) -> Path:
+    """A certificate and its key."""
+    return folder / f"{name}-pair.pem"
+
+
+def ensure_certificates(folder: Path, names: Sequence[str], hosts: Iterable[str] = ()) -> bool:
+    """Make an authority, and a certificate with each name for 127.0.0.1, localhost and `hosts`; whether any was made.
+
+    What is there stays until a month before it ends. Then all are made again, so that all have the same authority.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hold(folder, names):
+        return False
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate("Fencepost local authority", key, None)
+    authority_file(folder).write_bytes(authority.public_bytes(Encoding.PEM))
+    for name in names:
+        own = ec.generate_private_key(ec.SECP256R1())
+        signed = _certificate(name, own, (authority, key), hosts)
+        secret = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_private(pair_file(folder, name), (secret + signed.public_bytes(Encoding.PEM)).decode())
+    return True
+
+
+def hold(folder: Path, names: Sequence[str]) -> bool:
+    """Whether all are there, and none ends within a month."""
+    files = [authority_file(folder), *(pair_file(folder, name) for name in names)]
+    return all(file.exists() and _holds(file) for file in files)
+
+
+def read_pair(folder: Path, name: str) -> tuple[str, str]:
+    """The certificate and the key of a name, each as PEM: librdkafka takes them one by one."""
+    text = pair_file(folder, name).read_bytes()
+    certificate = x509.load_pem_x509_certificate(text).public_bytes(Encoding.PEM)
+    key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate.decode(), key.decode()
+
+
+def _holds(file: Path) -> bool:
+    return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc > datetime.now(UTC) + RENEWED
+
+
+def _certificate(
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
+    hosts: Iterable[str] = (),
+) -> x509.Certificate:
+    """A certificate by this issuer, or an authority's own."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    now = datetime.now(UTC)
+    alternatives = [_host(host) for host in dict.fromkeys((LOOPBACK, "localhost", *hosts))]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer[0].subject if issuer else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + VALID)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .sign(issuer[1] if issuer else key, hashes.SHA256())
+    )
+
+
+def _host(text: str) -> x509.GeneralName:
+    """An address or a name."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

@@ -1,0 +1,57 @@
+"""`fencepost cluster`: the demo on a cluster, while a broker and a Spark worker die in the middle of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost_stack.cluster_stack import ClusterStack
+from fencepost_stack.commands import Progress, errors_shown
+from fencepost_stack.demo import DAYS, out, play
+
+VICTIMS = (("kafka", "broker-2"), ("spark", "worker-2"))
+
+
+class Strike:
+    """Kills the victims once, when a task writes and has an executor on every worker."""
+
+    def __init__(self, stack: ClusterStack) -> None:
+        self._stack = stack
+        self.done = False
+
+    def __call__(self, running: Sequence[str]) -> None:
+        """A look at what runs now."""
+        if self.done or not any(label.endswith(" write") for label in running):
+            return
+        workers = self._stack.spark.state().get("workers", [])
+        if not all(worker["coresused"] for worker in workers if worker["state"] == "ALIVE"):
+            return
+        self.done = True
+        for service, name in VICTIMS:
+            self._stack.kill(service, name)
+            out.print(f"  [red]✗[/] {'Kafka' if service == 'kafka' else 'Spark'}'s {name} killed")
+
+
+def cluster(*, start_only: bool, days: int) -> None:
+    """Start the cluster, run the demo on it and kill the victims, start these again."""
+    with errors_shown():
+        out.print("[bold]1[/] Services: three brokers, two Spark workers, Airflow")
+        stack = ClusterStack()
+        services = _start(stack)
+        if not start_only:
+            strike = Strike(stack)
+            play(services, stack.kafka.admin_settings(), strike, DAYS[:days])
+            if strike.done:
+                out.print("What was killed is started again:")
+                _start(ClusterStack())
+        out.print(f"For a shell on this cluster: source {os.path.relpath(stack.environment_file)}", soft_wrap=True)
+        out.print("Services stay up; `make down` stops them.")
+
+
+def _start(stack: ClusterStack) -> dict[str, Any]:
+    progress = Progress()
+    try:
+        return stack.up(report=progress)
+    finally:
+        progress.end()

@@ -1,0 +1,188 @@
+"""`fencepost up`, `down` and `services`: entry points, which the product's command line mounts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from fencepost.errors import FencepostError
+
+if TYPE_CHECKING:
+    from fencepost_stack.cluster_stack import ClusterStack
+    from fencepost_stack.stack import Stack
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+TITLES = {
+    "kafka": "Kafka",
+    "spark": "Spark",
+    "schema-registry": "schema registry",
+    "postgres": "PostgreSQL",
+    "airflow": "Airflow",
+}
+
+
+class Service(StrEnum):
+    """The values of `--only`."""
+
+    KAFKA = "kafka"
+    SCHEMA_REGISTRY = "schema-registry"
+    POSTGRES = "postgres"
+    AIRFLOW = "airflow"
+
+
+Only = Annotated[Service | None, typer.Option(help="Only this service and what it needs.")]
+
+
+class Progress:
+    """Prints a line for each service, with its seconds; on a terminal a spinner while one starts."""
+
+    def __init__(self) -> None:
+        self._status = out.status("")
+
+    def __call__(self, service: str, event: str, seconds: float) -> None:
+        """Receive a report from Stack."""
+        title = TITLES[service]
+        if event == "starting":
+            self._status.update(f"starting {title} ...")
+            self._status.start()
+            return
+        self._status.stop()
+        said = {
+            "ready": f"up in {seconds:.1f} s",
+            "running": "runs already",
+            "external": f"yours ({'KAFKA_BOOTSTRAP' if service == 'kafka' else 'SCHEMA_REGISTRY_URL'})",
+            "stopped": f"stopped in {seconds:.1f} s",
+        }
+        out.print(f"  [green]✓[/] {title:<15} {said[event]}")
+
+    def end(self) -> None:
+        """Remove the spinner."""
+        self._status.stop()
+
+
+def start_stack(only: str | None = None) -> dict[str, Any]:
+    """`Stack.up` with progress on the terminal; returns what `fencepost services --json` prints."""
+    progress = Progress()
+    try:
+        return _stack().up(only, progress)
+    finally:
+        progress.end()
+
+
+def up(only: Only = None) -> None:
+    """Start Kafka, PostgreSQL and Airflow on this machine, and a schema registry if a pipeline uses one.
+
+    Running services stay as they are.
+
+    Example: fencepost up --only kafka
+    """
+    with errors_shown():
+        services = start_stack(only)
+    _print_services(services)
+
+
+def down(only: Only = None) -> None:
+    """Stop what `up` started, and only that. The data stay.
+
+    Example: fencepost down
+    """
+    stopped: list[str] = []
+    progress = Progress()
+
+    def report(service: str, event: str, seconds: float) -> None:
+        stopped.append(service)
+        progress(service, event, seconds)
+
+    with errors_shown():
+        if only is None and (cluster := _cluster()) is not None:
+            cluster.down(report=report)
+        _stack().down(only, report)
+    if not stopped:
+        out.print("No service that `up` started is running.")
+
+
+def services(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show where the local services are, and how to log in. Prints passwords. Exit code 1: none is running.
+
+    Example: fencepost services --json
+    """
+    with errors_shown():
+        found = _stack().services()
+        cluster = _cluster()
+        of_cluster = cluster.services() if cluster is not None else None
+    running = any(_is_running(services) for services in (found, of_cluster or {}))
+    if as_json:
+        typer.echo(json.dumps(found if of_cluster is None else found | {"cluster": of_cluster}, indent=2))
+    else:
+        if _is_running(found):
+            _print_services(found)
+        if of_cluster is not None and _is_running(of_cluster):
+            out.print("cluster:")
+            _print_services(of_cluster)
+    if not running:
+        err.print("No service is running. `make up` starts them; `make demo` runs the whole demo.")
+        raise typer.Exit(1)
+
+
+def _stack() -> Stack:
+    """The stack of this machine."""
+    from fencepost_stack.stack import Stack
+
+    return Stack()
+
+
+def _cluster() -> ClusterStack | None:
+    """The cluster of this machine, if it ever ran."""
+    from fencepost_stack.state_folder import StateFolder
+
+    if not (StateFolder.default().root / "cluster" / "services.json").exists():
+        return None
+    from fencepost_stack.cluster_stack import ClusterStack
+
+    return ClusterStack()
+
+
+def _is_running(services: Mapping[str, Any]) -> bool:
+    return any(service["running"] for service in services.values() if isinstance(service, dict))
+
+
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Print an error of Fencepost's and exit with its code."""
+    try:
+        yield
+    except FencepostError as error:
+        # Logs hold square brackets, which are no markup of ours.
+        err.print(Text.assemble(("✗ ", "red"), str(error)))
+        raise typer.Exit(error.exit_code) from error
+
+
+def _print_services(found: dict[str, Any]) -> None:
+    lines = []
+    kafka, schemas, database, ui = (found[service] for service in ("kafka", "schema-registry", "postgres", "airflow"))
+    if kafka["running"]:
+        lines.append(("Kafka", kafka["bootstrap"]))
+    if spark := found.get("spark"):
+        lines.append(("Spark", f"{spark['master']}  ({spark['url']})"))
+    if schemas["running"]:
+        lines.append(("schema registry", schemas["url"]))
+    if database["running"]:
+        lines.append(("PostgreSQL", database["dsn"]))
+    if ui["running"]:
+        lines.append(("Airflow", f"{ui['url']}  (user {ui['username']}, password {ui['password']})"))
+    if shell := found.get("environment"):
+        lines.append(("for a shell", f"source {os.path.relpath(shell)}"))
+    for name, text in lines:
+        out.print(f"  {name:<15} {text}", markup=False)

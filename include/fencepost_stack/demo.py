@@ -1,0 +1,211 @@
+"""`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
+
+A second run changes nothing: the records exist already, and published intervals are no-ops.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fencepost.cli.airflow_api import Json
+from fencepost.errors import Retriable
+from fencepost_stack.airflow_api import StackAirflow, await_value
+from fencepost_stack.commands import start_stack
+from fencepost_stack.flights import load_flights
+from fencepost_stack.nycflights import days_between
+from fencepost_stack.weather import load_weather
+
+FLIGHTS, WEATHER = "nyc_flights", "nyc_weather"
+PIPELINES = (FLIGHTS, WEATHER)
+READER = "flight_delays_by_carrier"  # scheduled by what nyc_flights publishes
+DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
+NEW_YORK = ZoneInfo("America/New_York")
+TIMEOUT = 1800.0  # seconds for the runs of both pipelines
+
+out = Console(highlight=False)
+
+Watch = Callable[[Sequence[str]], None]
+
+
+class DemoFailed(Retriable):
+    """A run of the demo failed."""
+
+
+def demo() -> None:
+    """Start all services, load real flights and weather, run three daily intervals of each in Airflow, show the results."""
+    out.print("[bold]1[/] Services")
+    services = start_stack()
+    bootstrap, registry = services["kafka"]["bootstrap"], services["schema-registry"]["url"]
+    os.environ["KAFKA_BOOTSTRAP"], os.environ["SCHEMA_REGISTRY_URL"] = bootstrap, registry
+    play(services, {"bootstrap.servers": bootstrap})
+    out.print("Services stay up; `make down` stops them.")
+
+
+def play(
+    services: Json, kafka: Mapping[str, str], watch: Watch = lambda running: None, days: Sequence[date] = DAYS
+) -> None:
+    """Load the records of all days, run these days of both pipelines, show the results. `kafka` are librdkafka's settings for
+    the loader; `watch` is called with the labels of the tasks that run, again and again until all have ended.
+
+    Raises:
+        DemoFailed: a run did not succeed.
+    """
+    out.print("[bold]2[/] Flights and weather of 1 to 3 January 2013")
+    flights = load_flights(kafka, DAYS)
+    told = f"{flights.flights:,} flights and {flights.broken} broken records"
+    out.print(f"  [green]✓[/] topic flights: {_if_added(told, flights.added)}")
+    weather = load_weather(kafka, services["schema-registry"]["url"], DAYS)
+    told = f"{weather.observations} hourly observations as Avro, whose schema changes on the second day"
+    out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
+    out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
+    with StackAirflow.of_services(services) as api:
+        _show(api, _run_days(api, watch, days), services)
+
+
+def _show_reader(api: StackAirflow, published: set[str]) -> None:
+    """Show what the second pipeline read from the batches published now; it reads each of them once."""
+    found: list[Json] = []
+
+    def read() -> list[Json] | None:
+        runs = [r for r in api.dag_runs(READER) if r["state"] == "success"]
+        found[:] = [api.xcom(READER, run["dag_run_id"], "summarise") for run in runs]
+        return found if published <= {batch for one in found for batch in one["batches"]} else None
+
+    with out.status(f"waiting for {READER}"):
+        await_value(read, f"{READER} to read what was published", TIMEOUT)
+    batches = sum(len(one["batches"]) for one in found)
+    flights = sum(one["flights"] for one in found)
+    out.print(f"{READER}: {flights:,} flights of {batches} published batch{'es' * (batches != 1)}, by asset events")
+
+
+def _if_added(told: str, added: bool) -> str:
+    return told if added else "it held records, and was left alone"
+
+
+def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
+    """Backfill the days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
+    published."""
+    for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
+        api.await_dag(dag)
+        api.unpause(dag)
+    starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in days]
+    _finish_earlier(api)
+    backfills = [
+        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))["id"]
+        for dag in PIPELINES
+    ]
+    _follow(api, backfills, starts, watch)
+    for backfill in backfills:
+        api.await_backfill(backfill)
+    return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in PIPELINES}
+
+
+def _finish_earlier(api: StackAirflow) -> None:
+    """Wait for the backfills of an interrupted demo: Airflow runs only one backfill of a DAG at a time."""
+    for dag in PIPELINES:
+        for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
+            if not earlier["completed_at"]:
+                out.print(f"  an earlier backfill of {dag} is still running; waiting for it")
+                api.await_backfill(earlier["id"], timeout=TIMEOUT)
+
+
+def _follow(api: StackAirflow, backfills: list[int], starts: list[datetime], watch: Watch) -> None:
+    """Print a line for every task that ends, until the backfills have completed."""
+    told: set[tuple[str, str, str]] = set()
+    began = time.monotonic()
+    with out.status("waiting for Airflow's scheduler") as status:
+        while True:
+            completed = all(api.call("GET", f"/backfills/{backfill}")["completed_at"] for backfill in backfills)
+            running = []
+            for dag, run in [(name, run) for name in PIPELINES for run in api.dag_runs(name)]:
+                start = datetime.fromisoformat(run["data_interval_start"])
+                if start not in starts or run["state"] == "queued":
+                    continue
+                for task in api.task_instances(dag, run["dag_run_id"]):
+                    label = f"{dag} {start.astimezone(NEW_YORK):%Y-%m-%d} {task['task_id']}"
+                    ended = (f"{dag} {run['dag_run_id']}", task["task_id"], str(task["end_date"]))
+                    if task["state"] == "running":
+                        running.append(label)
+                    elif task["state"] in {"success", "failed"} and ended not in told and _is_recent(task, began):
+                        told.add(ended)
+                        mark = "[green]✓[/]" if task["state"] == "success" else "[red]✗[/]"
+                        out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
+            status.update(f"running: {', '.join(running) or 'nothing yet'}")
+            watch(running)
+            if completed:
+                return
+            if time.monotonic() - began > TIMEOUT:
+                raise DemoFailed(
+                    f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again."
+                )
+            time.sleep(1)
+
+
+def _is_recent(task: Json, began: float) -> bool:
+    """Whether a task ended after the demo began: a repeated run keeps its old tasks for a moment."""
+    age = datetime.now(NEW_YORK) - datetime.fromisoformat(task["end_date"])
+    return age < timedelta(seconds=time.monotonic() - began + 1)
+
+
+def _show(api: StackAirflow, runs: dict[str, list[Json]], services: Json) -> None:
+    """Show a table for each pipeline, from the tasks' own results."""
+    failed: list[str] = []
+    published = {pipeline: _show_pipeline(api, pipeline, of_it, failed) for pipeline, of_it in runs.items()}
+    if published.get(FLIGHTS):
+        _show_reader(api, published[FLIGHTS])
+    ui = services["airflow"]
+    out.print(
+        f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",
+        soft_wrap=True,
+    )
+    if failed:
+        raise DemoFailed(f"{', '.join(failed)} did not succeed; see the task's log in Airflow's UI.")
+
+
+def _show_pipeline(api: StackAirflow, pipeline: str, runs: list[Json], failed: list[str]) -> set[str]:
+    """Show a pipeline's table and reports; return the batches that its runs published. Adds to `failed` those that failed."""
+    table = Table(title=pipeline, title_justify="left")
+    for name in ("day", "in", "out", "quarantined", "verdict", "result"):
+        table.add_column(name, justify="left" if name in {"day", "verdict", "result"} else "right")
+    reports, published, quarantined = [], set(), 0
+    for run in runs:
+        day = datetime.fromisoformat(run["data_interval_start"]).astimezone(NEW_YORK)
+        if run["state"] != "success":
+            failed.append(f"{pipeline} {run['dag_run_id']}")
+            table.add_row(f"{day:%Y-%m-%d}", "", "", "", "", f"[red]{run['state']}[/]")
+            continue
+        write, validate, advance = (api.xcom(pipeline, run["dag_run_id"], t) for t in ("write", "validate", "advance"))
+        of_day = sum(write["details"]["quarantined"].values())
+        quarantined += of_day
+        style = "green" if validate["details"]["verdict"] == "passed" else "red"
+        table.add_row(
+            f"{day:%Y-%m-%d}",
+            "not counted" if write["details"]["rows_in"] is None else str(write["details"]["rows_in"]),
+            str(write["details"]["rows"]),
+            str(of_day),
+            f"[{style}]{validate['details']['verdict']}[/]",
+            f"{'published' if advance['changed'] else 'already published'}, revision {advance['revision']}",
+        )
+        reports.append(validate["details"]["report"])
+        if advance["changed"]:
+            published.add(advance["batch"])
+    out.print(table)
+    if quarantined:
+        out.print(f"what is quarantined, and why: .venv/bin/fencepost quarantine {pipeline}", soft_wrap=True)
+    for report in reports:
+        out.print(f"  report  {escape(_short(report))}", soft_wrap=True)
+    return published
+
+
+def _short(path: str) -> str:
+    """A path relative to the current folder, if it lies there."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path

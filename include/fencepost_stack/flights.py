@@ -1,0 +1,37 @@
+"""Loads real flights, and a few broken records, into the demo's source topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost_stack.broken_flights import broken_flights
+from fencepost_stack.loader import load
+from fencepost_stack.nycflights import read_flights
+
+
+@dataclass(frozen=True)
+class LoadedFlights:
+    """What a load had, in records, and whether it added them: `added` is False if the topic held records before."""
+
+    flights: int
+    broken: int
+    added: bool
+
+
+def load_flights(kafka: Mapping[str, str], days: Sequence[date], topic: str = "flights") -> LoadedFlights:
+    """Load every flight of these days (New York's), with their broken records, if the topic holds no records.
+
+    In each of four partitions records are in order of scheduled departure; flights of one minute are in the data set's order,
+    before broken records. `kafka` are librdkafka's settings.
+
+    Raises:
+        ValueError: a day lies outside 2013, or the data set contradicts itself.
+        Retriable: see `load`.
+    """
+    flights = [flight for of_day in read_flights(days).values() for flight in of_day]
+    broken = [record for day in days for record in broken_flights(day)]
+    records = sorted([*flights, *broken], key=lambda record: record.timestamp)  # a stable sort
+    return LoadedFlights(len(flights), len(broken), load(ClientSettings(dict(kafka)), topic, 4, records))

@@ -1,0 +1,75 @@
+"""Chooses ports on 127.0.0.1: the user's own, the one used before, or the usual one."""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+import psutil
+
+from fencepost_stack.errors import LocalStackError, PortTaken
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this port of 127.0.0.1 now."""
+    with closing(socket.socket()) as probe:
+        # Servers set this too: connections of an earlier server that linger must not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(host: str, port: int | str) -> bool:
+    """Whether something accepts connections there, within a few seconds."""
+    try:
+        with socket.create_connection((host, int(port)), timeout=3.0):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def any_free_port() -> int:
+    """A port that was free a moment ago, chosen by the kernel."""
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def listeners(port: int) -> set[int]:
+    """The pids of the processes that accept connections on a port, as far as the kernel shows them."""
+    found = psutil.net_connections(kind="tcp")
+    return {c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr.port == port and c.pid}
+
+
+def choose_port(name: str, variable: str, liked: Sequence[int]) -> int:
+    """The port for a service that is about to start.
+
+    1. the port in the environment variable; if it is taken, PortTaken names its owner;
+    2. otherwise the first free port of those `liked`;
+    3. otherwise any free port.
+    """
+    explicit = os.environ.get(variable)
+    if not explicit:
+        return next((port for port in liked if is_free(port)), 0) or any_free_port()
+    if not explicit.isdecimal() or not 0 < int(explicit) < 65536:
+        raise LocalStackError(f"{variable}={explicit}: not a port. Set a number from 1 to 65535, or unset it.")
+    port = int(explicit)
+    if not is_free(port):
+        raise PortTaken(
+            f"port {port} for {name} ({variable}) is taken{_owner(port)}. Free it, or set {variable} to another port, "
+            "or unset it to get a free one."
+        )
+    return port
+
+
+def _owner(port: int) -> str:
+    """` by PID (command)`, if the kernel shows it."""
+    with suppress(psutil.Error, OSError):
+        for pid in listeners(port):
+            return f" by process {pid} ({psutil.Process(pid).name()})"
+    return ""

@@ -1,0 +1,204 @@
+"""Processes that outlive the command that started them, without being mistaken for others.
+
+A pid alone is no identity, because the kernel reuses it. A process is its pid, the clock tick of its start and its boot. A
+signal goes only to a process that still has all three. Linux only.
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fencepost.jars import log_tail
+from fencepost_stack.errors import ServiceFailed
+
+# Descendants inherit it, so that one whose parents are all gone is still known as ours.
+MARK = "FENCEPOST_PROCESS_MARK"
+LOG_LIMIT = 20 * 1024 * 1024  # bytes; a longer log is set aside as `.old` at the next start
+POLL = 0.05  # seconds
+
+# Our own children, to reap them and to know their exit codes while this interpreter lives.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The identity of a process: `started` is in seconds since boot, and its descendants inherit `mark`."""
+
+    pid: int
+    started: float
+    boot: str
+    mark: str = ""
+
+    @classmethod
+    def of(cls, pid: int, mark: str = "") -> "Process | None":
+        """The process that has this pid now; None if there is none, or only a zombie."""
+        fields = _look(pid)
+        return None if fields is None else cls(pid, fields.started, _boot(), mark)
+
+    @classmethod
+    def load(cls, record: Mapping[str, Any]) -> "Process":
+        """The process from the output of `dump`."""
+        return cls(int(record["pid"]), float(record["started"]), str(record["boot"]), str(record["mark"]))
+
+    def dump(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def alive(self) -> bool:
+        """Whether this very process still runs, or one of its threads does; a zombie does not."""
+        if self.exit_code() is not None:
+            return False
+        fields = _look(self.pid)
+        return fields is not None and fields.started == self.started and self.boot == _boot()
+
+    def exit_code(self) -> int | None:
+        """Its exit code, if it has ended and is a child of this interpreter; else None."""
+        child = _children.get(self.pid)
+        return None if child is None else child.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal this very process; do nothing if it has ended."""
+        if self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def spawn(args: Sequence[str], *, env: Mapping[str, str], log: Path, cwd: Path) -> Process:
+    """Start a process in its own session, so that neither terminal nor caller ends it. Output goes to `log`."""
+    mark = secrets.token_hex(8)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_LIMIT:
+        log.replace(log.with_name(log.name + ".old"))
+    with log.open("ab") as out:
+        child = subprocess.Popen(
+            args,
+            env={**env, MARK: mark},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    process = Process.of(child.pid, mark)
+    # This also tells a process that ended at once from a later owner of its pid.
+    return process or Process(child.pid, -1, _boot(), mark)
+
+
+def family(leaders: Iterable[Process]) -> set[Process]:
+    """Every living process that is one of the leaders or descends from one, by session, by mark and by parent.
+
+    While the leader lives, the session alone proves it. Once the leader is dead, its pid can belong to a stranger. So a
+    member must then also have the mark, or an environment overwritten by a process title, as Airflow's workers have.
+    """
+    table = {pid: fields for pid in psutil.pids() if (fields := _look(pid)) is not None}
+    ours: set[int] = set()
+    for leader in leaders:
+        if leader.boot != _boot():
+            continue
+        alive = leader.alive()
+        if alive:
+            ours.add(leader.pid)
+        for pid, fields in table.items():
+            if fields.started < leader.started:
+                continue
+            if alive and fields.session == leader.pid:
+                ours.add(pid)
+            elif leader.mark:
+                environment = _environment(pid)
+                wiped = fields.session == leader.pid and environment == {}
+                if wiped or (environment or {}).get(MARK) == leader.mark:
+                    ours.add(pid)
+    while more := {pid for pid, fields in table.items() if fields.parent in ours} - ours:
+        ours |= more
+    ours.discard(os.getpid())
+    return {Process(pid, table[pid].started, _boot()) for pid in ours if pid in table}
+
+
+def stop(leaders: Sequence[Process], *, number: signal.Signals = signal.SIGTERM, grace: float = 20.0) -> None:
+    """End the leaders and all their descendants; return when none is left.
+
+    1. send `number` to the leaders, and give them `grace` seconds to end their own children first;
+    2. send SIGTERM to the rest, and wait three seconds;
+    3. send SIGKILL. Raises ServiceFailed if that does not help either.
+    """
+    known = family(leaders)
+    for leader in leaders:
+        leader.send(number)
+    known |= _await_end(leaders, leaders, grace)
+    for stronger, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+        left = [process for process in known | family(leaders) if process.alive()]
+        for process in left:
+            process.send(stronger)
+        known |= _await_end(left, leaders, patience)
+    left = [process for process in known if process.alive()]
+    if left:
+        raise ServiceFailed(f"processes {', '.join(str(p.pid) for p in left)} do not end, not even by SIGKILL.")
+
+
+def _await_end(these: Sequence[Process], leaders: Sequence[Process], limit: float) -> set[Process]:
+    """Wait until `these` have ended, for `limit` seconds at most; return the family members seen on the way."""
+    deadline = time.monotonic() + limit
+    seen: set[Process] = set()
+    while any(process.alive() for process in these) and time.monotonic() < deadline:
+        seen |= family(leaders)
+        time.sleep(POLL)
+    return seen
+
+
+def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool], timeout: float) -> None:
+    """Poll `ready` until it holds. Raises ServiceFailed with the log's tail if the process ends or time is up."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if not process.alive():
+            code = process.exit_code()
+            how = "" if code is None else f" with exit code {code}"
+            raise ServiceFailed(f"{name} ended{how} while starting. {log} ends with:\n{log_tail(log)}")
+        if time.monotonic() > deadline:
+            raise ServiceFailed(f"{name} was not ready within {timeout:.0f} s. {log} ends with:\n{log_tail(log)}")
+        time.sleep(POLL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    parent: int
+    session: int
+    started: float
+
+
+def _look(pid: int) -> _Seen | None:
+    """The facts that we need about a process; None for a zombie or no process."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            ended = process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+            # Of a JVM that ends, the first thread is gone before those that hold its files and ports.
+            if ended and process.num_threads() <= 1:
+                return None
+            # Not the time of day, which may be set: subtract what psutil adds to the kernel's count.
+            started = round(process.create_time() - psutil.boot_time(), 2)
+            return _Seen(parent=process.ppid(), session=os.getsid(pid), started=started)
+    except (psutil.Error, OSError):
+        return None
+
+
+def _environment(pid: int) -> dict[str, str] | None:
+    """The environment that a process started with, empty if it overwrote that; None if we may not look."""
+    try:
+        return dict(psutil.Process(pid).environ())
+    except (psutil.Error, OSError):
+        return None
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

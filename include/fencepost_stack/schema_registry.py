@@ -1,0 +1,223 @@
+"""A real schema registry: Apicurio Registry, which speaks the REST of Confluent's. One node, for one machine.
+
+It listens on 127.0.0.1 only, and its schemas survive a stop. You can use it alone, with a folder of its own:
+
+    with SchemaRegistry(tmp_path / "schema-registry") as registry:
+        SchemaRegistryClient({"url": registry.url})
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from fencepost.config.strict_yaml import read_yaml
+from fencepost.errors import SettingsError
+from fencepost.jars import JarsError, java
+from fencepost_stack.errors import ServiceFailed
+from fencepost_stack.jars import SCHEMA_REGISTRY
+from fencepost_stack.ports import LOOPBACK, answers, any_free_port, listeners
+from fencepost_stack.processes import Process, await_ready, family, spawn, stop
+from fencepost_stack.state_folder import StateFolder, write_private
+
+HEAP = "192m"
+STOP_GRACE = 15.0  # seconds
+API = "/apis/ccompat/v7"  # where Apicurio has Confluent's REST
+COMPATIBILITY = "BACKWARD"  # Confluent's default; Apicurio's is NONE
+
+PROPERTIES: dict[str, str] = {
+    "apicurio.storage.kind": "sql",
+    "apicurio.storage.sql.kind": "h2",
+    # Relative to the folder it starts in. A schema is on the disk before its id is told: records with that id may follow.
+    "apicurio.datasource.url": "jdbc:h2:file:./data/schemas;WRITE_DELAY=0;DB_CLOSE_ON_EXIT=FALSE",
+    "apicurio.datasource.jdbc.initial-size": "1",
+    "apicurio.datasource.jdbc.min-size": "1",
+    "apicurio.datasource.jdbc.max-size": "10",
+    # By default it ends if its first connection takes five seconds, as on a busy machine.
+    "quarkus.datasource.h2.jdbc.acquisition-timeout": "PT1M",
+    "quarkus.banner.enabled": "false",
+    "quarkus.http.access-log.enabled": "false",
+    "quarkus.log.console.format": "[%d{yyyy-MM-dd HH:mm:ss,SSS}] %p %m (%c{1})%e%n",
+    "quarkus.log.level": "WARN",
+    'quarkus.log.category."io.apicurio".level': "WARN",
+    'quarkus.log.category."io.quarkus".level': "INFO",
+}
+
+
+class SchemaRegistry:
+    """One registry on one folder. Not safe if two users share a folder at the same time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        jars: Path | None = None,
+        process: Process | None = None,
+    ) -> None:
+        """`properties` (Apicurio's and Quarkus's) override ours. `users` (name to password) have to log in, by HTTP's basic
+        authentication. `process` was started on this folder by an earlier command."""
+        self.folder = folder
+        self.port = port or any_free_port()
+        self.properties = dict(properties or {})
+        self.users = dict(users or {})
+        self.log = log or folder / "schema-registry.log"
+        self.process = process
+        self._jars = jars
+
+    @property
+    def url(self) -> str:
+        """What a client of Confluent's registry takes as its URL."""
+        return f"http://{LOOPBACK}:{self.port}{API}"
+
+    @property
+    def pid(self) -> int | None:
+        """The registry's pid while it runs."""
+        return self.process.pid if self.process is not None and self.process.alive() else None
+
+    def start(self, timeout: float = 180.0) -> None:
+        """Start and wait until it answers. Raises ServiceFailed, and leaves nothing running."""
+        self.launch()
+        try:
+            self.await_ready(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> Process:
+        """Start without waiting."""
+        config = self.folder / "config"  # a folder and a file name that Quarkus looks for where it starts
+        config.mkdir(parents=True, exist_ok=True)
+        write_private(
+            config / "application.properties",
+            "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in self._all_properties().items()),
+        )
+        self.process = spawn(
+            [
+                java(),
+                *(f"-Xmx{HEAP}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError"),
+                "-Djava.net.preferIPv4Stack=true",
+                *("-jar", str(runner(self._jars or StateFolder.default().jars_schema_registry))),
+            ],
+            env=_environment(),
+            log=self.log,
+            cwd=self.folder,
+        )
+        return self.process
+
+    def await_ready(self, timeout: float = 180.0) -> None:
+        """Wait until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
+        if self.process is None:
+            raise ServiceFailed(f"no schema registry was started on {self.folder}.")
+        await_ready("The schema registry", self.process, self.log, self.healthy, timeout)
+        self._set_compatibility()
+
+    def healthy(self) -> bool:
+        """Whether the registry and its storage are ready. Another registry on its port does not count."""
+        if self.process is None or not answers(LOOPBACK, self.port):
+            return False
+        ours = {process.pid for process in family([self.process])}
+        return bool(ours & listeners(self.port)) and self._call("GET", "/health/ready").get("status") == "UP"
+
+    def stop(self, grace: float = STOP_GRACE) -> None:
+        """Close the storage and end; SIGKILL after `grace` seconds. Does nothing if the registry is down."""
+        if self.process is not None:
+            stop([self.process], grace=grace)
+            self.process = None
+
+    def kill(self) -> None:
+        """SIGKILL, like the death of a machine; the schemas stay."""
+        if self.process is not None:
+            stop([self.process], number=SIGKILL)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _all_properties(self) -> dict[str, str]:
+        login: dict[str, str] = {}
+        if self.users:
+            login = {
+                "quarkus.http.auth.basic": "true",
+                "quarkus.http.auth.permission.all.paths": "/apis/*",
+                "quarkus.http.auth.permission.all.policy": "authenticated",
+                "quarkus.oidc.tenant-enabled": "false",
+                "quarkus.security.users.embedded.plain-text": "true",
+            }
+        for name, password in self.users.items():
+            login[f'quarkus.security.users.embedded.users."{name}"'] = password
+            login[f'quarkus.security.users.embedded.roles."{name}"'] = "user"
+        address = {"quarkus.http.host": LOOPBACK, "quarkus.http.port": str(self.port)}
+        return {**PROPERTIES, **address, **login, **self.properties}
+
+    def _set_compatibility(self) -> None:
+        """Once for a folder, so that the level a user sets later stays."""
+        done = self.folder / "compatibility"
+        if done.exists():
+            return
+        answer = self._call("PUT", f"{API}/config", {"compatibility": COMPATIBILITY})
+        if answer.get("compatibilityLevel") != COMPATIBILITY:
+            raise ServiceFailed(f"the schema registry did not take {COMPATIBILITY} as its compatibility: {answer}")
+        done.write_text(f"{COMPATIBILITY}\n")
+
+    def _call(self, method: str, path: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The JSON object that the registry answers with; empty if it answers with none."""
+        import httpx  # every command would wait a tenth of a second for it
+
+        try:
+            url, login = f"http://{LOOPBACK}:{self.port}{path}", next(iter(self.users.items()), None)
+            answer = httpx.request(method, url, json=body, auth=login, timeout=10.0, trust_env=False)
+            found = answer.json()
+        except (httpx.HTTPError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def runner(jars: Path) -> Path:
+    """The jar to run. Raises JarsError if set-up has not run."""
+    (jar,) = (jars / dependency.file for dependency in SCHEMA_REGISTRY.dependencies)
+    if not jar.exists():
+        raise JarsError(f"no {jar.name} in {jars}. Run `make setup`.")
+    return jar
+
+
+def used_by(pipelines: Path) -> list[str]:
+    """The pipelines of a folder that use a registry of this machine, by name; their settings may be wrong otherwise."""
+    return [file.parent.name for file in sorted(pipelines.glob("[!._]*/pipeline.yaml")) if _uses_local(file)]
+
+
+def _uses_local(file: Path) -> bool:
+    try:
+        url = read_yaml(file)["schema_registry"]["url"]
+    except (KeyError, TypeError, SettingsError):
+        return False
+    if "${SCHEMA_REGISTRY_URL" in str(url):
+        return True
+    try:
+        return urlsplit(str(url)).hostname in {LOOPBACK, "localhost"}
+    except ValueError:
+        return False
+
+
+def _escaped(text: str) -> str:
+    """A key or value of a properties file: Java reads the backslash, `=`, `:` and line ends as its own."""
+    for character, escaped in (("\\", "\\\\"), ("=", "\\="), (":", "\\:"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(character, escaped)
+    return text
+
+
+def _environment() -> Mapping[str, str]:
+    """Our environment without settings of Apicurio's and Quarkus's, which take precedence over those of the file."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("APICURIO_", "QUARKUS_"))}

@@ -1,0 +1,280 @@
+"""Three real Kafka brokers as a team has them: replicas, TLS, SCRAM, ACLs. Each is broker and controller, all on 127.0.0.1.
+
+Clients log in at the listener CLIENTS (SASL_SSL, SCRAM-SHA-512) and may do what an ACL allows. Brokers, controllers and the
+administrator show a certificate, at BROKERS and CONTROLLER. Any one broker may die.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from fencepost.config.kafka_options import LOGIN_MODULES
+from fencepost.errors import Retriable
+from fencepost.kafka.clients import make_client
+from fencepost.kafka.errors import Complaints
+from fencepost_stack.broker import PROPERTIES, STOP_GRACE, Broker, new_cluster_id
+from fencepost_stack.certificates import authority_file, ensure_certificates, pair_file, read_pair
+from fencepost_stack.ports import LOOPBACK, any_free_port, is_free
+from fencepost_stack.processes import Process, await_ready, stop
+from fencepost_stack.state_folder import StateFolder, write_private
+
+BROKERS = ("broker-1", "broker-2", "broker-3")
+LISTENERS = ("clients", "brokers", "controller")
+BROKER, ADMIN = "broker", "admin"  # the names in their certificates; super users both
+MECHANISM = "SCRAM-SHA-512"
+ITERATIONS = 8192
+ANSWER = 30.0  # seconds
+
+REPLICATED: dict[str, str] = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
+_MAPPING = "RULE:^CN=([^,]+)$/$1/,DEFAULT"
+SECURED: dict[str, str] = {
+    "listener.security.protocol.map": "CLIENTS:SASL_SSL,HOST:SASL_SSL,BROKERS:SSL,CONTROLLER:SSL",
+    "inter.broker.listener.name": "BROKERS",
+    "sasl.enabled.mechanisms": MECHANISM,
+    "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{LOGIN_MODULES[MECHANISM]} required;",
+    "listener.name.host.scram-sha-512.sasl.jaas.config": f"{LOGIN_MODULES[MECHANISM]} required;",
+    "listener.name.brokers.ssl.client.auth": "required",
+    "listener.name.controller.ssl.client.auth": "required",
+    "listener.name.brokers.ssl.principal.mapping.rules": _MAPPING,
+    "listener.name.controller.ssl.principal.mapping.rules": _MAPPING,
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{BROKER};User:{ADMIN}",
+}
+
+Ports = dict[str, dict[str, int]]  # by broker and listener
+
+
+class SecuredBroker(Broker):
+    """One of the three."""
+
+    def __init__(self, brokers: SecuredKafka, name: str, process: Process | None) -> None:
+        super().__init__(
+            brokers.data / name,
+            log=brokers.logs / f"{name}.log",
+            jars=brokers.jars,
+            process=process,
+        )
+        self._brokers, self._name = brokers, name
+
+    def _all_properties(self) -> dict[str, str]:
+        of = self._brokers
+        voters = (f"{_number(name)}@{of.address(name, 'controller')}" for name in BROKERS)
+        advertised = {each: of.advertised(self._name, each) for each in of.listeners if each != "controller"}
+        return {
+            **PROPERTIES,
+            **REPLICATED,
+            **SECURED,
+            "node.id": str(_number(self._name)),
+            "log.dirs": str(self.folder / "data"),
+            "listeners": ",".join(f"{each.upper()}://{of.address(self._name, each)}" for each in of.listeners),
+            "advertised.listeners": ",".join(f"{each.upper()}://{address}" for each, address in advertised.items()),
+            "controller.quorum.voters": ",".join(voters),
+            "ssl.keystore.location": str(pair_file(of.certificates, BROKER)),
+            "ssl.truststore.location": str(of.authority),
+            **of.properties,
+        }
+
+    def _identity(self) -> list[str]:
+        return ["--cluster-id", self._brokers.cluster_id]
+
+
+class SecuredKafka:
+    """The three brokers on one folder. Not safe if two users share a folder at the same time."""
+
+    names = BROKERS
+    listeners: Sequence[str] = LISTENERS
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        data: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        logs: Path | None = None,
+        jars: Path | None = None,
+        processes: Mapping[str, Process] | None = None,
+    ) -> None:
+        """`data` has the brokers' folders, `folder` by default. `properties` override the brokers' own. `processes` were
+        started on this folder by an earlier command."""
+        self.folder = folder
+        self.data = data or folder
+        self.properties = dict(properties or {})
+        self.logs = logs or folder
+        self.jars = jars or StateFolder.default().jars_kafka
+        self.processes: dict[str, Process] = dict(processes or {})
+        self.certificates = folder / "certificates"
+        self.ports: Ports = _read(folder / "ports.json")
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients log in, by SASL_SSL."""
+        return self._all("clients")
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that clients trust."""
+        return authority_file(self.certificates)
+
+    @property
+    def cluster_id(self) -> str:
+        return (self.folder / "cluster.id").read_text().strip()
+
+    def prepare(self) -> None:
+        """Certificates, ports and the cluster's id: made once, and kept."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        renewed = ensure_certificates(self.certificates, (BROKER, ADMIN))
+        running = any(process.alive() for process in self.processes.values())
+        if renewed and running:
+            stop(list(self.processes.values()), grace=STOP_GRACE)
+            running = False
+        if not running:
+            self.ports = {name: {each: self._port(name, each) for each in LISTENERS} for name in BROKERS}
+            write_private(self.folder / "ports.json", json.dumps(self.ports))
+        self.make_identity()
+        self.write_admin_file()
+
+    def make_identity(self) -> None:
+        """The cluster's id: made once, and kept."""
+        file = self.folder / "cluster.id"
+        if not file.exists():
+            file.write_text(f"{new_cluster_id()}\n")
+
+    def launch(self, name: str) -> Process:
+        """Start one broker without waiting. A new one's folder is formatted first."""
+        self.processes[name] = SecuredBroker(self, name, None).launch()
+        return self.processes[name]
+
+    def await_ready(self, timeout: float = 90.0) -> None:
+        """Wait until all three serve. Raises ServiceFailed with the log's tail of one that ended."""
+
+        def ready() -> bool:
+            for name, process in self.processes.items():
+                if not process.alive():
+                    await_ready(f"Kafka's {name}", process, self.logs / f"{name}.log", lambda: False, 0.0)
+            return self.healthy()
+
+        first = self.processes[BROKERS[0]]
+        await_ready("Kafka", first, self.logs / f"{BROKERS[0]}.log", ready, timeout)
+
+    def healthy(self) -> bool:
+        """Whether all three have joined the cluster and serve."""
+        if not all(name in self.processes and self.processes[name].alive() for name in BROKERS):
+            return False
+        try:
+            return len(self._admin().list_topics(timeout=5.0).brokers) == len(BROKERS)
+        except KafkaException:
+            return False
+
+    def admin_settings(self) -> dict[str, str]:
+        """librdkafka's settings of the administrator, who may do everything and logs in by certificate."""
+        certificate, key = read_pair(self.certificates, ADMIN)
+        return {
+            "bootstrap.servers": self._all("brokers"),
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(self.authority),
+            "ssl.certificate.pem": certificate,
+            "ssl.key.pem": key,
+        }
+
+    def write_admin_file(self) -> None:
+        """The same for Kafka's own tools, as `admin.properties`: `kafka-acls.sh --command-config`."""
+        settings = {
+            "bootstrap.servers": self._all("brokers"),
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(pair_file(self.certificates, ADMIN)),
+        }
+        lines = (f"{name}={value}\n" for name, value in settings.items())
+        write_private(self.folder / "admin.properties", "".join(lines))
+
+    def login(self, user: str, password: str) -> dict[str, str]:
+        """librdkafka's settings of a user."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": password,
+            "ssl.ca.location": str(self.authority),
+        }
+
+    def ensure_users(self, passwords: Mapping[str, str]) -> None:
+        """Make users with these passwords, or give existing ones these. Raises Retriable."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+        wanted: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(user, info, secret.encode()) for user, secret in passwords.items()
+        ]
+        if wanted:
+            admin = self._admin()  # dropped, it would give up its requests
+            self._await("users", admin.alter_user_scram_credentials(wanted).values())
+
+    def ensure_rights(self, bindings: list[AclBinding]) -> None:
+        """Add these ACLs; those that are there stay. Raises Retriable."""
+        if bindings:
+            admin = self._admin()
+            self._await("ACLs", admin.create_acls(bindings).values())
+
+    def stop(self, grace: float = STOP_GRACE) -> None:
+        """A controlled shutdown of all three."""
+        stop(list(self.processes.values()), grace=grace)
+        self.processes = {}
+
+    def _await(self, what: str, futures: Iterable[Future[Any]]) -> None:
+        try:
+            for future in futures:
+                future.result(ANSWER)
+        except (KafkaException, TimeoutError) as error:
+            raise Retriable(f"the cluster's {what} could not be set: {error}") from error
+
+    def _admin(self) -> AdminClient:
+        return make_client(AdminClient, self.admin_settings(), Complaints(), "the cluster's administrator")
+
+    def address(self, name: str, listener: str) -> str:
+        """Where a broker listens."""
+        return f"{LOOPBACK}:{self.ports[name][listener]}"
+
+    def advertised(self, name: str, listener: str) -> str:
+        """Where others find it."""
+        return self.address(name, listener)
+
+    def _all(self, listener: str) -> str:
+        return ",".join(self.advertised(name, listener) for name in BROKERS)
+
+    def _port(self, name: str, listener: str) -> int:
+        """The one used before, if it is free."""
+        before = self.ports.get(name, {}).get(listener)
+        return before if before and is_free(before) else any_free_port()
+
+
+def _number(name: str) -> int:
+    return BROKERS.index(name) + 1
+
+
+def _read(file: Path) -> Ports:
+    return dict(json.loads(file.read_text())) if file.exists() else {}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the virtual environment VENV from requirements.txt, pinned and hashed, and resolves the jars. A second run costs
+# nothing: the stamp holds the hash of everything that went in.
+# Usage: setup.sh VENV PYTHON
+set -euo pipefail
+venv=$1
+python=$2
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+browser=tests/chromium.py # the browser of the tests, where there are tests
+
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
+    fail "Python 3.11 is needed and '$python' is not it. Install it (Debian: apt-get install python3.11-venv), or name it: make PYTHON=/path/to/python3.11 ..."
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+java_major=$("$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1) || true
+found_java=${java_major:+is version $java_major}
+[ "${java_major:-0}" -ge 17 ] ||
+    fail "Java 17 or newer is needed and '$java' ${found_java:-was not found}. Install it (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
+
+mkdir -p "$venv"
+exec 9>"$venv/.fencepost-lock" # not `.lock`: that is uv's own
+flock 9 # two setups at once would install over each other
+
+stamp=$venv/.fencepost-stamp
+wanted=$({
+    pwd
+    "$python" --version
+    cat requirements.txt pyproject.toml include/pyproject.toml "${BASH_SOURCE[0]}"
+} | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'import fencepost_stack' 2>/dev/null; then
+    [ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&-
+    exec "$venv/bin/python" -m fencepost_stack.jars 9>&-
+fi
+
+rm -f "$stamp"
+echo "setup: virtual environment in $venv (a minute or two the first time)"
+if ! "$venv/bin/python" -c '' 2>/dev/null; then
+    find "$venv" -mindepth 1 ! -name .fencepost-lock -delete
+    "$python" -m venv "$venv" ||
+        fail "'$python -m venv' failed (Debian: apt-get install python3.11-venv)"
+fi
+# Whatever is fetched has its hash in requirements.txt, uv and what builds packages from source included.
+uv_version=$(sed -nE 's/^uv==([^ ]+).*/\1/p' requirements.txt)
+[ "$("$venv/bin/uv" --version 2>/dev/null | cut -d' ' -f2)" = "$uv_version" ] ||
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        --requirement <(sed -n '/^uv==/,/[^\\]$/p' requirements.txt) ||
+    fail "could not install uv $uv_version: see above. If a download failed, is the package index reachable? Then run again"
+export VIRTUAL_ENV=$PWD/$venv
+"$venv/bin/uv" pip install --quiet --exact --require-hashes --requirement requirements.txt \
+    --preview-features build-dependency-hashes --require-build-hashes --build-constraints requirements.txt 9>&- ||
+    fail "could not install requirements.txt: see above. If a download failed, run again"
+# Editable packages have no hash. They need nothing that is not there.
+"$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable . --editable include 9>&- ||
+    fail "could not install this checkout into $venv: see above"
+# Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars and the browser
+# meanwhile wait for the network.
+"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- &
+compiling=$!
+[ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&- &
+fetching=$!
+resolved=0
+"$venv/bin/python" -m fencepost_stack.jars 9>&- || resolved=$?
+wait "$compiling" || true
+wait "$fetching"
+echo "$wanted" >"$stamp"
+exit "$resolved"

@@ -1,0 +1,76 @@
+"""The local stack is a package of its own: it adds commands and settings, and is no part of the software that a plan freezes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.cli.extensions import use_environment
+from fencepost_stack.stack import Stack
+
+INCLUDE = Path(__file__).parents[2] / "include"
+ADDRESSES = ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL")
+AIRFLOW = tuple(f"FENCEPOST_AIRFLOW_{name}" for name in ("URL", "USER", "PASSWORD"))
+
+
+@pytest.mark.parametrize(("file", "counts"), [("fencepost_stack/demo.py", False), ("fencepost/model.py", True)])
+def test_a_change_of_the_demo_is_none_of_the_software_that_a_plan_freezes(
+    tmp_path: Path, file: str, counts: bool
+) -> None:
+    shutil.copytree(INCLUDE, tmp_path / "include", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def software() -> str:
+        print_it = "from fencepost.config.digest import software; print(software())"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "include")}
+        return subprocess.check_output([sys.executable, "-c", print_it], env=environment, text=True)
+
+    before = software()
+    with (tmp_path / "include" / file).open("a") as module:
+        module.write("# a change\n")
+    assert (software() != before) is counts
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The services of a stack that has run; none of them is running."""
+    services: dict[str, Any] = {
+        "kafka": {"running": False, "bootstrap": "127.0.0.1:1"},
+        "schema-registry": {"running": False, "url": "http://127.0.0.1:2/v7"},
+        "airflow": {"running": False, "url": "http://127.0.0.1:3", "username": "admin", "password": "hunter2"},
+    }
+    (tmp_path / "services.json").touch()
+    monkeypatch.setenv("FENCEPOST_STATE", str(tmp_path))
+    monkeypatch.setattr(Stack, "services", lambda self: services)
+    for name in (*ADDRESSES, *AIRFLOW, "AIRFLOW_CONN_SPARK_DEFAULT"):
+        monkeypatch.setenv(name, "")  # so that it is put back at the end
+        monkeypatch.delenv(name)
+    return services
+
+
+def found() -> list[str | None]:
+    use_environment()
+    return [os.environ.get(name) for name in (*ADDRESSES, *AIRFLOW)]
+
+
+def test_commands_find_the_services_that_run_here_and_no_others(stack: dict[str, Any]) -> None:
+    assert found() == [None] * 5
+    stack["kafka"]["running"] = True
+    assert found() == ["127.0.0.1:1", *[None] * 4]
+    stack["schema-registry"]["running"] = stack["airflow"]["running"] = True
+    assert found() == ["127.0.0.1:1", "http://127.0.0.1:2/v7", "http://127.0.0.1:3", "admin", "hunter2"]
+
+
+def test_what_is_set_stays_and_another_airflow_is_not_told_this_one_s_password(
+    stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in stack.values():
+        service["running"] = True
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    monkeypatch.setenv("FENCEPOST_AIRFLOW_URL", "https://airflow.example")
+    assert found() == ["kafka:9092", "http://127.0.0.1:2/v7", "https://airflow.example", None, None]
