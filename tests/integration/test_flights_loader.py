@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from fencepost_stack.broken_flights import BROKEN, broken_flights
 from fencepost_stack.broker import Broker
 from fencepost_stack.flights import LoadedFlights, load_flights
-from kafka_tools import produce
+from kafka_tools import create_topic, produce
 from oracle.flights_truth import ExpectedRecord, expected_records
 from oracle.reader import ActualRecord, compare, read_topic
 
@@ -63,6 +63,7 @@ def test_a_topic_that_holds_records_is_left_alone(broker: Broker) -> None:
     topic = "flights-twice"
     assert [load(broker, topic).added for _ in range(2)] == [True, False]
     assert differences(broker, topic, DAYS) == []
+    create_topic(broker.bootstrap, "flights-foreign", 4, **{"retention.ms": "-1"})
     produce(broker.bootstrap, "flights-foreign", [(b"N1", {"flight": 1}, 0, 1_357_063_200_000)])
     assert not load(broker, "flights-foreign").added
     assert len(read_topic(broker.bootstrap, "flights-foreign")) == 1

@@ -207,7 +207,7 @@ def test_what_nobody_foresaw_never_ends_with_the_exit_code_of_a_rejected_batch(
         raise raised
 
     monkeypatch.setattr("fencepost.cli.pipelines.load_pipelines", broken)
-    monkeypatch.setattr("fencepost.cli.pipelines.use_local_stack", lambda: None)
+    monkeypatch.setattr("fencepost.cli.pipelines.use_environment", lambda: None)
     monkeypatch.setattr("fencepost.cli.app.err", Console(stderr=True, highlight=False))
     monkeypatch.setattr("sys.argv", ["fencepost", "pipelines"])
     with pytest.raises(SystemExit) as ended:

@@ -220,7 +220,6 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 0})).level is Level.ERROR
     assert airflow.check_airflow_pool(AirflowOf(pool={"slots": 2})).level is Level.OK
     assert airflow.check_airflow_connection(bare).level is Level.WARNING
-    assert airflow.check_airflow_connection(bare).level is Level.OK
     cluster = AirflowOf(connection={"host": "spark://a", "port": 7077, "extra": '{"deploy-mode": "cluster"}'})
     assert "deploy-mode cluster" in airflow.check_airflow_connection(cluster).found
     assert "no host" in airflow.check_airflow_connection(AirflowOf(connection={"host": None})).found
@@ -231,6 +230,8 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paused.command == "airflow dags unpause p"
     (on,) = airflow.check_airflow_dag(AirflowOf(dag={"is_paused": False}), "p")
     assert on.level is Level.OK
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "{}")
+    assert airflow.check_airflow_connection(bare).level is Level.OK
 
 
 def test_a_folder_of_reports_that_cannot_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
