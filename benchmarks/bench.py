@@ -25,7 +25,7 @@ from rich.console import Console
 
 from benchmarks import data
 from benchmarks.data import DAY, Block, Source
-from benchmarks.measure import Round, Side, fastest, rounds_of, unwatched
+from benchmarks.measure import Round, Side, fastest, rounds_of
 from benchmarks.processor import Meter, Spent, by_kind, look
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
@@ -44,6 +44,14 @@ BYTES = "SELECT _key, value, _partition, _offset FROM {source} WHERE length(valu
 SUITE = "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: value}}]"
 # A deleted topic's files go at once: the next round writes as much again.
 PROPERTIES = {"log.segment.delete.delay.ms": "200", "log.initial.task.delay.ms": "1000"}
+# As operators run a broker: the heap of Kafka's own kafka-server-start.sh, the collector of its kafka-run-class.sh, the regions
+# of its documents (operations, "Java version"). In regions of 1 MB, as so small a heap has them, each produce request is a
+# humongous object, and the collector takes up to half of the broker's time *(measured)*.
+BROKER_JAVA = (
+    *("-Xms1g", "-Xmx1g", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+    *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-XX:G1HeapRegionSize=16m"),
+)
+STEADY = 0.05  # at volume: two rounds of the warm-up in a row agree so far in processor time
 RECLAIM_TIMEOUT = 120.0  # seconds
 
 
@@ -199,15 +207,17 @@ class Bench:
             time.sleep(0.1)
 
     def drop_pipeline(self, pipeline: Pipeline) -> None:
-        """Delete its output and its ledger."""
-        self.drop(pipeline.output.topic, pipeline.ledger_topic)
+        """Delete all topics of its own."""
+        staging = [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
+        self.drop(pipeline.output.topic, pipeline.ledger_topic, *staging)
 
-    def meter(self, sides: Iterable[str]) -> Meter:
-        """For sides that run in the session."""
-        return Meter(dict.fromkeys(sides, self._seconds))
+    def meter(self, sides: Iterable[str], steady: float | None = None) -> Meter:
+        """For sides that run in the session. At volume `steady` is how far two rounds of the warm-up have to agree."""
+        return Meter(dict.fromkeys(sides, self._seconds), steady=steady)
 
     def _seconds(self) -> dict[str, float]:
-        return by_kind(look(), jvm=self.jvm_pid(), driver=os.getpid(), broker=self.broker_pid)
+        jvm = self.jvm_pid()  # the first call starts it
+        return by_kind(look(), jvm=jvm, driver=os.getpid(), broker=self.broker_pid)
 
     @property
     def broker_pid(self) -> int:
@@ -220,8 +230,8 @@ class Bench:
     ) -> list[Round]:
         """The rounds of a case, each side's time in one being its best of so many; what is measured is told as it goes."""
         told = partial(self.told, case)
-        watched = meter.watch if meter else unwatched
-        rounds = rounds_of(sides, best_of * self.rounds, before=self.settle, watched=watched, told=told)
+        watched: dict[str, Any] = {"watched": meter.watch, "warm": meter.warm} if meter else {}
+        rounds = rounds_of(sides, best_of * self.rounds, before=self.settle, told=told, **watched)
         return fastest(list(rounds), best_of)
 
     def told(self, case: str, turn: str, side: str, seconds: float) -> None:
@@ -247,7 +257,7 @@ def open_bench(console: Console, rounds: int, *, quick: bool) -> Iterator[Bench]
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         os.environ["FENCEPOST_REPORTS"] = str(folder / "reports")
-        with Broker(folder / "kafka", properties=PROPERTIES) as broker:
+        with Broker(folder / "kafka", properties=PROPERTIES, java_options=BROKER_JAVA) as broker:
             bench = Bench(folder, broker, console, rounds, quick=quick)
             try:
                 yield bench

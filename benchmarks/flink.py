@@ -24,10 +24,14 @@ REQUIREMENTS = Path(__file__).with_name("flink-requirements.txt")
 SCRIPT = Path(__file__).with_name("flink_job.py")
 CONNECTOR = JarSet(
     name="flink",
-    dependencies=(Dependency("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0", transitive=False),),
+    dependencies=(
+        Dependency("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0", transitive=False),
+        Dependency("org.apache.flink", "flink-sql-avro-confluent-registry", "2.1.0", transitive=False),
+    ),
 )
 DIGESTS = {
-    "flink-sql-connector-kafka-4.0.1-2.0.jar": "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3"
+    "flink-sql-connector-kafka-4.0.1-2.0.jar": "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3",
+    "flink-sql-avro-confluent-registry-2.1.0.jar": "f21b26fc23f2e7d989fdbc1f319c5066605805909d884666f7b4aa40840d6dca",
 }
 TIMEOUT = 900.0  # seconds for a new process and its job
 ENDS = 30.0  # seconds after the last job
@@ -65,7 +69,7 @@ def install(state: StateFolder) -> Path:
 
 
 def fetch_connector(folder: Path, pinned: Mapping[str, str] = DIGESTS) -> None:
-    """The connector's jar in this folder, byte for byte the pinned one.
+    """The jars of connector and Avro in this folder, byte for byte the pinned ones.
 
     Raises:
         JarsError: it could not be fetched, or is another.
@@ -77,9 +81,7 @@ def fetch_connector(folder: Path, pinned: Mapping[str, str] = DIGESTS) -> None:
         fetched = Path(scratch) / "jars"
         resolve(CONNECTOR, fetched, Path(scratch) / "cache", pinned=None)
         if (found := digests(fetched)) != pinned:
-            raise JarsError(
-                f"Flink's connector is not the one pinned in benchmarks/flink.py: found {found}. It was deleted."
-            )
+            raise JarsError(f"Flink's jars are not those pinned in benchmarks/flink.py: found {found}. It was deleted.")
         shutil.rmtree(folder, ignore_errors=True)
         fetched.rename(folder)
 

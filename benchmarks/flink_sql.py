@@ -10,6 +10,7 @@ from fencepost.model import BATCH_HEADER
 from fencepost.spark.source import MAX_POLL_RECORDS
 
 TYPES = {"timestamp": "TIMESTAMP_LTZ(3)"}  # where Flink's name is not Spark's
+JSON = {"value.format": "json", "value.json.timestamp-format.standard": "ISO-8601"}
 
 
 def statements(
@@ -19,15 +20,16 @@ def statements(
     batch: str,
     producer: Mapping[str, Any],
     columns: Mapping[str, str] | None = None,
+    value: Mapping[str, str] = JSON,
 ) -> list[str]:
     """From exactly these ranges of the source to the output topic, in Kafka transactions. `batch` is the header's value.
 
-    Values are bytes, of which the empty ones are left out; or, with `columns` (Spark's types by name), JSON in and out.
+    Values are bytes, of which the empty ones are left out; or, with `columns` (Spark's types by name), of a format that
+    Flink is told by the options `value`, in and out.
     """
     fields = {"value": "BYTES"} if columns is None else {name: flink_type(kind) for name, kind in columns.items()}
-    value = {"value.format": "raw"}
-    if columns is not None:
-        value = {"value.format": "json", "value.json.timestamp-format.standard": "ISO-8601"}
+    if columns is None:
+        value = {"value.format": "raw"}
     table = ", ".join(f"`{name}` {kind}" for name, kind in {"_key": "BYTES", **fields}.items())
     read, write = source_options(bootstrap, source), output_options(bootstrap, output, producer)
     names = ", ".join(f"`{name}`" for name in ("_key", *fields))
@@ -80,6 +82,12 @@ def _table_options(bootstrap: str, topic: str) -> dict[str, Any]:
 def offsets(by_partition: Mapping[int, int]) -> str:
     """As the connector's options have them."""
     return ";".join(f"partition:{partition},offset:{offset}" for partition, offset in by_partition.items())
+
+
+def avro(registry: str, subject: str) -> dict[str, str]:
+    """Options of Avro as Confluent's serializers write it; Flink registers the output's schema under the subject."""
+    avro = {"url": registry, "subject": subject}
+    return {"value.format": "avro-confluent", **{f"value.avro-confluent.{name}": to for name, to in avro.items()}}
 
 
 def flink_type(kind: str) -> str:

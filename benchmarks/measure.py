@@ -34,26 +34,30 @@ def rounds_of(
     before: Callable[[], None] = lambda: None,
     watched: Callable[[str], AbstractContextManager[None]] = unwatched,
     told: Callable[[str, str, float], None] = lambda turn, side, seconds: None,
-    warm_up: int = 1,
+    warm: Callable[[], bool] = lambda: True,
 ) -> Iterator[Round]:
-    """Each round's seconds, after every side has run `warm_up` times without being counted.
+    """Each round's seconds, after every side has run at least once without being counted, until it is `warm`.
 
     `before` runs ahead of every timed function, and `told` hears of every run as it ends. `watched` is entered, with the
-    side's name, around each timed function that counts.
+    side's name, around each timed function, those of the warm-up too; `warm` is asked after each round of that.
     """
-    for number in range(-warm_up, rounds):
-        turn = "warm-up" if number < 0 else f"round {number + 1}/{rounds}"
+    number, is_warm = 0, False
+    while number < rounds:
+        turn = f"round {number + 1}/{rounds}" if is_warm else "warm-up"
         seconds: dict[str, float] = {}
-        for side in in_turn(list(sides), max(number, 0)):
+        for side in in_turn(list(sides), number):
             with sides[side]() as timed:
                 before()
-                with watched(side) if number >= 0 else unwatched(side):
+                with watched(side):
                     began = time.perf_counter()
                     timed()
                     seconds[side] = time.perf_counter() - began
             told(turn, side, seconds[side])
-        if number >= 0:
+        if is_warm:
+            number += 1
             yield seconds
+        else:
+            is_warm = warm()
 
 
 def ratios(rounds: Sequence[Round], above: str, below: str) -> list[float]:

@@ -23,6 +23,8 @@ KINDS = (JVM, DRIVER, WORKERS, COMMAND, BROKER)
 ALL = "all"
 PR_SET_CHILD_SUBREAPER = 36
 ORPHANS_END = 30.0  # seconds
+MOST_WARM_UP = 10  # rounds: with neighbours two may never agree
+DISAGREE = 0.1  # of what wall time says
 
 Seconds = Mapping[str, float]  # by kind of process
 Sample = Callable[[], Seconds]  # spent since the processes began
@@ -102,10 +104,14 @@ def adopting() -> Iterator[None]:
 
 @dataclass
 class Meter:
-    """What the sides of a case spent, run by run. `samples` has one of each side; `around` is entered around each run."""
+    """What the sides of a case spent, run by run. `samples` has one of each side; `around` is entered around each run.
+
+    With `steady` two rounds of the warm-up must agree within that part, for every side; without, one round is enough.
+    """
 
     samples: dict[str, Sample]
     around: Callable[[], AbstractContextManager[None]] = nullcontext
+    steady: float | None = None
     each: dict[str, list[Seconds]] = field(default_factory=dict)
 
     @contextmanager
@@ -116,6 +122,43 @@ class Meter:
             yield
         after = self.samples[side]()
         self.each.setdefault(side, []).append({kind: after[kind] - before[kind] for kind in after})
+
+    def warm(self) -> bool:
+        """Whether the rounds up to now were warm-up enough. Then they are forgotten."""
+        rounds = max(map(len, self.each.values()), default=0)
+        if self.steady is None or rounds >= MOST_WARM_UP or all(map(self._steady, self.each)):
+            self.each.clear()
+            return True
+        return False
+
+    def _steady(self, side: str) -> bool:
+        last = self.totals(side)[-2:]
+        return len(last) == 2 and max(last) - min(last) <= (self.steady or 0) * max(last)
+
+    def totals(self, side: str) -> list[float]:
+        """Seconds of all processes together, run by run."""
+        return [sum(seconds.values()) for seconds in self.each[side]]
+
+    def ratios(self, above: str, below: str) -> list[float]:
+        """One side's seconds by the other's, run by run."""
+        return [a / b for a, b in zip(self.totals(above), self.totals(below), strict=True)]
+
+    def differs(self, rounds: Sequence[Mapping[str, float]], above: str, below: str) -> str:
+        """Why wall time (of these rounds) and processor time say different things; an empty text where they do not.
+
+        Of two processors, a side that waits leaves one idle, and its wall time is longer than its work.
+        """
+        wall = median(one[above] / one[below] for one in rounds)
+        work = median(self.ratios(above, below))
+        if abs(wall - work) <= DISAGREE * wall:
+            return ""
+        cores = os.cpu_count() or 1
+        idle = {
+            side: 1 - median(t / one[side] for t, one in zip(self.totals(side), rounds, strict=True)) / cores
+            for side in (above, below)
+        }
+        told = " and ".join(f"{max(part, 0):.0%} of it in {side}" for side, part in idle.items())
+        return f"By processor time {work:.2f}: the {cores} cores were idle {told}."
 
     def spent(self, id_: str, case: str, rows: int) -> list[Spent]:
         """One line for each side."""

@@ -21,6 +21,8 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 
 SIZES = ((600_000, 1000), (2_000_000, 100))  # records, and bytes of each value
+# Each side takes ten seconds and more, so that what a job costs beside its rows does not show.
+AT_VOLUME, ORDERS_AT_VOLUME = ((3_000_000, 1000), (10_000_000, 100)), 2_000_000
 
 
 def size_words(source: Source, size: int) -> str:

@@ -46,7 +46,7 @@ def run(bench: Bench) -> Iterator[Result]:
     readers = {name: partial(read, bench, outputs[name], source) for name in NAMES}
     reads = bench.measure(f"B11 read, {words}", readers, best_of=3)  # a read takes seconds
     for pipeline in outputs.values():
-        drop(bench, pipeline)
+        bench.drop_pipeline(pipeline)
     each, compares = ratios(reads, "direct", "staged"), "throughput: staged ÷ direct"
     yield result("B11", f"plain read of the output, {words}", each, compares, goal=at_least(0.97))
 
@@ -60,7 +60,7 @@ def whole(bench: Bench, source: Source, output: dict[str, str | int]) -> Iterato
     """All four steps of a batch."""
     pipeline = bench.pipeline(source.topic, output=output)
     yield lambda: all_steps(bench, pipeline, source.rows)
-    drop(bench, pipeline)
+    bench.drop_pipeline(pipeline)
 
 
 def all_steps(bench: Bench, pipeline: Pipeline, rows: int) -> None:
@@ -70,13 +70,6 @@ def all_steps(bench: Bench, pipeline: Pipeline, rows: int) -> None:
     validate_batch(bench.spark, pipeline, DAY)
     published = advance_batch(pipeline, DAY, spark=lambda: bench.spark)
     check_rows(int(str(published.details["rows"])), rows, "advance_batch")
-
-
-def drop(bench: Bench, pipeline: Pipeline) -> None:
-    """Delete all topics of its own."""
-    bench.drop_pipeline(pipeline)
-    if pipeline.output.publish == "staged":
-        bench.drop(pipeline.staging_topic)
 
 
 @contextmanager

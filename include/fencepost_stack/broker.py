@@ -10,7 +10,7 @@ import base64
 import os
 import secrets
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
@@ -78,10 +78,11 @@ class Broker:
         log: Path | None = None,
         jars: Path | None = None,
         process: Process | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         """`properties` override ours. `sasl_users` (name to password) opens a second listener, SASL/PLAIN, at
         `sasl_bootstrap`. `extra_listener` (name, port, advertised port) opens one behind a proxy. `process` was started on
-        this folder by an earlier command."""
+        this folder by an earlier command. `java_options` come behind ours: a larger heap, say."""
         self.folder = folder
         self.port = port or any_free_port()
         self.properties = dict(properties or {})
@@ -91,6 +92,7 @@ class Broker:
         self.log = log or folder / "kafka.log"
         self.process = process
         self._jars = jars
+        self._java_options = tuple(java_options)
 
     @property
     def bootstrap(self) -> str:
@@ -129,7 +131,7 @@ class Broker:
         (self.folder / "log4j2.xml").write_text(_LOG4J)
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(config)
-        return [*self._java(HEAP), "kafka.Kafka", str(config)]
+        return [*self._java(HEAP, *self._java_options), "kafka.Kafka", str(config)]
 
     def await_ready(self, timeout: float = READY) -> None:
         """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
@@ -170,11 +172,12 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, *more: str) -> list[str]:
         jars = self._jars or StateFolder.default().jars_kafka
         return [
             java(),
             *(f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"),
+            *more,
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}",
             *("-cp", class_path(jars)),
         ]

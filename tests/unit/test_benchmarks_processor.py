@@ -20,6 +20,7 @@ from benchmarks.processor import (
     COMMAND,
     DRIVER,
     JVM,
+    MOST_WARM_UP,
     WORKERS,
     Meter,
     Seen,
@@ -84,10 +85,44 @@ def test_only_rounds_that_count_are_watched_and_each_side_by_its_own_sample() ->
         return prepared
 
     meter = Meter({name: lambda name=name: {JVM: clock[name]} for name in clock})  # type: ignore[misc]
-    list(rounds_of({"a": side("a"), "b": side("b")}, 2, watched=meter.watch))
+    list(rounds_of({"a": side("a"), "b": side("b")}, 2, watched=meter.watch, warm=meter.warm))
     assert len(running) == 6
     assert meter.each == {"a": [{JVM: 1.0}] * 2, "b": [{JVM: 2.0}] * 2}
     assert [(line.side, line.rounds) for line in meter.spent("B1", "case", 10)] == [("a", 2), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rounds"),
+    [
+        ([9.0, 5.0, 4.9], [3.0, 3.0, 3.0], 3),
+        ([5.0, 5.0, 5.0, 5.0], [9.0, 7.0, 5.0, 4.8], 4),
+        ([float(n) for n in range(1, 30)], [1.0] * 29, MOST_WARM_UP),
+    ],
+    ids=["the one is slower to settle", "the other is", "one never does"],
+)
+def test_at_volume_a_warm_up_lasts_until_two_rounds_in_a_row_agree_on_each_side(
+    a: list[float], b: list[float], rounds: int
+) -> None:
+    meter = Meter({}, steady=0.05)
+    seconds = zip(a, b, strict=True)
+    for number in range(1, rounds + 1):
+        one, other = next(seconds)
+        meter.each.setdefault("a", []).append({JVM: one})
+        meter.each.setdefault("b", []).append({JVM: other - 1, BROKER: 1.0})
+        assert meter.warm() == (number == rounds)
+    assert meter.each == {}
+
+
+def test_where_wall_and_processor_time_disagree_the_report_says_who_left_the_processors_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    meter = Meter({}, each={"ours": [{JVM: 16.0, BROKER: 2.0}] * 3, "theirs": [{JVM: 10.0}] * 3})
+    rounds = [{"ours": 10.0, "theirs": 10.0}] * 3
+    assert meter.ratios("ours", "theirs") == [1.8] * 3
+    told = "By processor time 1.80: the 2 cores were idle 10% of it in ours and 50% of it in theirs."
+    assert meter.differs(rounds, "ours", "theirs") == told
+    assert meter.differs([{"ours": 10.0, "theirs": 5.3}] * 3, "ours", "theirs") == ""
 
 
 def test_a_side_that_ran_again_replaces_its_own_line_only(tmp_path: Path) -> None:
