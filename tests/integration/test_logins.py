@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from cryptography import x509
 from certificates import PASSWORD
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.certificates import check_certificates
+from fencepost.doctor.finding import Level, ask
+from fencepost.doctor.look import Look
 from fencepost.errors import AccessDenied
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import committed_offsets
@@ -55,18 +59,29 @@ def expiry(file: Path) -> str:
     return f"{x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
 
 
-LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str]] = {
-    "a wrong password": (lambda b: b.scram("etl", "hunter2-wrong"), "Authentication failed: check sasl.username, sasl.pass"),
+TLS = r"TLS failed: .*`fencepost doctor PIPELINE`"
+# What each client's error says, and what the doctor says of the certificates.
+LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str, str]] = {
+    "a wrong password": (
+        lambda b: b.scram("etl", "hunter2-wrong"), "Authentication failed: check sasl.username, sasl.pass", ""
+    ),
     "an expired client": (
-        lambda b: b.mutual("expired-client"), "client's certificate in ssl.certificate.location .CN=client. expired on DATE"
+        lambda b: b.mutual("expired-client"), TLS,
+        "client's certificate in ssl.certificate.location .CN=client. expired on DATE",
     ),
-    "an expired client, as text": (texts, "client's certificate in ssl.certificate.pem .CN=client. expired on DATE"),
-    "an expired client, PKCS#12": (keystore, "client's certificate in ssl.keystore.location .CN=client. expired on DATE"),
-    "an expired broker": (lambda b: b.tls("EXPIRED"), "broker's certificate .CN=server. expired on DATE"),
+    "an expired client, as text": (
+        texts, TLS, "client's certificate in ssl.certificate.pem .CN=client. expired on DATE"
+    ),
+    "an expired client, PKCS#12": (
+        keystore, TLS, "client's certificate in ssl.keystore.location .CN=client. expired on DATE"
+    ),
+    "an expired broker": (
+        lambda b: b.tls("EXPIRED"), TLS, "broker's certificate .CN=server, issued by CN=authority. expired on DATE"
+    ),
     "an unknown authority": (
-        lambda b: b.tls() | {"ssl.ca.location": str(b.files / "other-ca.pem")}, "ssl.ca.location .* was issued by CN=authority"
+        lambda b: b.tls() | {"ssl.ca.location": str(b.files / "other-ca.pem")}, TLS, "issued by CN=authority. is valid until"
     ),
-    "no client certificate": (lambda b: b.tls("MUTUAL"), "asks for a client's certificate .*which the pipeline does not have"),
+    "no client certificate": (lambda b: b.tls("MUTUAL"), TLS, "shows no certificate; a broker that asks for one refuses it"),
 }  # fmt: skip
 
 
@@ -74,21 +89,27 @@ LOGINS: dict[str, tuple[Callable[[SecuredBroker], dict[str, Any]], str]] = {
 def test_each_client_names_what_is_wrong_with_the_login_and_shows_no_secret(
     login: str, secured: SecuredBroker, make_pipeline: Make
 ) -> None:
-    """The admin client in the plan step; a consumer and a producer, which executors have."""
+    """The admin client in the plan step; a consumer and a producer, which executors have; and the doctor, on certificates."""
     secured.set_password("etl")
-    make, told = LOGINS[login]
+    make, said, of_certificates = LOGINS[login]
     settings = ClientSettings({k: str(v) for k, v in make(secured).items()})
-    told = told.replace("DATE", expiry(secured.files / "expired-client.pem"))
+    pipeline = make_pipeline(kafka=settings.values)
     place = [TopicPartition("orders", 0)]
     for attempt in (
-        lambda: plan_batch(make_pipeline(kafka=settings.values), day(1)),
+        lambda: plan_batch(pipeline, day(1)),
         lambda: committed_offsets(settings, "orders", place, "reading offsets"),
         lambda: Transaction(settings, "orders", "coordinator").init(),
     ):
-        with pytest.raises(AccessDenied, match=told) as raised:
+        with pytest.raises(AccessDenied, match=said) as raised:
             attempt()
         assert "hunter2" not in str(raised.value)
         assert "PRIVATE KEY" not in str(raised.value)
+    found = ask(check_certificates, Look(pipeline))
+    shown = "\n".join(one.message for one in found)
+    assert re.search(of_certificates.replace("DATE", expiry(secured.files / "expired-client.pem")), shown)
+    assert ("expired on" in shown) == any(one.level is Level.ERROR for one in found)
+    assert "hunter2" not in shown
+    assert "PRIVATE KEY" not in shown
 
 
 def test_a_password_that_is_rotated_stops_the_next_step_and_the_new_one_goes_on(

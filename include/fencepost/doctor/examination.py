@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.certificates import check_certificates
 from fencepost.doctor.finding import Answer, Finding, Level, ask, name_of, require, skipped, tell
 from fencepost.doctor.kafka import (
     check_expiry_of_marks,
@@ -58,6 +59,7 @@ def examine(pipeline: Pipeline) -> list[Finding]:
     """All that the checks find about a pipeline. Changes nothing; raises nothing; each check ends within a minute."""
     found = [one for check in OF_FOLDER for one in ask(check, pipeline)]
     look = Look(pipeline)
+    found += ask(check_certificates, look)
     stages: tuple[tuple[Check, str, Sequence[Check]], ...] = (
         (check_kafka, "Kafka does not answer", OF_CLUSTER),
         (check_source, "the source topic cannot be seen", OF_SOURCE),

@@ -1,16 +1,16 @@
-"""What Kafka's errors mean: each code has an error class and a sentence that says what to do.
+"""What Kafka's errors mean: the codes that are final, each with an error class and a sentence that says what to do.
 
 A code is a broker's answer (positive, or -1: unknown) or comes from librdkafka itself (negative). Silence is not an answer:
-only then does a message ask whether the broker is up. An error is retriable if Kafka's own clients retry it, or if a new
-producer can succeed.
+only then does a message ask whether the broker is up. What is not listed as final is retriable: a new attempt looks where it
+stands, and has new clients. librdkafka's own `retriable()` says less: it is set only on what a call of a producer returned.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -21,15 +21,13 @@ from fencepost.errors import (
     KafkaUnavailable,
     RecordRefused,
     SettingsError,
-    Terminal,
     TopicMissing,
     WriteFailed,
     WriterFenced,
 )
-from fencepost.kafka.certificates import explain_certificates
+from fencepost.kafka.client_settings import ClientSettings
 
 K = KafkaError
-AGAIN = "Run again."
 
 
 class Need(NamedTuple):
@@ -53,6 +51,34 @@ NOT_AUTHORIZED = {
 GRANT = "`fencepost acls PIPELINE --principal User:NAME` prints the commands that grant all that the pipeline needs."
 
 
+def _codes(names: str) -> frozenset[int]:
+    return frozenset(getattr(KafkaError, name) for name in names.split())
+
+
+DENIED = _codes(
+    """_AUTHENTICATION _SSL SASL_AUTHENTICATION_FAILED TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED
+    CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED UNSUPPORTED_SASL_MECHANISM ILLEGAL_SASL_STATE
+    SECURITY_DISABLED DELEGATION_TOKEN_AUTH_DISABLED DELEGATION_TOKEN_NOT_FOUND DELEGATION_TOKEN_OWNER_MISMATCH
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED DELEGATION_TOKEN_AUTHORIZATION_FAILED DELEGATION_TOKEN_EXPIRED
+    INVALID_PRINCIPAL_TYPE UNACCEPTABLE_CREDENTIAL PRINCIPAL_DESERIALIZATION_FAILURE"""
+)
+FENCED = _codes("_FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH INVALID_PRODUCER_ID_MAPPING")
+# No broker answered. What librdkafka's error callback heard last says more than the time-out itself.
+SILENCE = _codes(
+    """_TRANSPORT _TIMED_OUT _TIMED_OUT_QUEUE _MSG_TIMED_OUT _ALL_BROKERS_DOWN _RESOLVE _FAIL _DESTROY_BROKER _WAIT_COORD
+    _WAIT_CACHE _ISR_INSUFF _UNKNOWN_BROKER _NODE_UPDATE _RETRY _INTR NETWORK_EXCEPTION"""
+)
+# The producer cannot go on, and a new one can.
+PRODUCER_FAILED = _codes(
+    """INVALID_TXN_STATE UNKNOWN_PRODUCER_ID OUT_OF_ORDER_SEQUENCE_NUMBER DUPLICATE_SEQUENCE_NUMBER TRANSACTION_ABORTABLE
+    _STATE _CONFLICT _INCONSISTENT _GAPLESS_GUARANTEE _PURGE_QUEUE _PURGE_INFLIGHT _FATAL _DESTROY _IN_PROGRESS
+    _PREV_IN_PROGRESS"""
+)
+LEADER_MOVED = _codes("NOT_LEADER_FOR_PARTITION LEADER_NOT_AVAILABLE FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH")
+# A new cluster also answers this while it makes its topic for offsets.
+COORDINATOR_MOVED = _codes("NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS")
+
+
 class Meaning(NamedTuple):
     """The class of an error, and the advice that follows Kafka's own words."""
 
@@ -60,284 +86,114 @@ class Meaning(NamedTuple):
     advice: str
 
 
-def _all(kind: type[FencepostError], advice: str, *codes: int) -> dict[int, Meaning]:
-    return dict.fromkeys(codes, Meaning(kind, advice))
+def _all(kind: type[FencepostError], codes: str, advice: str) -> dict[int, Meaning]:
+    return dict.fromkeys(_codes(codes), Meaning(kind, advice))
 
 
-# No broker answered. What librdkafka's error callback heard last says more than the time-out itself.
-SILENCE = {
-    K._TRANSPORT,
-    K._TIMED_OUT,
-    K._TIMED_OUT_QUEUE,
-    K._MSG_TIMED_OUT,
-    K._ALL_BROKERS_DOWN,
-    K._RESOLVE,
-    K._FAIL,
-    K._DESTROY_BROKER,
-    K._WAIT_COORD,
-    K._WAIT_CACHE,
-    K._ISR_INSUFF,
-    K._UNKNOWN_BROKER,
-    K._NODE_UPDATE,
-    K._RETRY,
-    K._INTR,
-    K.NETWORK_EXCEPTION,
-}
-DENIED = {
-    K._AUTHENTICATION,
-    K._SSL,
-    K.SASL_AUTHENTICATION_FAILED,
-    K.TOPIC_AUTHORIZATION_FAILED,
-    K.GROUP_AUTHORIZATION_FAILED,
-    K.CLUSTER_AUTHORIZATION_FAILED,
-    K.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    K.UNSUPPORTED_SASL_MECHANISM,
-    K.ILLEGAL_SASL_STATE,
-    K.SECURITY_DISABLED,
-    K.DELEGATION_TOKEN_AUTH_DISABLED,
-    K.DELEGATION_TOKEN_NOT_FOUND,
-    K.DELEGATION_TOKEN_OWNER_MISMATCH,
-    K.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-    K.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-    K.DELEGATION_TOKEN_EXPIRED,
-    K.INVALID_PRINCIPAL_TYPE,
-    K.UNACCEPTABLE_CREDENTIAL,
-    K.PRINCIPAL_DESERIALIZATION_FAILURE,
-}
-FENCED = {K._FENCED, K.PRODUCER_FENCED, K.INVALID_PRODUCER_EPOCH, K.INVALID_PRODUCER_ID_MAPPING}
-LEADER_MOVED = {
-    K.NOT_LEADER_FOR_PARTITION,
-    K.LEADER_NOT_AVAILABLE,
-    K.FENCED_LEADER_EPOCH,
-    K.UNKNOWN_LEADER_EPOCH,
-}
-# A new cluster also answers this while it makes its topic for offsets.
-COORDINATOR_MOVED = {K.NOT_COORDINATOR, K.COORDINATOR_NOT_AVAILABLE, K.COORDINATOR_LOAD_IN_PROGRESS}
-TOPIC_UNKNOWN = {K.UNKNOWN_TOPIC_OR_PART, K._UNKNOWN_TOPIC, K._UNKNOWN_PARTITION}
-
-TOO_LARGE = (
-    "A record is too large: raise message.max.bytes in the pipeline's kafka settings and max.message.bytes on the topic, or "
-    "make the transform write less."
-)
-INVALID = (
-    "The topic refuses such a record: a topic with cleanup.policy=compact needs keys (output.key), and a broker may have "
-    "rules of its own."
-)
-UNFIT_FOR_TOPIC = (
-    "The cluster's rules do not allow this topic. Create the topic yourself, as the rules require; then run again."
-)
-OLD_BROKER = "The brokers are too old for this request, or the feature is switched off: upgrade them, or enable it."
-NEW_PRODUCER = "This producer cannot continue; a new attempt starts with a new one. Run again."
-NOT_ASKED_FOR = (
-    "Fencepost sends no request that ends like this: look into the broker's log, and report it with this line."
-)
-BAD_REQUEST = (
-    "The broker refused the request itself, so a retry ends the same way: look at the pipeline's kafka settings "
-    "and the broker's log."
-)
-MOVING = "The cluster is starting, or moving leaders or coordinators; this passes by itself. Run again."
-
-MEANINGS: dict[int, Meaning] = {
-    # Worth another run without a change.
-    **_all(KafkaUnavailable, MOVING, *LEADER_MOVED, *COORDINATOR_MOVED),
-    **_all(
-        KafkaUnavailable,
-        MOVING,
-        K.REQUEST_TIMED_OUT,
-        K.BROKER_NOT_AVAILABLE,
-        K.REPLICA_NOT_AVAILABLE,
-        K.STALE_CTRL_EPOCH,
-        K.STALE_BROKER_EPOCH,
-        K.NOT_CONTROLLER,
-        K.UNKNOWN_CONTROLLER_ID,
-        K.PREFERRED_LEADER_NOT_AVAILABLE,
-        K.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        K.ELECTION_NOT_NEEDED,
-        K.LISTENER_NOT_FOUND,
-        K.REASSIGNMENT_IN_PROGRESS,
-        K.OFFSET_NOT_AVAILABLE,
-        K.REBOOTSTRAP_REQUIRED,
-        K.TRANSACTION_COORDINATOR_FENCED,
-        K.FETCH_SESSION_ID_NOT_FOUND,
-        K.INVALID_FETCH_SESSION_EPOCH,
-        K.OPERATION_NOT_ATTEMPTED,
-        K._NOENT,  # no partition asked for has a leader
-    ),
-    **_all(
-        KafkaUnavailable,
-        "Another transaction with the same id, or with offsets of the same group, is just ending. Run again.",
-        K.CONCURRENT_TRANSACTIONS,
-        K.UNSTABLE_OFFSET_COMMIT,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "Fewer replicas are in sync than min.insync.replicas requires: bring back the broker that is down, and run again.",
-        K.NOT_ENOUGH_REPLICAS,
-        K.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "A broker cannot use its disk: see its log, and free or repair the disk; then run again.",
-        K.KAFKA_STORAGE_ERROR,
-        K.LOG_DIR_NOT_FOUND,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "A quota of the cluster is used up: run again later, or raise the quota of the pipeline's user.",
-        K.THROTTLING_QUOTA_EXCEEDED,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "The topic was deleted and created again while it was in use. Run again: the step says what that means for the batch.",
-        K.UNKNOWN_TOPIC_ID,
-        K.INCONSISTENT_TOPIC_ID,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "The topic does not have these offsets, or no longer has them. Run again: the step then names what is missing.",
-        K.OFFSET_OUT_OF_RANGE,
-        K._AUTO_OFFSET_RESET,
-        K._NO_OFFSET,
-        K._LOG_TRUNCATION,
-    ),
-    **_all(KafkaUnavailable, "The broker failed with an error it has no code for: see its log. Run again.", K.UNKNOWN),
-    **_all(
-        KafkaUnavailable,
-        "Data from the network was damaged or cut short. Run again. If it happens again, look for a proxy in between, or for "
-        "a port of another protocol (security.protocol).",
-        K.INVALID_MSG,
-        K._BAD_MSG,
-        K._BAD_COMPRESSION,
-        K._PARTIAL,
-        K._UNDERFLOW,
-        K._UNKNOWN_PROTOCOL,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "This machine is short of memory, threads, files or disk: free some, and run again.",
-        K._CRIT_SYS_RESOURCE,
-        K._FS,
-    ),
-    **_all(
-        KafkaUnavailable,
-        "The producer's queue is full: brokers take records more slowly than the job writes them, or the queue is small. Find "
-        "out why they are slow, or raise queue.buffering.max.messages and queue.buffering.max.kbytes in the pipeline's kafka "
-        "settings; then run again.",
-        K._QUEUE_FULL,
-    ),
-    **_all(
-        WriteFailed,
-        NEW_PRODUCER,
-        K.INVALID_TXN_STATE,
-        K.UNKNOWN_PRODUCER_ID,
-        K.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        K.DUPLICATE_SEQUENCE_NUMBER,
-        K.TRANSACTION_ABORTABLE,
-        K._STATE,
-        K._CONFLICT,
-        K._INCONSISTENT,
-        K._GAPLESS_GUARANTEE,
-        K._PURGE_QUEUE,
-        K._PURGE_INFLIGHT,
-        K._FATAL,
-        K._DESTROY,
-        K._IN_PROGRESS,
-        K._PREV_IN_PROGRESS,
-        K._APPLICATION,
-        K._OUTDATED,
-    ),
-    # A record, topic or setting that Kafka will never take.
-    **_all(RecordRefused, TOO_LARGE, K.MSG_SIZE_TOO_LARGE, K.INVALID_MSG_SIZE),
+# A retry ends the same way: a person has to change a record, a topic, a setting or the cluster.
+FINAL: dict[int, Meaning] = {
     **_all(
         RecordRefused,
+        "MSG_SIZE_TOO_LARGE INVALID_MSG_SIZE",
+        "A record is too large: raise message.max.bytes in the pipeline's kafka settings and max.message.bytes on the topic, or "
+        "make the transform write less.",
+    ),
+    **_all(
+        RecordRefused,
+        "RECORD_LIST_TOO_LARGE",
         "A batch of records is larger than the topic's segments: lower batch.size in the pipeline's kafka settings, or raise "
         "segment.bytes on the topic.",
-        K.RECORD_LIST_TOO_LARGE,
     ),
-    **_all(RecordRefused, INVALID, K.INVALID_RECORD, K._INVALID_DIFFERENT_RECORD),
     **_all(
         RecordRefused,
+        "INVALID_RECORD _INVALID_DIFFERENT_RECORD",
+        "The topic refuses such a record: a topic with cleanup.policy=compact needs keys (output.key), and a broker may have "
+        "rules of its own.",
+    ),
+    **_all(
+        RecordRefused,
+        "INVALID_TIMESTAMP",
         "A record's timestamp is too far from now for the topic: change what output.timestamp gives, or raise "
         "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic.",
-        K.INVALID_TIMESTAMP,
     ),
-    **_all(TopicMissing, "Create the topic, or correct its name in pipeline.yaml.", *TOPIC_UNKNOWN),
+    **_all(
+        TopicMissing,
+        "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION",
+        "Create the topic, or correct its name in pipeline.yaml.",
+    ),
     **_all(
         SettingsError,
+        "TOPIC_EXCEPTION",
         "Correct the topic's name in pipeline.yaml: at most 249 letters, digits, '.', '_' and '-'.",
-        K.TOPIC_EXCEPTION,
     ),
-    **_all(SettingsError, "Correct output.partitions in pipeline.yaml, or create the topic yourself.", K.INVALID_PARTITIONS),
+    **_all(
+        SettingsError,
+        "INVALID_PARTITIONS",
+        "Correct output.partitions in pipeline.yaml, or create the topic yourself.",
+    ),
+    **_all(
+        SettingsError,
+        "INVALID_TRANSACTION_TIMEOUT",
+        "kafka.transaction.timeout.ms is above the broker's transaction.max.timeout.ms. Lower it in pipeline.yaml, or raise the "
+        "broker's limit.",
+    ),
+    **_all(
+        SettingsError,
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "Correct compression.type in the pipeline's kafka settings.",
+    ),
+    **_all(
+        SettingsError,
+        "_INVALID_ARG _NOT_CONFIGURED INVALID_REQUIRED_ACKS INVALID_SESSION_TIMEOUT",
+        "Correct the pipeline's kafka settings, or the command's arguments.",
+    ),
     **_all(
         KafkaRefused,
+        "INVALID_REPLICATION_FACTOR",
         "The cluster's default.replication.factor does not fit its number of brokers. Create the topic yourself with a factor "
         "that does, or change the default; then run again.",
-        K.INVALID_REPLICATION_FACTOR,
-    ),
-    **_all(KafkaRefused, UNFIT_FOR_TOPIC, K.POLICY_VIOLATION, K.INVALID_CONFIG, K.INVALID_REPLICA_ASSIGNMENT),
-    **_all(KafkaRefused, "The topic exists already.", K.TOPIC_ALREADY_EXISTS),
-    **_all(
-        SettingsError,
-        "kafka.transaction.timeout.ms is above the broker's transaction.max.timeout.ms. Lower it in pipeline.yaml, or "
-        "raise the broker's limit.",
-        K.INVALID_TRANSACTION_TIMEOUT,
-    ),
-    **_all(
-        SettingsError, "Correct compression.type in the pipeline's kafka settings.", K.UNSUPPORTED_COMPRESSION_TYPE
-    ),
-    **_all(
-        SettingsError,
-        "Correct the pipeline's kafka settings, or the command's arguments.",
-        K._INVALID_ARG,
-        K._NOT_CONFIGURED,
-        K.INVALID_REQUIRED_ACKS,
-        K.INVALID_SESSION_TIMEOUT,
     ),
     **_all(
         KafkaRefused,
-        OLD_BROKER,
-        K.UNSUPPORTED_VERSION,
-        K.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        K._UNSUPPORTED_FEATURE,
-        K._NOT_IMPLEMENTED,
+        "POLICY_VIOLATION INVALID_CONFIG INVALID_REPLICA_ASSIGNMENT",
+        "The cluster's rules do not allow this topic. Create the topic yourself, as the rules require; then run again.",
+    ),
+    **_all(KafkaRefused, "TOPIC_ALREADY_EXISTS", "The topic exists already."),
+    **_all(
+        KafkaRefused,
+        "UNSUPPORTED_VERSION UNSUPPORTED_FOR_MESSAGE_FORMAT _UNSUPPORTED_FEATURE _NOT_IMPLEMENTED",
+        "The brokers are too old for this request, or the feature is switched off: upgrade them, or enable it.",
     ),
     **_all(
         KafkaRefused,
-        "Another program has joined one of the pipeline's consumer groups, which only Fencepost may use. Stop the program, "
-        "or give it another group.id; then run again.",
-        K.UNKNOWN_MEMBER_ID,
-        K.ILLEGAL_GENERATION,
-        K.INCONSISTENT_GROUP_PROTOCOL,
-        K.REBALANCE_IN_PROGRESS,
-        K.FENCED_INSTANCE_ID,
-        K.FENCED_MEMBER_EPOCH,
-        K.STALE_MEMBER_EPOCH,
-        K.UNRELEASED_INSTANCE_ID,
-        K.NON_EMPTY_GROUP,
-        K.GROUP_SUBSCRIBED_TO_TOPIC,
+        """UNKNOWN_MEMBER_ID ILLEGAL_GENERATION INCONSISTENT_GROUP_PROTOCOL REBALANCE_IN_PROGRESS FENCED_INSTANCE_ID
+        FENCED_MEMBER_EPOCH STALE_MEMBER_EPOCH UNRELEASED_INSTANCE_ID NON_EMPTY_GROUP GROUP_SUBSCRIBED_TO_TOPIC""",
+        "Another program has joined one of the pipeline's consumer groups, which only Fencepost may use. Stop the program, or "
+        "give it another group.id; then run again.",
     ),
     **_all(
         KafkaRefused,
-        BAD_REQUEST,
-        K.INVALID_REQUEST,
-        K.INVALID_GROUP_ID,
-        K.INVALID_COMMIT_OFFSET_SIZE,
-        K.OFFSET_METADATA_TOO_LARGE,
-        K._INVALID_TYPE,
-        K._READ_ONLY,
+        "INVALID_REQUEST INVALID_GROUP_ID INVALID_COMMIT_OFFSET_SIZE OFFSET_METADATA_TOO_LARGE _INVALID_TYPE _READ_ONLY",
+        "The broker refused the request itself, so a retry ends the same way: look at the pipeline's kafka settings and the "
+        "broker's log.",
     ),
-}  # fmt: skip
-
-
-class At(Protocol):
-    """The cluster's address, for messages, and the settings whose certificates a message tells of."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-    @property
-    def values(self) -> Mapping[str, str]: ...
-
+}
+# Retriable, and a person may have to help. What Kafka says of any other is enough.
+HELP: dict[int, str] = {
+    K.NOT_ENOUGH_REPLICAS: "Fewer replicas are in sync than min.insync.replicas requires: bring back the broker that is down.",
+    K.KAFKA_STORAGE_ERROR: "A broker cannot use its disk: see its log, and free or repair the disk.",
+    K.THROTTLING_QUOTA_EXCEEDED: "A quota of the cluster is used up: wait, or raise the quota of the pipeline's user.",
+    K.UNKNOWN: "The broker failed with an error it has no code for: see its log.",
+    K._BAD_MSG: "Data from the network was damaged. If it happens again, look for a proxy in between, or for a port of another "
+    "protocol (security.protocol).",
+    K._CRIT_SYS_RESOURCE: "This machine is short of memory, threads or files: free some.",
+    K._FS: "This machine's disk is full, or cannot be used: free or repair it.",
+    K._QUEUE_FULL: "Brokers take records more slowly than the job writes them, or the queue is small: find out why they are "
+    "slow, or raise queue.buffering.max.messages and queue.buffering.max.kbytes in the pipeline's kafka settings.",
+}
+HELP[K.NOT_ENOUGH_REPLICAS_AFTER_APPEND] = HELP[K.NOT_ENOUGH_REPLICAS]
+HELP[K.LOG_DIR_NOT_FOUND] = HELP[K.KAFKA_STORAGE_ERROR]
+HELP |= dict.fromkeys(_codes("INVALID_MSG _BAD_COMPRESSION _PARTIAL _UNDERFLOW _UNKNOWN_PROTOCOL"), HELP[K._BAD_MSG])
 
 # A broker refuses a client's certificate behind its own handshake: librdkafka takes that for a broken connection.
 REFUSED_CERTIFICATE = re.compile(
@@ -370,7 +226,7 @@ class Complaints:
 
 
 def translate(
-    error: KafkaError, doing: str, at: At, complaints: Complaints | None = None, needs: Iterable[Need] = ()
+    error: KafkaError, doing: str, at: ClientSettings, complaints: Complaints | None = None, needs: Iterable[Need] = ()
 ) -> FencepostError:
     """The FencepostError for a KafkaError met while `doing` something. `needs` are the rights that this takes."""
     code = error.code()
@@ -379,28 +235,30 @@ def translate(
         return _denied(denied or error, doing, at, (*needs, *(complaints.needs if complaints else ())))
     if code in FENCED:
         return WriterFenced(f"{doing}: a newer producer with the same transactional.id took over ({error.str()}).")
-    meaning = MEANINGS.get(code)
-    # The broker that answered may not know the topic yet.
-    final = meaning is not None and issubclass(meaning.kind, Terminal) and meaning.kind is not TopicMissing
-    if error.txn_requires_abort() and not final:
+    meaning = FINAL.get(code)
+    # A topic that is missing is no reason to stop here: the broker that answered may not know it yet.
+    if error.txn_requires_abort() and (meaning is None or meaning.kind is TopicMissing):
         return WriteFailed(
             f"{doing}: the transaction cannot be committed: {_said(error, at)} None of it is visible; run again."
         )
     if code in SILENCE:
         return _silence(error, doing, at, complaints)
-    if meaning is None:
-        meaning = Meaning(KafkaUnavailable, AGAIN) if error.retriable() else Meaning(KafkaRefused, NOT_ASKED_FOR)
-    return meaning.kind(f"{doing}: {_said(error, at)} {meaning.advice}")
+    if meaning is not None:
+        return meaning.kind(f"{doing}: {_said(error, at)} {meaning.advice}")
+    if code in PRODUCER_FAILED:
+        return WriteFailed(f"{doing}: {_said(error, at)} A new attempt starts with a new producer. Run again.")
+    advice = f"{HELP[code]} Then run again." if code in HELP else "Run again."
+    return KafkaUnavailable(f"{doing}: {_said(error, at)} {advice}")
 
 
-def _said(error: KafkaError, at: At) -> str:
+def _said(error: KafkaError, at: ClientSettings) -> str:
     """Kafka's own name and text of the error, and whether a broker or the client reported it."""
     answer = error.code() > 0 or error.code() == K.UNKNOWN
     who = f"Kafka at {at.bootstrap} answered" if answer else "Kafka's client reports"
     return f"{who} {error.name()}: {error.str().rstrip('.')}."
 
 
-def _denied(error: KafkaError, doing: str, at: At, needs: Iterable[Need]) -> AccessDenied:
+def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[Need]) -> AccessDenied:
     code, text = error.code(), error.str().rstrip(".")
     refused = f"{doing}: Kafka at {at.bootstrap} refused access: {text}."
     if code in NOT_AUTHORIZED:
@@ -411,7 +269,11 @@ def _denied(error: KafkaError, doing: str, at: At, needs: Iterable[Need]) -> Acc
             "settings. Was the password changed? A running process keeps the one that it began with."
         )
     if code == K._SSL or REFUSED_CERTIFICATE.search(text):
-        return AccessDenied(f"{refused} {explain_certificates(at.values)}")
+        return AccessDenied(
+            f"{refused} TLS failed: check that ssl.ca.location or ssl.ca.pem has the authority of the broker's certificate, and "
+            "ssl.certificate.* and ssl.key.* if the broker asks for a client's. `fencepost doctor PIPELINE` names both "
+            "certificates, and says until when they are valid."
+        )
     return AccessDenied(f"{refused} Check security.protocol and the sasl.* and ssl.* settings of the pipeline.")
 
 
@@ -427,7 +289,7 @@ def _sees_nothing(lacking: Iterable[Need]) -> bool:
     return any((need.operation, need.resource) == ("Describe", "topic") for need in lacking)
 
 
-def _silence(error: KafkaError, doing: str, at: At, complaints: Complaints | None) -> KafkaUnavailable:
+def _silence(error: KafkaError, doing: str, at: ClientSettings, complaints: Complaints | None) -> KafkaUnavailable:
     seen = (complaints.last if complaints else None) or error
     if seen.code() == K._RESOLVE:
         return KafkaUnavailable(
@@ -457,7 +319,7 @@ def unwrapped() -> Iterator[None]:
 
 
 @contextmanager
-def translated(doing: str, at: At, complaints: Complaints | None = None, *needs: Need) -> Iterator[None]:
+def translated(doing: str, at: ClientSettings, complaints: Complaints | None = None, *needs: Need) -> Iterator[None]:
     """Raise Fencepost's errors instead of confluent-kafka's; the message says what was being done."""
     try:
         with unwrapped():
