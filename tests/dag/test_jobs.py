@@ -80,7 +80,7 @@ def test_the_result_is_on_disk_before_the_session_is_stopped(
     seen = []
     monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: seen.append(args) or result)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: None)
-    assert main("write", arguments) == 0
+    assert main(["write", *arguments]) == 0
     assert seen[0][0] is session
     assert seen[0][2] == interval
     assert session.told_before_stop
@@ -104,7 +104,7 @@ def test_what_was_written_is_judged_once_the_result_is_on_disk(
 
     monkeypatch.setattr("fencepost.steps.write.write_batch", lambda *args: result)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", judge)
-    assert main("write", arguments) == 0
+    assert main(["write", *arguments]) == 0
     assert judged == [(True, False, session, interval, result.batch)]
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_judged_after_another_step_or_one_that_failed(
 
     monkeypatch.setattr(f"fencepost.steps.{step}.{step}_batch", answer)
     monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: judged.append(args))
-    assert main(step, arguments) == (3 if step == "write" else 0)
+    assert main([step, *arguments]) == (3 if step == "write" else 0)
     assert judged == []
 
 
@@ -132,7 +132,7 @@ def test_an_error_of_ours_ends_with_its_exit_code_and_message(
         raise BatchRejected("carriers are not known")
 
     monkeypatch.setattr("fencepost.steps.validate.validate_batch", reject)
-    assert main("validate", arguments) == 1
+    assert main(["validate", *arguments]) == 1
     assert JobOutcome.read(outcome_file) == JobOutcome(
         status="error", error="BatchRejected", retriable=False, exit_code=1, message="carriers are not known"
     )
@@ -152,7 +152,7 @@ def test_a_defect_is_terminal_and_shows_data_only_to_who_asks(
 
     monkeypatch.setattr("fencepost.steps.write.write_batch", fail)
     monkeypatch.setenv("FENCEPOST_LOG", level)
-    assert main("write", arguments) == 4
+    assert main(["write", *arguments]) == 4
     outcome = JobOutcome.read(outcome_file)
     assert outcome is not None
     assert not outcome.retriable
@@ -164,7 +164,7 @@ def test_a_pipeline_that_cannot_be_read_is_an_outcome_too(
     session: FakeSession, arguments: list[str], outcome_file: Path, pipeline: Pipeline
 ) -> None:
     (pipeline.folder / "pipeline.yaml").write_text("{}")
-    assert main("write", arguments) == SettingsError.exit_code
+    assert main(["write", *arguments]) == SettingsError.exit_code
     outcome = JobOutcome.read(outcome_file)
     assert outcome is not None
     assert outcome.error == "SettingsError"

@@ -91,7 +91,8 @@ def test_the_job_gets_pipeline_and_interval_and_no_secret(
     write.execute(context_of())
     assert fake.submitted is not None
     at = fake.submitted.index("--pipeline")
-    assert fake.submitted[at - 1].endswith("spark_jobs/write_batch.py")
+    assert fake.submitted[at - 2].endswith("spark_jobs/run_step.py")
+    assert fake.submitted[at - 1] == "write"
     assert fake.submitted[at : at + 6] == [
         *("--pipeline", "counted"),
         *("--start", interval.start.isoformat()),
@@ -148,7 +149,7 @@ def test_a_large_staged_batch_is_copied_by_a_job_of_its_own(
     operator = AdvanceOperator(task_id="advance", pipeline=pipeline, spark_binary=str(fake.script))
     assert operator.execute(context_of()) == result.model_dump(mode="json")
     assert fake.submitted is not None
-    assert fake.submitted[fake.submitted.index("--pipeline") - 1].endswith("spark_jobs/advance_batch.py")
+    assert fake.submitted[fake.submitted.index("--pipeline") - 1] == "advance"
     assert told == [result]
 
 

@@ -161,10 +161,9 @@ def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(
     }
     assert found["providers"]["fencepost"] == found["provider"]["versions"][0]
     jobs = installed / "airflow" / "spark_jobs"
-    steps = {"write": "write", "write_again": "write", "validate": "validate", "validate_again": "validate"}
     assert found["scripts"] == {
-        task: {"application": str(jobs / f"{step}_batch.py"), "spark_binary": str(jobs / "spark-submit.sh")}
-        for task, step in {**steps, "advance": "advance"}.items()
+        task: {"application": str(jobs / "run_step.py"), "spark_binary": str(jobs / "spark-submit.sh")}
+        for task in ("write", "write_again", "validate", "validate_again", "advance")
     }
     assert set(found["assets"].values()) == {200}
     assert found["no page"][:2] == [404, "text/html; charset=utf-8"]
@@ -173,8 +172,8 @@ def test_an_airflow_that_a_team_has_gets_dags_plugin_timetable_and_templates(
 
     # As the operator submits a job; this one only says its arguments.
     submit = ["env", f"PYSPARK_PYTHON={python}", jobs / "spark-submit.sh", "--master", "local[1]"]
-    submitted = run([*submit, jobs / "write_batch.py", "--help"], tmp_path)
-    assert (submitted.returncode, submitted.stdout.split()[:2]) == (0, ["usage:", "write_batch.py"]), submitted.stderr
+    submitted = run([*submit, jobs / "run_step.py", "--help"], tmp_path)
+    assert (submitted.returncode, submitted.stdout.split()[:2]) == (0, ["usage:", "run_step.py"]), submitted.stderr
 
     command = python.with_name("fencepost")
     listed = run([command, "pipelines"], tmp_path)

@@ -52,7 +52,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
         kwargs.setdefault("spark_binary", str(SPARK_JOBS / "spark-submit.sh"))
-        super().__init__(application=str(SPARK_JOBS / f"{step}_batch.py"), name=f"{pipeline.name}.{step}", **kwargs)
+        super().__init__(application=str(SPARK_JOBS / "run_step.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
 
@@ -133,6 +133,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
             **local_dirs(self.conf, master),
         }
         self.application_args = [
+            self.step,
             *("--pipeline", self.pipeline.name),
             *("--start", interval.start.isoformat()),
             *("--end", interval.end.isoformat()),

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline
@@ -79,7 +79,7 @@ class JobOutcome(Frozen):
         draft.replace(file)
 
 
-def main(step: Step, argv: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run one step on Spark and return the exit code.
 
     1. tie this process to its parent;
@@ -90,7 +90,8 @@ def main(step: Step, argv: Sequence[str]) -> int:
     6. stop the session.
     """
     tie_to_parent(signal.SIGTERM)  # 1
-    args = _parser(step).parse_args(argv)  # 2
+    args = _parser().parse_args(argv)  # 2
+    step: Step = args.step
     spark: SparkSession | None = None
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "INFO"))
@@ -170,8 +171,9 @@ def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval
     return validate_batch(spark, pipeline, interval)
 
 
-def _parser(step: Step) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"{step}_batch.py")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="run_step.py")
+    parser.add_argument("step", choices=get_args(Step), help="the step to run")
     parser.add_argument("--pipeline", required=True, help="the pipeline's name")
     parser.add_argument("--start", required=True, type=datetime.fromisoformat, help="start of the interval, ISO 8601")
     parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, ISO 8601")
