@@ -20,13 +20,13 @@ from confluent_kafka.admin import (
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of
-from fencepost.doctor.finding import Level
-from fencepost.doctor.look import Look
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
 from fencepost.jars import java
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
+from fencepost.preflight.finding import Level
+from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch

@@ -30,8 +30,8 @@ from fencepost.errors import (
 )
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
+from fencepost.schemas.report import report_schemas
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.schema_report import report_schemas
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port

@@ -24,8 +24,8 @@ from fencepost.formats.json_framed import JsonSchema, to_spark
 from fencepost.formats.json_schema import parse
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import RegisteredSchema, State
+from fencepost.schemas.report import report_schemas
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.schema_report import report_schemas
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all

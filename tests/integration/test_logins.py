@@ -16,13 +16,13 @@ from certificates import PASSWORD
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
-from fencepost.doctor.finding import Level, ask
-from fencepost.doctor.look import Look
 from fencepost.errors import AccessDenied
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost.model import State
+from fencepost.preflight.finding import Level, ask
+from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, end_offset, produce

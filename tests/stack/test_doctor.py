@@ -14,7 +14,7 @@ from fencepost.doctor.airflow import (
     check_airflow_pool,
     masters,
 )
-from fencepost.doctor.finding import Finding, Level, ask
+from fencepost.preflight.finding import Finding, Level, ask
 from fencepost_stack.ports import any_free_port
 
 from .conftest import Running

@@ -28,10 +28,10 @@ from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
-from fencepost.doctor.finding import name_of
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
 from fencepost.outputs import topic as output_topic
+from fencepost.preflight.finding import name_of
 from fencepost.quality.catalogue import HISTORY, PROVEN
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.quality.suite import load_suite

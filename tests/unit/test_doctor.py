@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 from fencepost.cli.app import app
 from fencepost.doctor import airflow, settings
 from fencepost.doctor.examination import examine
-from fencepost.doctor.finding import Finding, Level, ask, error, ok, require, warning
-from fencepost.doctor.kafka import longest_write, unfinished
-from fencepost.doctor.look import Look, told
+from fencepost.doctor.kafka import unfinished
 from fencepost.doctor.spark import check_spark_driver, check_spark_executors, check_spark_master, compare
-from fencepost.doctor.topics import replication, retention_left, to_be_written
+from fencepost.doctor.topics import replication
 from fencepost.errors import AccessDenied, KafkaRefused, NeedsOperator, SettingsError, TopicMissing
 from fencepost.kafka.cluster import Copies
 from fencepost.model import State
+from fencepost.preflight.finding import Finding, Level, ask, error, ok, require, warning
+from fencepost.preflight.limits import longest_write, retention_left, to_be_written
+from fencepost.preflight.look import Look, told
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written
 

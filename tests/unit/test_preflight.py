@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
-from fencepost.doctor.settings import check_pipeline
 from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
+from fencepost.preflight.folder import check_pipeline
 from fencepost.protocol.view import View
 from fencepost.spark.transform import load_transform
 from fencepost.steps.plan import plan_batch

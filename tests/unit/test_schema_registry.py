@@ -15,8 +15,8 @@ import yaml
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
-from fencepost.kafka.registry import NotRegistered, OtherType, Registry
-from fencepost.steps.schemas import freeze_schemas
+from fencepost.schemas.freeze import freeze_schemas
+from fencepost.schemas.registry import NotRegistered, OtherType, Registry
 
 Load = Callable[..., Pipeline]
 AVRO = {"format": "avro", "key_format": "avro"}

@@ -21,7 +21,7 @@ from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
     from fencepost.cli.airflow_api import AirflowApi
-    from fencepost.doctor.finding import Finding
+    from fencepost.preflight.finding import Finding
 
 SHARED = "this machine"
 STYLE = {"error": "bold red", "warning": "yellow"}
@@ -57,7 +57,7 @@ def doctor(
     found = examine_all(*_pipelines(pipeline), spark_job=spark_job)
     failed = any(one.level == "error" for findings in found.values() for one in findings)
     if as_json:
-        from fencepost.doctor.finding import plain
+        from fencepost.preflight.finding import plain
 
         print_json({"findings": {about: [*map(plain, f)] for about, f in found.items()}, "exit_code": int(failed)})
     else:
@@ -88,7 +88,7 @@ def examine_all(
     """What is found about each pipeline, and about what they share, by name."""
     from fencepost.doctor.airflow import check_airflow_dag
     from fencepost.doctor.examination import examine
-    from fencepost.doctor.finding import ask, error
+    from fencepost.preflight.finding import ask, error
 
     found: dict[str, list[Finding]] = {}
     shared, airflow = _shared(next(iter(good.values()), None), spark_job)
@@ -107,8 +107,8 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
     """What is found about reports, Airflow and Spark; and the connection to Airflow, if there is one."""
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
-    from fencepost.doctor.finding import ask, ok, skipped
     from fencepost.doctor.settings import check_reports
+    from fencepost.preflight.finding import ask, ok, skipped
     from fencepost.spark.submit import spark_master
 
     connected: list[AirflowApi] = []

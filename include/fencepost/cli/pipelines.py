@@ -19,7 +19,7 @@ def pipelines(as_json: AsJson = False) -> None:
 
     Example: fencepost pipelines --json
     """
-    from fencepost.doctor.settings import check_pipeline
+    from fencepost.preflight.folder import check_pipeline
 
     use_environment()
     good, bad = load_pipelines()

@@ -13,7 +13,7 @@ from fencepost.cli.console import out, print_json
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fencepost.steps.schema_report import PartReport
+    from fencepost.schemas.report import PartReport
 
 
 def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
@@ -29,8 +29,8 @@ def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
         raise SettingsError(
             f"pipeline {pipeline}: no part of it has a schema registry; set format: avro or json_schema, or key_format: avro."
         )
+    from fencepost.schemas.report import report_schemas
     from fencepost.spark.session import build_session
-    from fencepost.steps.schema_report import report_schemas
 
     spark = build_session(found, "schema")
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fencepost.doctor.finding import Finding, error, ok, warning
+from fencepost.preflight.finding import Finding, error, ok, warning
 
 CONNECTION = "spark_default"  # SparkSubmitOperator's own default
 POOL = "fencepost_spark"  # `fencepost.airflow.pools` makes it

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fencepost.doctor.finding import Finding, error, ok, warning
-from fencepost.doctor.look import Look
 from fencepost.errors import AccessDenied
+from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.preflight.look import Look
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate, Name

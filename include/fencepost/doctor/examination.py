@@ -1,4 +1,4 @@
-"""Which checks there are, in which order, and what each needs: all of them for a person, the cheap ones for a step."""
+"""Which checks there are, in which order, and what each needs: for a person."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from dataclasses import replace
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
-from fencepost.doctor.finding import Answer, Finding, Level, ask, name_of, require, skipped, tell
 from fencepost.doctor.kafka import (
     check_expiry_of_marks,
     check_kafka,
-    check_longest_write,
-    check_transaction_timeout,
     check_unfinished_batches,
 )
 from fencepost.doctor.ledger import check_group_offsets, check_ledger, check_ledger_is_complete
-from fencepost.doctor.look import Look
 from fencepost.doctor.rights import check_rights
-from fencepost.doctor.settings import check_pipeline, check_schema_registry, check_suite, check_transform
+from fencepost.doctor.settings import check_schema_registry
 from fencepost.doctor.topics import (
     check_ledger_topic,
     check_open_transactions,
@@ -26,12 +22,13 @@ from fencepost.doctor.topics import (
     check_record_size,
     check_replication,
     check_source,
-    check_source_retention,
     check_source_times,
     check_topics_of_batches,
 )
-from fencepost.ledger.ledger import Ledger
-from fencepost.protocol.view import View
+from fencepost.preflight.finding import Answer, Finding, Level, ask, name_of, skipped
+from fencepost.preflight.folder import check_suite, check_transform
+from fencepost.preflight.limits import check_longest_write, check_source_retention, check_transaction_timeout
+from fencepost.preflight.look import Look
 
 Check = Callable[[Look], Answer]
 
@@ -77,25 +74,3 @@ def examine(pipeline: Pipeline) -> list[Finding]:
 def _is_there(found: Sequence[Finding]) -> bool:
     """Whether the last check found what others rest on."""
     return found[-1].level in {Level.OK, Level.WARNING}
-
-
-def check_before_plan(ledger: Ledger, view: View) -> None:
-    """The cheap checks, for a step that plans: a few requests at most, and no Spark. Warnings are logged.
-
-    Lost records of the source stop the plan only where the planned ranges have them, which the plan itself finds.
-
-    Raises:
-        SettingsError: transform or suite would fail.
-    """
-    pipeline, look = ledger.pipeline, Look(ledger.pipeline, ledger, view)
-    check_pipeline(pipeline)
-    tell([check_longest_write(look), *check_source_retention(look)], f"pipeline {pipeline.name}")
-
-
-def check_limits(ledger: Ledger) -> None:
-    """The broker's limits, before topics are made.
-
-    Raises:
-        SettingsError: the broker would refuse every transaction.
-    """
-    require([check_transaction_timeout(Look(ledger.pipeline, ledger))], f"pipeline {ledger.pipeline.name}")

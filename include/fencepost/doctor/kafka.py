@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from fencepost.doctor.finding import Finding, error, ok, warning
-from fencepost.doctor.look import Look, told
-from fencepost.errors import AccessDenied, SettingsError
+from fencepost.errors import AccessDenied
 from fencepost.model import Batch, State
+from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
 
-SHARE = 0.5  # of a transaction's timeout: a write that takes more may take all of it on a bad day
 MARGIN = 0.9  # of the time for which marks are kept: the steps trust them no longer
+SHARE = 0.5  # of that time: what has waited for longer is worth a word
 
 
 def check_kafka(look: Look) -> Finding:
@@ -22,47 +22,6 @@ def check_kafka(look: Look) -> Finding:
     except AccessDenied as denied:  # any other check would only be skipped
         return error(str(denied), "", kind=AccessDenied)
     return ok(f"{look.bootstrap} answers, {count} broker{'' if count == 1 else 's'}")
-
-
-def check_transaction_timeout(look: Look) -> Finding:
-    """The broker accepts the producers' transaction timeout."""
-    ours, limit = (round(t.total_seconds() * 1000) for t in (look.transaction_timeout, look.transaction_limit))
-    if ours <= limit:
-        return ok(f"kafka.transaction.timeout.ms is {ours}, within the broker's {limit}")
-    return error(
-        f"kafka.transaction.timeout.ms is {ours}, above the broker's transaction.max.timeout.ms of {limit}: the broker would "
-        "refuse every write.",
-        f"Set it to at most {limit} in pipeline.yaml, or raise the broker's limit.",
-        kind=SettingsError,
-    )
-
-
-def check_longest_write(look: Look) -> Finding:
-    """A transaction as long as the longest one in the ledger would still commit."""
-    return longest_write(look.view.all(), look.transaction_timeout, look.transaction_limit)
-
-
-def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
-    """What the longest write and the longest copy in one transaction say of the transaction's timeout. Pure.
-
-    A write is at least as long as each of its transactions.
-    """
-    writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
-    copies = [(b.publication.seconds, str(b.id)) for b in batches if b.publication and b.publication.atomic]
-    for what, times, cure in (
-        ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
-        ("copy in one transaction", copies, "lower output.atomic_megabytes"),
-    ):
-        longest, batch = max(times, default=(0.0, ""))
-        if longest > timeout.total_seconds() * SHARE:
-            return warning(
-                f"The longest {what} in the ledger took {told(timedelta(seconds=longest))} (batch {batch}), and the broker ends "
-                f"a transaction after {told(timeout)} (transaction.timeout.ms).",
-                f"Raise kafka.transaction.timeout.ms to {round(longest / SHARE * 1000)} or more (the broker allows "
-                f"{round(limit.total_seconds() * 1000)}: transaction.max.timeout.ms), or {cure}.",
-            )
-    longest, _ = max([*writes, *copies], default=(0.0, ""))
-    return ok(f"the longest took {longest:.0f} s, and a transaction may take {told(timeout)}")
 
 
 def check_expiry_of_marks(look: Look) -> Iterator[Finding]:

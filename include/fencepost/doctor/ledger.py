@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fencepost.doctor.finding import Finding, error, ok, warning
-from fencepost.doctor.look import Look
 from fencepost.errors import GroupInUse, LedgerLost
 from fencepost.ledger.lost import ADVICE, offsets_of, offsets_told, unexplained, unknown_batch, whose
+from fencepost.preflight.finding import Finding, error, ok, warning
+from fencepost.preflight.look import Look
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
 
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.doctor.finding import Finding, error, ok, skipped
 from fencepost.errors import SettingsError
+from fencepost.preflight.finding import Finding, error, ok, skipped
 from fencepost.spark.probe import NOT_FOUND
 from fencepost.spark.submit import check_java, connector_folder, private_folder
 

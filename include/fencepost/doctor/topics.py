@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from fencepost.doctor.finding import Finding, Level, error, ok, skipped, warning
-from fencepost.doctor.look import OFFSETS, TRANSACTIONS, Look, Role, told
-from fencepost.errors import AccessDenied, SourceDataExpired, TopicMissing
+from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.kafka.cluster import Copies, told_time
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
-from fencepost.model import Interval, SourceTopic, State, TopicOutput
+from fencepost.model import Interval, SourceTopic, TopicOutput
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
-from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.preflight.finding import Finding, Level, error, ok, skipped, warning
+from fencepost.preflight.look import OFFSETS, TRANSACTIONS, Look, Role, told
 from fencepost.protocol.ranges import CLOCKS
-from fencepost.protocol.view import View
 
-SOON = timedelta(hours=24)  # data that go within a day are worth a word, however often the pipeline runs
 AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end every ten seconds
 
 
@@ -39,23 +36,6 @@ def check_source(look: Look) -> Finding:
     return ok(f"topic {source.name} has {source.topic.partitions} partitions")
 
 
-def check_source_retention(look: Look) -> Iterator[Finding]:
-    """The source still has everything from the frontier on, and keeps it until it can be published."""
-    source = look.source
-    assert source.topic is not None
-    reached, earliest = of_topic(frontier(look.view), source.name), look.cluster.earliest(source.topic)
-    if not reached:
-        yield ok("nothing is published yet, so no record waits to be read")
-        return
-    yield from lost(look, earliest)
-    reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
-    if source.settings is None:
-        yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
-        return
-    times = look.cluster.record_times(source.topic, reached, look.pipeline.group)
-    yield retention_left(look, source.settings, times, reached)
-
-
 def check_source_times(look: Look) -> Iterator[Finding]:
     """No record of the source is dated ahead of the clock."""
     source, found = look.source, False
@@ -73,72 +53,6 @@ def check_source_times(look: Look) -> Iterator[Finding]:
             )
     if not found:
         yield ok("no record is dated ahead of the clock")
-
-
-def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
-    """What of the source is gone that is still to be written, or that could not be written again."""
-    name, skips = look.pipeline.source.topic, look.pipeline.source.on_expired == "skip"
-    reached, next_read = of_topic(frontier(look.view), name), to_be_written(look.view, name)
-    if gone := _gone(next_read, earliest):
-        found = f"Source topic {name} no longer has records that are to be written ({gone})."
-        if skips:
-            yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
-        else:
-            cure = "Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again."
-            yield error(found, cure, kind=SourceDataExpired)
-    elif gone := _gone(reached, earliest):
-        yield warning(
-            f"Source topic {name} no longer has records behind the frontier ({gone}): they are written but not published, and "
-            "cannot be written again.",
-            f"`fencepost status {look.pipeline.name}` says what holds the frontier back.",
-        )
-
-
-def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
-    """The offsets that are wanted and no longer there; empty if there are none."""
-    gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
-    return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
-
-
-def to_be_written(view: View, topic: str) -> dict[int, int]:
-    """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
-    newest = view.newest(view.standing[-1]) if view.standing else None
-    first: dict[int, int] = {r.partition: r.end for r in newest.plan.source.ranges} if newest else {}
-    for batch in view.all():
-        if batch.state is State.PLANNED and batch.plan.source.topic == topic:
-            for part in batch.plan.source.ranges:
-                first[part.partition] = min(part.start, first.get(part.partition, part.start))
-    return first
-
-
-def retention_left(
-    look: Look, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
-) -> Finding:
-    """How long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it earlier."""
-    name = look.pipeline.source.topic
-    retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
-    by_size = int(settings.get("retention.bytes", -1)) >= 0
-    sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
-    if retention < 0 or not times:
-        why = "has no limit of time" if retention < 0 else "has no record behind the frontier"
-        return ok(f"topic {name} {why}{sizes}")
-    partition = min(times, key=lambda p: times[p])
-    left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - look.now
-    where = f"partition {partition}, offset {reached[partition]}"
-    cure = f"Run the pipeline's intervals up to now, or raise retention.ms (now {retention})."
-    longer = look.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))
-    if left <= timedelta(0):
-        return warning(
-            f"The oldest unread record of topic {name} ({where}) is older than its retention of "
-            f"{told(timedelta(milliseconds=retention))}: Kafka may delete it at any moment{sizes}.",
-            cure,
-            longer,
-        )
-    if left < SOON:
-        return warning(
-            f"In {told(left)} Kafka may delete the oldest unread record of topic {name} ({where}){sizes}.", cure, longer
-        )
-    return ok(f"the oldest unread record stays for {told(left)}{sizes}")
 
 
 def check_output_retention(look: Look) -> Iterator[Finding]:

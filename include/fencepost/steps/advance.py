@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.doctor.rights import denials_named
 from fencepost.errors import (
     AccessDenied,
     FencepostError,
@@ -35,6 +34,7 @@ from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
+from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal
 from fencepost.protocol.decisions import decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic

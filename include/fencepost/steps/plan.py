@@ -14,8 +14,6 @@ from pydantic import JsonValue
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
-from fencepost.doctor.examination import check_before_plan, check_limits
-from fencepost.doctor.rights import require_rights
 from fencepost.errors import SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
@@ -35,6 +33,8 @@ from fencepost.model import (
 )
 from fencepost.outputs.output import Destination, destination_of
 from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.preflight.limits import check_before_plan, check_limits
+from fencepost.preflight.rights import require_rights
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import (
     decide_withdraw,
@@ -50,8 +50,8 @@ from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.ranges import CLOCKS, credible_until, frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import newest_link, replayed
 from fencepost.protocol.view import PASSED, View
+from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
-from fencepost.steps.schemas import freeze_schemas
 from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
 
 

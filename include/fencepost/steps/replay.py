@@ -8,12 +8,12 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.outputs.output import Destination
+from fencepost.preflight.folder import check_pipeline
 from fencepost.protocol.decisions import is_carried_out, record_planned
 from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
 from fencepost.protocol.view import View

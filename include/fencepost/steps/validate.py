@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
-from fencepost.doctor.rights import denials_named
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
@@ -35,6 +34,7 @@ from fencepost.model import (
 from fencepost.outputs.output import Output
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
+from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import REASON, what_next
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from fencepost import errors
 from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline, quarantines
-from fencepost.doctor.rights import denials_named
-from fencepost.doctor.settings import check_pipeline
 from fencepost.failpoints import reached
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, OffsetRange, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.preflight.folder import check_pipeline
+from fencepost.preflight.rights import denials_named
 from fencepost.protocol.decisions import check_receipts, record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise

@@ -31,6 +31,7 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import NO_SCHEMAS, TIMESTAMP_HEADER, Batch, Layout, Plan, Receipt
 from fencepost.quality.rules import first_failed, reason_of, rule_names
 from fencepost.quality.suite import load_suite
+from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
 from fencepost.spark.diagnosis import (
     HOW_TO_SEE,
     describe,
@@ -61,7 +62,6 @@ from fencepost.spark.records import UNFIT, UNFIT_END, read_source, to_records, w
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriterTask, committed_receipts, writer_of
-from fencepost.steps.schemas_of_write import UnknownSchemas, ids_in_source, look_up, settle_output
 from fencepost.steps.source_counts import (
     SourceCounts,
     count_again,

@@ -1,6 +1,6 @@
 """The registry's schemas that a plan freezes: what a source's records are read with, and what the output's are written with.
 
-Plan knows no Spark, so it cannot compare the output's schema with the transform's result: `schemas_of_write.py` does.
+Plan knows no Spark, so it cannot compare the output's schema with the transform's result: `settle.py` does.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, REGISTRY_FORMATS, BadSchema, RegistryFormat
-from fencepost.kafka.registry import Found, NotRegistered, OtherType, Registry
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
+from fencepost.schemas.registry import NotRegistered, OtherType, Registry, SchemaVersion
 
 SourcePart = Literal["source", "source_key"]
 OutputPart = Literal["output", "output_key"]
@@ -77,7 +77,7 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
     try:
         reader = kind.reader(own.text, own.references, pipeline.source.columns, columns=part == "source")
     except BadSchema as error:
-        raise SettingsError(f"{_where(pipeline, part)}: {said_of(own)}: {error}. It cannot be read.") from None
+        raise SettingsError(f"{_where(pipeline, part)}: {named(own)}: {error}. It cannot be read.") from None
     writers, refused, size = [], {}, 0
     for one in [own, *_others(registry, subject, versions, own)]:
         try:
@@ -92,7 +92,7 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
         setting = "source.key_version" if part == "source_key" else "source.version"
         told = "; ".join(f"id {schema_id}: {why}" for schema_id, why in refused.items())
         raise SettingsError(
-            f"{_where(pipeline, part)}: {said_of(own)} cannot read records of other versions of the subject ({told}). Nothing "
+            f"{_where(pipeline, part)}: {named(own)} cannot read records of other versions of the subject ({told}). Nothing "
             f"was planned. Set {setting} to one that reads all, or, where no record of "
             "such a version is left in the topic, delete that version in the registry; or set source.on_malformed to quarantine "
             "or drop, which makes such records malformed."
@@ -101,7 +101,7 @@ def read_schemas(pipeline: Pipeline, part: SourcePart, *, strict: bool = True) -
     return ReadSchemas(reader=reader_schema, writers=tuple(writers), refused=refused)
 
 
-def _others(registry: Registry, subject: str, versions: Sequence[int], own: Found) -> Iterator[Found]:
+def _others(registry: Registry, subject: str, versions: Sequence[int], own: SchemaVersion) -> Iterator[SchemaVersion]:
     """The newest other versions of a subject, without those of another type and those that the registry lacks by now: a record of
     such a version, if there is one, has its schema looked up, and is malformed."""
     for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
@@ -127,7 +127,7 @@ def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | No
     try:
         return registered(found, kind.written(found.text, found.references, columns=part == "output"))
     except BadSchema as error:
-        raise SettingsError(f"{_where(pipeline, part)}: {said_of(found)}: {error}. It cannot be written.") from None
+        raise SettingsError(f"{_where(pipeline, part)}: {named(found)}: {error}. It cannot be written.") from None
 
 
 def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] | None:
@@ -137,7 +137,7 @@ def _versions(registry: Registry, pipeline: Pipeline, part: Part) -> list[int] |
         return None
 
 
-def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) -> Found:
+def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) -> SchemaVersion:
     try:
         return registry.version(pipeline.subject(part), number)
     except NotRegistered:
@@ -147,7 +147,7 @@ def _version(registry: Registry, pipeline: Pipeline, part: Part, number: int) ->
         ) from None
 
 
-def registered(found: Found, text: str) -> RegisteredSchema:
+def registered(found: SchemaVersion, text: str) -> RegisteredSchema:
     return RegisteredSchema(subject=found.subject, id=found.id, version=found.version, text=text)
 
 
@@ -160,5 +160,5 @@ def _where(pipeline: Pipeline, part: Part) -> str:
     return f"pipeline {pipeline.name}, {part.replace('_', ' ')}"
 
 
-def said_of(found: Found) -> str:
+def named(found: SchemaVersion) -> str:
     return f"subject {found.subject} (version {found.version}, id {found.id})"

@@ -17,25 +17,25 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.formats import Unfit
 from fencepost.formats.format import HEADER
-from fencepost.kafka.registry import NotRegistered, OtherType
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
 from fencepost.protocol.view import View
-from fencepost.spark.transform import value_schema
-from fencepost.steps.schemas import (
+from fencepost.schemas.freeze import (
     OutputPart,
     SourcePart,
     fixed_version,
     format_of,
+    named,
     output_schema,
     parts_with_registry,
     registered,
     registry_for,
-    said_of,
 )
+from fencepost.schemas.registry import NotRegistered, OtherType
+from fencepost.spark.transform import value_schema
 
-log = logging.getLogger("fencepost.steps.schemas")
+log = logging.getLogger("fencepost.schemas")
 
 MOST_LOOKED_UP = 100
 
@@ -143,7 +143,7 @@ def _register(
             "the schema yourself."
         )
     found = registry.register(subject, text)
-    log.info("pipeline %s: %s is registered", pipeline.name, said_of(found))
+    log.info("pipeline %s: %s is registered", pipeline.name, named(found))
     return registered(found, form.written(text, (), columns=part == "output"))
 
 

@@ -39,7 +39,7 @@ class OtherType(SettingsError):
 
 
 @dataclass(frozen=True)
-class Found:
+class SchemaVersion:
     """A schema as the registry has it."""
 
     id: int
@@ -90,19 +90,19 @@ class Registry:
         """The versions of a subject that are not deleted, in order."""
         return self._ask(subject, lambda client: sorted(int(number) for number in client.get_versions(subject)))
 
-    def version(self, subject: str, version: int) -> Found:
+    def version(self, subject: str, version: int) -> SchemaVersion:
         """A version of a subject."""
 
-        def ask(client: SchemaRegistryClient) -> Found:
+        def ask(client: SchemaRegistryClient) -> SchemaVersion:
             known = client.get_version(subject, version)
             return self._found(client, known.schema, known.schema_id, subject, version)
 
         return self._ask(f"{subject}, version {version}", ask)
 
-    def by_id(self, schema_id: int) -> Found:
+    def by_id(self, schema_id: int) -> SchemaVersion:
         """A schema by its id, of whatever subject."""
 
-        def ask(client: SchemaRegistryClient) -> Found:
+        def ask(client: SchemaRegistryClient) -> SchemaVersion:
             return self._found(client, client.get_schema(schema_id), schema_id)
 
         return self._ask(f"schema id {schema_id}", ask)
@@ -111,14 +111,14 @@ class Registry:
         """Whether the registry would take this schema as the subject's next version. Registers nothing."""
         return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))
 
-    def register(self, subject: str, text: str) -> Found:
+    def register(self, subject: str, text: str) -> SchemaVersion:
         """Register a schema; one that the subject has already keeps its id and version."""
 
-        def ask(client: SchemaRegistryClient) -> Found:
+        def ask(client: SchemaRegistryClient) -> SchemaVersion:
             client.register_schema(subject, self._schema(text))
             known = client.lookup_schema(subject, self._schema(text), deleted=False)
             assert known.schema_id is not None
-            return Found(known.schema_id, text, subject=subject, version=known.version)
+            return SchemaVersion(known.schema_id, text, subject=subject, version=known.version)
 
         return self._ask(subject, ask)
 
@@ -127,14 +127,16 @@ class Registry:
 
         return Schema(text, self._type)
 
-    def _found(self, client: SchemaRegistryClient, schema: Schema | None, schema_id: int | None, *of: Any) -> Found:
+    def _found(
+        self, client: SchemaRegistryClient, schema: Schema | None, schema_id: int | None, *of: Any
+    ) -> SchemaVersion:
         if schema is None or schema_id is None or schema.schema_str is None:
             raise NotRegistered
         if (found := schema.schema_type or "AVRO") != self._type:
             raise OtherType(
                 f"{self._where}: schema id {schema_id} is of type {found}, and the pipeline's format needs {self._type}."
             )
-        return Found(schema_id, schema.schema_str, self._references(client, schema, {}), *of)
+        return SchemaVersion(schema_id, schema.schema_str, self._references(client, schema, {}), *of)
 
     def _references(
         self, client: SchemaRegistryClient, schema: Schema, known: dict[tuple[str, int], Reference]

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import RegisteredSchema, Schemas
+from fencepost.schemas.freeze import OutputPart, Part, output_schema, parts_with_registry, read_schemas
+from fencepost.schemas.settle import misfit, written_types
 from fencepost.spark.records import HEADERS, read_source, with_record
 from fencepost.spark.transform import apply_transform
-from fencepost.steps.schemas import OutputPart, Part, output_schema, parts_with_registry, read_schemas
-from fencepost.steps.schemas_of_write import misfit, written_types
 
 # What Spark's Kafka source gives.
 CONNECTOR = StructType(
@@ -39,7 +39,7 @@ CONNECTOR = StructType(
 
 
 @dataclass(frozen=True)
-class Known:
+class VersionReport:
     """A version of a subject, and why the part cannot be read or written with it, or None."""
 
     id: int
@@ -55,7 +55,7 @@ class PartReport:
     part: Part
     subject: str
     takes: RegisteredSchema | None
-    versions: tuple[Known, ...]
+    versions: tuple[VersionReport, ...]
     gives: str | None = None
 
     @property
@@ -75,17 +75,21 @@ def report_schemas(spark: SparkSession, pipeline: Pipeline) -> list[PartReport]:
     for part in parts:
         if part == "source" or part == "source_key":
             read[part] = schemas = read_schemas(pipeline, part, strict=False)
-            versions = [Known(w.id, w.version, None) for w in schemas.writers]
-            versions += [Known(number, None, why) for number, why in schemas.refused.items()]
+            versions = [VersionReport(w.id, w.version, None) for w in schemas.writers]
+            versions += [VersionReport(number, None, why) for number, why in schemas.refused.items()]
             ordered = tuple(sorted(versions, key=lambda known: known.id))
             found.append(PartReport(part, pipeline.subject(part), schemas.reader, ordered))
     types = _types_of_result(spark, pipeline, Schemas.model_validate(read))
     for part in parts:
         if part == "output" or part == "output_key":
             takes, kind = output_schema(pipeline, part), types.get(part)
-            known: tuple[Known, ...] = ()
+            known: tuple[VersionReport, ...] = ()
             if takes is not None:
-                known = (Known(takes.id, takes.version, None if kind is None else misfit(pipeline, part, kind, takes)),)
+                known = (
+                    VersionReport(
+                        takes.id, takes.version, None if kind is None else misfit(pipeline, part, kind, takes)
+                    ),
+                )
             gives = None if kind is None else kind.simpleString()
             found.append(PartReport(part, pipeline.subject(part), takes, known, gives))
     return found

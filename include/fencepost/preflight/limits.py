@@ -1,0 +1,164 @@
+"""The limits that a write or a plan could meet: how long a transaction may be open, and how long the source keeps its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from fencepost.errors import SettingsError, SourceDataExpired
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, State
+from fencepost.preflight.finding import Finding, error, ok, require, skipped, tell, warning
+from fencepost.preflight.folder import check_pipeline
+from fencepost.preflight.look import Look, told
+from fencepost.protocol.frontier import frontier, of_topic
+from fencepost.protocol.view import View
+
+SHARE = 0.5  # of a transaction's timeout: a write that takes more may take all of it on a bad day
+SOON = timedelta(hours=24)  # data that go within a day are worth a word, however often the pipeline runs
+
+
+def check_before_plan(ledger: Ledger, view: View) -> None:
+    """The cheap checks, for a step that plans: a few requests at most, and no Spark. Warnings are logged.
+
+    Lost records of the source stop the plan only where the planned ranges have them, which the plan itself finds.
+
+    Raises:
+        SettingsError: transform or suite would fail.
+    """
+    pipeline, look = ledger.pipeline, Look(ledger.pipeline, ledger, view)
+    check_pipeline(pipeline)
+    tell([check_longest_write(look), *check_source_retention(look)], f"pipeline {pipeline.name}")
+
+
+def check_limits(ledger: Ledger) -> None:
+    """The broker's limits, before topics are made.
+
+    Raises:
+        SettingsError: the broker would refuse every transaction.
+    """
+    require([check_transaction_timeout(Look(ledger.pipeline, ledger))], f"pipeline {ledger.pipeline.name}")
+
+
+def check_transaction_timeout(look: Look) -> Finding:
+    """The broker accepts the producers' transaction timeout."""
+    ours, limit = (round(t.total_seconds() * 1000) for t in (look.transaction_timeout, look.transaction_limit))
+    if ours <= limit:
+        return ok(f"kafka.transaction.timeout.ms is {ours}, within the broker's {limit}")
+    return error(
+        f"kafka.transaction.timeout.ms is {ours}, above the broker's transaction.max.timeout.ms of {limit}: the broker would "
+        "refuse every write.",
+        f"Set it to at most {limit} in pipeline.yaml, or raise the broker's limit.",
+        kind=SettingsError,
+    )
+
+
+def check_longest_write(look: Look) -> Finding:
+    """A transaction as long as the longest one in the ledger would still commit."""
+    return longest_write(look.view.all(), look.transaction_timeout, look.transaction_limit)
+
+
+def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta) -> Finding:
+    """What the longest write and the longest copy in one transaction say of the transaction's timeout. Pure.
+
+    A write is at least as long as each of its transactions.
+    """
+    writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
+    copies = [(b.publication.seconds, str(b.id)) for b in batches if b.publication and b.publication.atomic]
+    for what, times, cure in (
+        ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
+        ("copy in one transaction", copies, "lower output.atomic_megabytes"),
+    ):
+        longest, batch = max(times, default=(0.0, ""))
+        if longest > timeout.total_seconds() * SHARE:
+            return warning(
+                f"The longest {what} in the ledger took {told(timedelta(seconds=longest))} (batch {batch}), and the broker ends "
+                f"a transaction after {told(timeout)} (transaction.timeout.ms).",
+                f"Raise kafka.transaction.timeout.ms to {round(longest / SHARE * 1000)} or more (the broker allows "
+                f"{round(limit.total_seconds() * 1000)}: transaction.max.timeout.ms), or {cure}.",
+            )
+    longest, _ = max([*writes, *copies], default=(0.0, ""))
+    return ok(f"the longest took {longest:.0f} s, and a transaction may take {told(timeout)}")
+
+
+def check_source_retention(look: Look) -> Iterator[Finding]:
+    """The source still has everything from the frontier on, and keeps it until it can be published."""
+    source = look.source
+    assert source.topic is not None
+    reached, earliest = of_topic(frontier(look.view), source.name), look.cluster.earliest(source.topic)
+    if not reached:
+        yield ok("nothing is published yet, so no record waits to be read")
+        return
+    yield from lost(look, earliest)
+    reached = {p: max(offset, earliest[p]) for p, offset in reached.items() if p < len(earliest)}
+    if source.settings is None:
+        yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
+        return
+    times = look.cluster.record_times(source.topic, reached, look.pipeline.group)
+    yield retention_left(look, source.settings, times, reached)
+
+
+def lost(look: Look, earliest: Sequence[int]) -> Iterator[Finding]:
+    """What of the source is gone that is still to be written, or that could not be written again."""
+    name, skips = look.pipeline.source.topic, look.pipeline.source.on_expired == "skip"
+    reached, next_read = of_topic(frontier(look.view), name), to_be_written(look.view, name)
+    if gone := _gone(next_read, earliest):
+        found = f"Source topic {name} no longer has records that are to be written ({gone})."
+        if skips:
+            yield warning(found, "source.on_expired is skip: the next run records the loss and continues.")
+        else:
+            cure = "Restore them, or accept the loss: set source.on_expired: skip in pipeline.yaml and run again."
+            yield error(found, cure, kind=SourceDataExpired)
+    elif gone := _gone(reached, earliest):
+        yield warning(
+            f"Source topic {name} no longer has records behind the frontier ({gone}): they are written but not published, and "
+            "cannot be written again.",
+            f"`fencepost status {look.pipeline.name}` says what holds the frontier back.",
+        )
+
+
+def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
+    """The offsets that are wanted and no longer there; empty if there are none."""
+    gone = {p: earliest[p] for p, offset in sorted(wanted.items()) if p < len(earliest) and earliest[p] > offset}
+    return ", ".join(f"partition {p}: offsets {wanted[p]} to {first - 1}" for p, first in gone.items())
+
+
+def to_be_written(view: View, topic: str) -> dict[int, int]:
+    """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
+    newest = view.newest(view.standing[-1]) if view.standing else None
+    first: dict[int, int] = {r.partition: r.end for r in newest.plan.source.ranges} if newest else {}
+    for batch in view.all():
+        if batch.state is State.PLANNED and batch.plan.source.topic == topic:
+            for part in batch.plan.source.ranges:
+                first[part.partition] = min(part.start, first.get(part.partition, part.start))
+    return first
+
+
+def retention_left(
+    look: Look, settings: Mapping[str, str], times: Mapping[int, datetime], reached: Mapping[int, int]
+) -> Finding:
+    """How long the source keeps its oldest unread records. Kafka may keep a record longer, but never deletes it earlier."""
+    name = look.pipeline.source.topic
+    retention = int(settings.get("retention.ms", -1)) if "delete" in settings.get("cleanup.policy", "delete") else -1
+    by_size = int(settings.get("retention.bytes", -1)) >= 0
+    sizes = f"; retention.bytes={settings['retention.bytes']} may delete them earlier" if by_size else ""
+    if retention < 0 or not times:
+        why = "has no limit of time" if retention < 0 else "has no record behind the frontier"
+        return ok(f"topic {name} {why}{sizes}")
+    partition = min(times, key=lambda p: times[p])
+    left = times[partition] + timedelta(milliseconds=min(retention, 10**14)) - look.now
+    where = f"partition {partition}, offset {reached[partition]}"
+    cure = f"Run the pipeline's intervals up to now, or raise retention.ms (now {retention})."
+    longer = look.set_topic(name, retention_ms=max(2 * retention, 7 * 86_400_000))
+    if left <= timedelta(0):
+        return warning(
+            f"The oldest unread record of topic {name} ({where}) is older than its retention of "
+            f"{told(timedelta(milliseconds=retention))}: Kafka may delete it at any moment{sizes}.",
+            cure,
+            longer,
+        )
+    if left < SOON:
+        return warning(
+            f"In {told(left)} Kafka may delete the oldest unread record of topic {name} ({where}){sizes}.", cure, longer
+        )
+    return ok(f"the oldest unread record stays for {told(left)}{sizes}")
