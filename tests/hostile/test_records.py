@@ -258,7 +258,7 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
         "repeat('x', 20000001)",
         "map('', map(repeat('k', 50000), 1))",
         "named_struct('a', 1, 'A', 2, 'a.b', 3, '', 4)",
-        "array(float('NaN'), float('-Infinity'), float('-0.0'), float('1.4E-45'))",
+        "array(float('-0.0'), float('1.4E-45'), double('1.7976931348623157E308'))",
         "map('k', NULL)",
         "cast('1e-38' AS decimal(38,38))",
     ],
@@ -319,7 +319,9 @@ CHANGED = [
     ("date'0001-01-01' - 1", "odd: not within the years 1 to 9999"),
     ("timestamp_micros(253402300800000000)", "odd: not within the years 1 to 9999"),
     ("array(CAST(timestamp_micros(253402300800000000) AS timestamp_ntz))", "odd[]: not within the years 1 to 9999"),
-    *((column, None) for column in ("'é€😀'", "date'9999-12-31'", "timestamp_micros(253402300799999999)")),
+    ("double('NaN')", "odd: JSON has no NaN and no Infinity"),
+    ("array(1.5F, -float('Infinity'))", "odd[]: JSON has no NaN and no Infinity"),
+    *((column, None) for column in ("1.5D", "'é€😀'", "date'9999-12-31'", "timestamp_micros(253402300799999999)")),
     *(
         (column, None)
         for column in ("map(repeat('\\n', 50000), 1)", "CAST(NULL AS string)", "array(NULL, date'0001-01-01')")
@@ -354,8 +356,6 @@ def test_two_keys_that_are_not_utf8_stay_two(spark: Any, make_pipeline: Make) ->
 
 def test_what_a_result_becomes_in_json_is_what_the_readme_says(spark: Any, make_pipeline: Make) -> None:
     columns = {
-        "double('NaN')": '"NaN"',
-        "-float('Infinity')": '"-Infinity"',
         "double('-0.0')": "-0.0",
         "map('1.10', X'00FF')": '{"1.10":"AP8="}',
         "array(timestamp'2026-01-01 00:00:00.000001')": '["2026-01-01T00:00:00.000001Z"]',

@@ -12,13 +12,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import NullType, StructField, StructType
 
 from avro_schemas import Chance, as_arrow_gives_it, as_spark_has_it, framed, read, written
-from fencepost.formats.avro import decode, encode
+from fencepost.formats import REGISTRY_FORMATS, REGISTRY_KEY_FORMATS
+from fencepost.formats.avro import encode
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 pytestmark = pytest.mark.deep
+
+KEYS = REGISTRY_KEY_FORMATS["avro"]  # a key is any value
 
 SCHEMAS = 10  # of each example
 EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "40")) // SCHEMAS
@@ -36,7 +40,7 @@ def schemas_of(writer: Any, reader: Any = None) -> ReadSchemas:
 def decoded(spark: Any, payloads: list[bytes], writer: Any, reader: Any = None) -> list[tuple[Any, str | None]]:
     """Each value and the reason why there is none."""
     raw = spark.createDataFrame([(i, framed(1, p)) for i, p in enumerate(payloads)], "i int, value binary").coalesce(1)
-    table = decode(raw, "value", "out", schemas_of(writer, reader)).orderBy("i").toArrow().to_pydict()
+    table = KEYS.read_key(raw, "value", "out", schemas_of(writer, reader)).orderBy("i").toArrow().to_pydict()
     kind = writer if reader is None else reader
     return [(as_arrow_gives_it(kind, v), why) for v, why in zip(table["out"], table["out_malformed"], strict=True)]
 
@@ -66,7 +70,7 @@ def test_what_fastavro_wrote_is_read_as_fastavro_reads_it_and_written_so_that_fa
     frame = spark.createDataFrame(rows, "i int, number int, whole boolean, value binary").coalesce(1)
     for number, (writer, reader) in enumerate(zip(writers, readers, strict=True)):
         own = frame.withColumn("own", F.when(F.col("number") == number, F.col("value")))
-        frame = decode(own, "own", f"read{number}", schemas_of(writer, reader)).drop("own")
+        frame = KEYS.read_key(own, "own", f"read{number}", schemas_of(writer, reader)).drop("own")
         if not union_in_container(reader):
             kind = frame.schema[f"read{number}"].dataType
             again = encode(F.col(f"read{number}"), kind, registered(reader))
@@ -101,7 +105,7 @@ def test_what_is_read_of_bytes_by_chance_is_what_java_reads(spark: Any) -> None:
     frame = spark.createDataFrame(rows, "number int, value binary").coalesce(1)
     read = 0
     for number, schema in enumerate(schemas):
-        ours = decode(frame.where(F.col("number") == number), "value", "ours", schemas_of(schema))
+        ours = KEYS.read_key(frame.where(F.col("number") == number), "value", "ours", schemas_of(schema))
         java = from_avro(F.substring("value", 6, 2**31 - 1), json.dumps(schema), {**JAVA})
         table = ours.where("ours_malformed IS NULL").select("ours", java.alias("java")).toArrow()
         read += table.num_rows
@@ -212,7 +216,7 @@ def test_a_record_without_a_header_is_malformed_and_a_null_is_not(spark: Any) ->
     raw = [None, b"", b"\0\0\0", b'{"n": 1}', framed(7, b"\x02"), framed(1, b"\x02")]
     frame = spark.createDataFrame(list(enumerate(raw)), "i int, value binary").coalesce(1)
     schemas = schemas_of(record(n="int")).model_copy(update={"refused": {7: "n: written as string, read as int"}})
-    rows = decode(frame, "value", "out", schemas).orderBy("i").collect()
+    rows = KEYS.read_key(frame, "value", "out", schemas).orderBy("i").collect()
     assert [row["out_malformed"] for row in rows] == [
         None,
         "0 bytes, and no schema id",
@@ -284,6 +288,42 @@ def test_a_row_that_a_field_does_not_hold_says_so_and_has_no_bytes(spark: Any) -
         assert (row[f"data{number}"], row[f"unfit{number}"]) == (None, why), kind
 
 
+def test_a_map_whose_names_are_not_utf8_is_not_written(spark: Any) -> None:
+    """Java would replace what is none, and two names would be one."""
+    frame = spark.sql("SELECT named_struct('m', map(CAST(X'FF' AS string), 1)) AS whole")
+    schema = registered(record(m={"type": "map", "values": "int"}))
+    out = encode(F.col("whole"), frame.schema["whole"].dataType, schema)
+    assert out.unfit is not None
+    assert frame.select(out.data, out.unfit).head() == (None, "m: a name that is not UTF-8")
+
+
+NARROWED = [  # what was written and no longer fits, what still does, and the transform's type now
+    ("3000000000L", "7L", "int"),
+    ("0.1D", "0.5D", "float"),
+    ("1.25BD", "1.50BD", "decimal(2,1)"),
+    ("array(1L, 3000000000L)", "array(1L, NULL)", "array<int>"),
+    ("map('k', 3000000000L)", "map('k', 1L)", "map<string,int>"),
+    ("named_struct('x', 3000000000L)", "named_struct('x', 1L)", "struct<x:int>"),
+    ("7L", "CAST(NULL AS bigint)", "void"),
+]
+
+
+def test_a_value_that_a_narrowed_transform_does_not_hold_says_so_and_fails_no_job(spark: Any) -> None:
+    """The schema is the same, and so are its id and the values of before: a replay meets them with the narrower type."""
+    for large, small, now in NARROWED:
+        frame = spark.sql(
+            f"SELECT 0 AS i, named_struct('f', {large}) AS whole UNION ALL SELECT 1, named_struct('f', {small})"
+        )
+        kind = frame.schema["whole"].dataType
+        schema = registered(json.loads(REGISTRY_FORMATS["avro"].derive(kind, "r", None)))
+        values = frame.select("i", encode(F.col("whole"), kind, schema).data.alias("value")).coalesce(1)
+        type_ = NullType() if now == "void" else spark.sql(f"SELECT CAST(NULL AS {now}) AS f").schema["f"].dataType
+        narrow = StructType([StructField("f", type_)])
+        parsed = REGISTRY_FORMATS["avro"].parse(values, narrow, [F.col("i")], schema, "why").orderBy("i").collect()
+        said = "f: a value that the column's type, which is narrower now, does not hold"
+        assert [(row["f"] is None, row["why"]) for row in parsed] == [(True, said), (now == "void", None)], now
+
+
 HEARTBEAT = {"type": "record", "name": "Heartbeat", "fields": []}
 
 
@@ -301,7 +341,7 @@ def test_a_record_without_fields_is_read_and_written(kind: Any, values: list[Any
     schema = record(n="int", beat=kind)
     payloads = [written(schema, {"n": 5, "beat": value}) for value in values]
     raw = spark.createDataFrame([(framed(1, p),) for p in payloads], "value binary").coalesce(1)
-    found = decode(raw, "value", "out", schemas_of(schema))
+    found = KEYS.read_key(raw, "value", "out", schemas_of(schema))
     again = encode(F.col("out"), found.schema["out"].dataType, registered(schema))
     unfit = F.lit(None).cast("string") if again.unfit is None else again.unfit
     rows = found.select("value", "out_malformed", again.data.alias("again"), unfit.alias("unfit")).collect()
@@ -322,7 +362,7 @@ def test_a_null_has_no_bytes(spark: Any) -> None:
 def decode_type(spark: Any, schema: Any) -> Any:
     """A column `c` of the type that Spark reads a schema as."""
     raw = spark.createDataFrame([(None,)], "raw binary")
-    return decode(raw, "raw", "c", schemas_of(schema)).select("c").schema
+    return KEYS.read_key(raw, "raw", "c", schemas_of(schema)).select("c").schema
 
 
 def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:

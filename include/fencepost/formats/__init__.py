@@ -7,16 +7,31 @@ from __future__ import annotations
 
 from fencepost.formats.avro import Avro
 from fencepost.formats.bytes import Bytes
-from fencepost.formats.format import BadSchema, Declared, Encoded, Format, Reference, RegistryFormat, Unfit
+from fencepost.formats.format import (
+    BadSchema,
+    Declared,
+    Encoded,
+    Format,
+    KeyFormat,
+    Reference,
+    RegistryFormat,
+    RegistryKeyFormat,
+    Unfit,
+)
 from fencepost.formats.json import Json
 from fencepost.formats.json_framed import JsonSchema
 
-REGISTRY_FORMATS: dict[str, RegistryFormat] = {"avro": Avro(), "json_schema": JsonSchema()}
-FORMATS: dict[str, Format] = {"json": Json(), "bytes": Bytes(), **REGISTRY_FORMATS}
+AVRO, BYTES = Avro(), Bytes()
+REGISTRY_FORMATS: dict[str, RegistryFormat] = {"avro": AVRO, "json_schema": JsonSchema()}
+FORMATS: dict[str, Format] = {"json": Json(), "bytes": BYTES, **REGISTRY_FORMATS}
+REGISTRY_KEY_FORMATS: dict[str, RegistryKeyFormat] = {"avro": AVRO}
+KEY_FORMATS: dict[str, KeyFormat] = {"bytes": BYTES, **REGISTRY_KEY_FORMATS}
 
 __all__ = [
     "FORMATS",
+    "KEY_FORMATS",
     "REGISTRY_FORMATS",
+    "REGISTRY_KEY_FORMATS",
     "BadSchema",
     "Declared",
     "Encoded",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Bytes:
-    """Implements `Format`. No record is malformed."""
+    """Implements `Format` and `KeyFormat`. No record is malformed."""
 
     has_registry = False
 
@@ -32,7 +32,10 @@ class Bytes:
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         if "value" not in fields.fieldNames():
             raise Unfit("output format bytes needs a column named value.")
-        return Encoded(as_bytes(frame, "value"))
+        return self.write_key(frame, "value", schema)
+
+    def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
+        return Encoded(as_bytes(frame, name))
 
     def said(self, frame: DataFrame, fields: StructType) -> dict[str, Column]:
         return {"value": as_bytes(frame, "value")}

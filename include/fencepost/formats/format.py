@@ -168,6 +168,28 @@ class Format(Protocol):
         """
 
 
+class KeyFormat(Protocol):
+    """Writes a record's key: one column of a transform's result. `schema` as for a value."""
+
+    def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
+        """The key that this column gives; null where it is null.
+
+        Raises:
+            Unfit: the format cannot express the column.
+        """
+
+
+class RegistryKeyFormat(KeyFormat, Protocol):
+    """A format of keys that are more than bytes: their schemas are in a registry."""
+
+    def read_key(self, frame: DataFrame, raw: str, into: str, schemas: ReadSchemas) -> DataFrame:
+        """The frame with the keys in the binary column `raw` as the column `into`, and `<into>_malformed`: why there is none.
+
+        A null is neither a key nor malformed. A key with an id that the schemas do not know fails the job, with `UNKNOWN_ID`.
+        The frame has no column `_tombstone` or `_malformed`.
+        """
+
+
 class RegistryFormat(Format, Protocol):
     """A format whose schemas are in a registry. What it gives as a schema's text is what a plan freezes."""
 

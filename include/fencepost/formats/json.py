@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from fencepost.formats.fit import each, first_of, of_field, same
 from fencepost.formats.format import LONGEST_NAME, Declared, Encoded, Unfit, read_rows
 from fencepost.model import RegisteredSchema
 
@@ -13,9 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from fencepost.formats.fit import Check
     from fencepost.formats.framing import Framing
-
-    Check = Callable[[Column], Column]
 
 JSON_OUT = {
     "ignoreNullFields": "false",
@@ -112,17 +112,31 @@ def check_sayable(fields: StructType) -> None:
 def check_of(kind: DataType, path: str) -> Check | None:
     """Why JSON cannot say a row's value of this type so that it is read alike: a text or null; None where it can say every one.
 
-    Spark replaces what is not UTF-8, so that two texts may become one, and writes years that no reader takes.
+    Spark replaces what is not UTF-8, so that two texts may become one. It writes years that no reader takes, and NaN as a text,
+    which a source of this format calls malformed.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, DateType, MapType, StringType, StructType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import (
+        ArrayType,
+        DateType,
+        DoubleType,
+        FloatType,
+        MapType,
+        StringType,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
 
+    if isinstance(kind, FloatType | DoubleType):
+        no_number = F.lit(f"{path}: JSON has no NaN and no Infinity")
+        return lambda c: F.when(F.isnan(c) | (F.abs(c) == float("inf")), no_number)
     if isinstance(kind, StringType):
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: text that is not UTF-8"))
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         return lambda c: F.when(~F.year(c).between(1, 9999), F.lit(f"{path}: not within the years 1 to 9999"))
     if isinstance(kind, ArrayType):
-        return each(check_of(kind.elementType, f"{path}[]"), lambda c: c)
+        return each(check_of(kind.elementType, f"{path}[]"), same)
     if isinstance(kind, MapType):
         return first_of(
             [each(name_check(path), F.map_keys), each(check_of(kind.valueType, f"{path}{{}}"), F.map_values)]
@@ -140,28 +154,6 @@ def name_check(path: str) -> Check:
     too_long = F.lit(f"{path}: a name of more than {LONGEST_NAME:,} bytes")
     bad = F.lit(f"{path}: a name that is not UTF-8")
     return lambda c: F.when(F.octet_length(c) > LONGEST_NAME, too_long).when(~F.is_valid_utf8(c), bad)
-
-
-def each(inner: Check | None, values: Check) -> Check | None:
-    """The first problem of a column's several values."""
-    from pyspark.sql import functions as F
-
-    if inner is None:
-        return None
-    return lambda c: F.get(F.filter(F.transform(values(c), inner), lambda text: text.isNotNull()), F.lit(0))
-
-
-def of_field(inner: Check | None, name: str) -> Check | None:
-    """The problem of a struct's field."""
-    return inner and (lambda c: inner(c[name]))
-
-
-def first_of(checks: Sequence[Check | None]) -> Check | None:
-    """The first problem that one of them finds."""
-    from pyspark.sql import functions as F
-
-    found = [check for check in checks if check is not None]
-    return (lambda c: F.coalesce(*(check(c) for check in found))) if found else None
 
 
 def _unsayable(kind: DataType) -> str | None:

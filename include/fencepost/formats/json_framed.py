@@ -6,8 +6,7 @@ nothing. A row is written so that it is valid against the schema of the output a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.formats.format import (
@@ -22,18 +21,8 @@ from fencepost.formats.format import (
     header,
     taken_names,
 )
-from fencepost.formats.json import (
-    JSON_OUT,
-    Json,
-    check_of,
-    check_sayable,
-    each,
-    fields_of,
-    first_of,
-    name_check,
-    of_field,
-    read_json,
-)
+from fencepost.formats.json import JSON_OUT, Json, fields_of, read_json
+from fencepost.formats.json_fit import WALK, fit_object
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
 from fencepost.formats.json_schema import Json as Schema
 from fencepost.model import RegisteredSchema
@@ -41,8 +30,6 @@ from fencepost.model import RegisteredSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
-
-    Check = Callable[[Column], Column]
 
 
 class JsonSchema:
@@ -69,7 +56,7 @@ class JsonSchema:
 
         assert schema is not None
         parsed = parse(schema.text)
-        problem = _fit_of_object(fields, parsed, "")
+        problem = fit_object(fields, parsed)
         kept, left_out = _by_nulls(fields, parsed)
         texts = [_json(names, nulls) for names, nulls in ((kept, True), (left_out, False)) if names]
         text = texts[0] if len(texts) == 1 else _joined(texts)
@@ -134,13 +121,13 @@ class JsonSchema:
 
         assert isinstance(kind, StructType), "a value, and keys are not of this format"
         parsed = parse(schema.text)
-        _fit_of_object(kind, parsed, "")
+        fit_object(kind, parsed)
         _by_nulls(kind, parsed)
 
     def derive(self, kind: DataType, name: str, like: str | None) -> str:
         import json
 
-        found = to_json(_derived(kind, None if like is None else parse(like), ""))
+        found = to_json(WALK.derive(kind, None if like is None else parse(like)))
         return json.dumps({"$schema": DRAFT, "title": name, **found}, ensure_ascii=False)
 
     def difference(self, new: str, old: str) -> str:
@@ -244,159 +231,3 @@ def _nulls_within(kind: DataType, schema: Schema) -> tuple[bool, bool]:
     known = {one.name: one for one in schema.properties}
     found = [_nulls_of(f.dataType, known[f.name]) for f in kind.fields]
     return all(kept for kept, _ in found), all(left_out for _, left_out in found)
-
-
-INTEGERS = ("byte", "short", "integer", "long")
-# Spark's types, by the names that they have in schemas, whose JSON each type holds.
-FITTING = {
-    "string": ("string", "binary", "date", "timestamp", "timestamp_ntz"),
-    "integer": INTEGERS,
-    "number": (*INTEGERS, "float", "double", "decimal"),
-    "boolean": ("boolean",),
-    "date": ("date",),
-    "date-time": ("timestamp",),
-}
-
-
-def _fit(kind: DataType, schema: Schema, path: str, *, optional: bool = False) -> Check | None:
-    """Why a row's value of Spark's type is none of the schema's: a text or null; None where every one is. `optional`: a null is
-    left out.
-
-    Raises:
-        Unfit: not every value of the type is one of the schema, whatever the row.
-    """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import NullType
-
-    if isinstance(kind, NullType) and (schema.nullable or optional):
-        return None
-    inner = _fit_of_value(kind, schema, path)
-    if schema.nullable or optional:
-        return inner and (lambda c: F.when(c.isNotNull(), inner(c)))
-    missing = F.lit(f"{path}: null, and its type is {schema.says()}")
-    return lambda c: F.when(c.isNull(), missing).otherwise(inner(c) if inner else F.lit(None))
-
-
-def _fit_of_value(kind: DataType, schema: Schema, path: str) -> Check | None:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
-
-    if schema.kind == "object" and isinstance(kind, StructType):
-        return _fit_of_object(kind, schema, path)
-    if schema.kind == "array" and isinstance(kind, ArrayType) and schema.items is not None:
-        return each(_fit(kind.elementType, schema.items, f"{path}[]"), lambda c: c)
-    if schema.kind == "map" and isinstance(kind, MapType) and schema.items is not None:
-        inner = _fit(kind.valueType, schema.items, f"{path}{{}}")
-        return first_of([each(name_check(path), F.map_keys), each(inner, F.map_values)])
-    name = kind.typeName().split("(")[0]
-    whole = schema.kind == "integer" and isinstance(kind, DecimalType) and kind.scale == 0
-    if name not in FITTING.get(schema.kind, ()) and not whole:
-        raise Unfit(
-            f"field {path}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
-        )
-    checks = [check_of(kind, path)]
-    if name in ("float", "double"):
-        checks.append(
-            lambda c: F.when(F.isnan(c) | (F.abs(c) == float("inf")), F.lit(f"{path}: JSON has no NaN and no Infinity"))
-        )
-    if schema.values:
-        allowed, said = [value for value in schema.values if _is_of(value, schema.kind)], _said(name)
-        checks.append(lambda c: F.when(~_among(said(c), allowed), F.lit(f"{path}: none of the values in its enum")))
-    return first_of(checks)
-
-
-def _said(name: str) -> Check:
-    """A value that an enum may hold, as JSON says it."""
-    from pyspark.sql import functions as F
-
-    if name in ("timestamp", "timestamp_ntz"):
-        return lambda c: F.date_format(c, JSON_OUT["timestampFormat" if name == "timestamp" else "timestampNTZFormat"])
-    if name == "binary":
-        return F.base64
-    return (lambda c: c.cast("string")) if name == "date" else lambda c: c
-
-
-def _is_of(value: object, kind: str) -> bool:
-    if kind == "string":
-        return isinstance(value, str)
-    return (
-        isinstance(value, bool) if kind == "boolean" else isinstance(value, int | float) and not isinstance(value, bool)
-    )
-
-
-def _among(column: Column, values: Sequence[object]) -> Column:
-    from pyspark.sql import functions as F
-
-    return column.isin(*values) if values else F.lit(False)
-
-
-def _fit_of_object(kind: StructType, schema: Schema, path: str) -> Check | None:
-    if not path:
-        check_sayable(kind)
-    known, dot = {one.name: one for one in schema.properties}, f"{path}." if path else ""
-    given = kind.fieldNames()
-    if unknown := [name for name in given if name not in known]:
-        raise Unfit(
-            f"the transform gives {', '.join(dot + name for name in unknown)}, which no property is for. Leave it out, give it a "
-            "name that begins with _, or register a version of the schema with it."
-        )
-    if missing := [one for one in schema.properties if one.required and one.name not in given]:
-        raise Unfit(
-            f"the transform gives no {dot}{missing[0].name}, which is required, of type {missing[0].type.says()}. Add it to the "
-            "result."
-        )
-    found = [
-        of_field(_fit(f.dataType, known[f.name].type, dot + f.name, optional=not known[f.name].required), f.name)
-        for f in kind.fields
-    ]
-    return first_of(found)
-
-
-DERIVED = {
-    "boolean": Schema("boolean"),
-    **dict.fromkeys(INTEGERS, Schema("integer")),
-    **dict.fromkeys(("float", "double", "decimal"), Schema("number")),
-    **dict.fromkeys(("string", "binary", "timestamp_ntz"), Schema("string")),
-    "date": Schema("date"),
-    "timestamp": Schema("date-time"),
-}
-
-
-def _derived(kind: DataType, like: Schema | None, path: str) -> Schema:
-    """For a value that is not null. New objects are closed: in an open one, a later version could add no property."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    if isinstance(kind, StructType):
-        before = like if like is not None and like.kind == "object" else None
-        known = {one.name: one for one in before.properties} if before else {}
-        properties = []
-        for f in kind.fields:
-            at, old = f"{path}.{f.name}" if path else f.name, known.get(f.name)
-            if old is not None and _fits(f.dataType, old, at):
-                properties.append(old)
-                continue
-            type_ = _nullable(f.dataType, f.nullable, old.type if old else None, at)
-            # Records of earlier versions have no new property.
-            properties.append(Property(f.name, type_, required=not f.nullable and before is None))
-        return Schema("object", properties=tuple(properties), closed=before is None or before.closed)
-    if isinstance(kind, ArrayType):
-        items = like.items if like is not None and like.kind == "array" else None
-        return Schema("array", items=_nullable(kind.elementType, kind.containsNull, items, f"{path}[]"))
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        items = like.items if like is not None and like.kind == "map" else None
-        return Schema("map", items=_nullable(kind.valueType, kind.valueContainsNull, items, f"{path}{{}}"))
-    if (simple := DERIVED.get(kind.typeName().split("(")[0])) is None:
-        raise Unfit(f"column {path}: JSON Schema has no type for {kind.simpleString()}. Cast it.")
-    return simple
-
-
-def _fits(kind: DataType, old: Property, path: str) -> bool:
-    try:
-        _fit(kind, old.type, path, optional=not old.required)
-    except Unfit:
-        return False
-    return True
-
-
-def _nullable(kind: DataType, nullable: bool, like: Schema | None, path: str) -> Schema:
-    return replace(_derived(kind, like, path), nullable=nullable)

@@ -21,9 +21,7 @@ from pyspark.sql.types import (
 from fencepost.config.pipeline import Output, Pipeline, Source
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.errors import NeedsOperator, SettingsError
-from fencepost.formats import FORMATS, Declared, Encoded, Unfit
-from fencepost.formats.avro import decode, encode
-from fencepost.formats.bytes import as_bytes
+from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.format import HEADER, header
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
@@ -72,16 +70,15 @@ def read_source(
         raw = raw.withColumn("record", in_text(F.col("headers")))
     if source.headers:
         raw = raw.withColumn("headers", as_list(F.col("headers")))
-    if source.key_format == "avro":
+    keys = REGISTRY_KEY_FORMATS.get(source.key_format)
+    if keys is not None:  # first: a value in bytes is less to carry than its fields
         assert schemas.source_key is not None, "a plan of such a pipeline freezes it"
-        raw = decode(
-            raw, "key", DECODED_KEY, schemas.source_key
-        )  # first: a value in bytes is less to carry than its fields
+        raw = keys.read_key(raw, "key", DECODED_KEY, schemas.source_key)
         kept += [DECODED_KEY, f"{DECODED_KEY}_malformed"]
     frame = FORMATS[source.format].read(raw, Declared(types, required, schemas.source), kept)
     if source.headers:  # null again where there are none, as the connector has it
         frame = frame.withColumn("_headers", F.when(F.size("_headers") > 0, F.col("_headers")))
-    if source.key_format == "avro":
+    if keys is not None:
         frame = _with_decoded_key(with_record(frame))  # the record keeps the key's bytes
     return frame, F.col("_malformed").isNotNull()
 
@@ -199,10 +196,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
 def _key(frame: DataFrame, output: Output, schemas: Schemas) -> Encoded:
     if output.key is None:
         return Encoded(F.lit(None).cast("binary"))
-    if output.key_format == "bytes":
-        return Encoded(as_bytes(frame, output.key))
-    assert schemas.output_key is not None
-    return encode(F.col(f"`{output.key}`"), frame.schema[output.key].dataType, schemas.output_key)
+    return KEY_FORMATS[output.key_format].write_key(frame, output.key, schemas.output_key)
 
 
 def said_columns(frame: DataFrame, pipeline: Pipeline) -> dict[str, Column]:

@@ -1,0 +1,238 @@
+"""How columns of Spark's types become values of a schema, and the schema that a column would have: one walk, for all formats.
+
+What only a row shows is a `Check`: it makes a column of texts, null where the row fits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeGuard, TypeVar
+
+from fencepost.formats.format import Unfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, MapType, StructField, StructType
+
+    Check = Callable[[Column], Column]
+
+
+class Schema(Protocol):
+    """What the walk asks of a format's type. `items` is the type of an array's elements or a map's values."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def items(self) -> Self | None: ...
+
+    def says(self) -> str: ...
+
+
+S = TypeVar("S", bound=Schema)
+M = TypeVar("M")  # a member of a struct, with its type
+
+
+def same(column: Column) -> Column:
+    """The column."""
+    return column
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a column becomes a value of a schema, and the text that says why a row's value does not.
+
+    `convert` makes what Spark's own function for the format takes. Where Spark has none, `data` gives the value's bytes.
+    """
+
+    convert: Check = same
+    problem: Check | None = None
+    data: Check | None = None
+
+
+class Walk(ABC, Generic[S, M]):
+    """The walk. What a format's types have of their own, its subclass says.
+
+    `fit` and `fit_value` raise Unfit where not every value of the type is one of the schema, whatever the row. `derive` raises
+    it where the format has no such type. The text names the place and the fix.
+    """
+
+    format: str  # for a person
+    member: str  # what the format calls a member of a struct
+    schema: type[S]
+
+    @abstractmethod
+    def fit(self, kind: DataType, schema: S, path: str) -> Fit:
+        """How values of Spark's type become values of the schema, nulls among them."""
+
+    @abstractmethod
+    def fit_simple(self, kind: DataType, schema: S, path: str) -> Fit | None:
+        """The same for a value that is neither null nor a struct, an array or a map; None if it does not fit."""
+
+    @abstractmethod
+    def fit_struct(self, fits: Mapping[str, Fit], schema: S, problem: Check | None) -> Fit:
+        """How a struct is written whose members are written like this."""
+
+    @abstractmethod
+    def absent(self, member: M, path: str) -> Fit | None:
+        """For a member without a column: how it is written, None if it is left out. Unfit: it has to be there."""
+
+    @abstractmethod
+    def members(self, schema: S) -> Mapping[str, M] | None:
+        """Those of a struct; None for another type."""
+
+    @abstractmethod
+    def type_of(self, member: M) -> S:
+        """A member's type, for the values that it may have."""
+
+    @abstractmethod
+    def derive_simple(self, kind: DataType) -> S | None:
+        """A type for one that is neither struct, array nor map; None if the format has none."""
+
+    @abstractmethod
+    def new_member(self, field: StructField, schema: S, old: M | None, before: S | None, path: str) -> M:
+        """A member for a column. `old` is the member in an earlier version of its struct, `before`, if there is one."""
+
+    @abstractmethod
+    def new_struct(self, members: Sequence[M], before: S | None) -> S:
+        """A struct's type."""
+
+    @abstractmethod
+    def or_null(self, schema: S) -> S:
+        """The type, or null."""
+
+    @abstractmethod
+    def not_null(self, schema: S) -> S | None:
+        """A type's one type for values that are not null, None if it has several."""
+
+    def key_problem(self, path: str) -> Check:
+        """Why a map's key is no name in the format, or null."""
+        from pyspark.sql import functions as F
+
+        return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: a name that is not UTF-8"))
+
+    def fit_value(self, kind: DataType, schema: S, path: str) -> Fit:
+        """As `fit`, for a value that is not null."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import ArrayType, StructType
+
+        found: Fit | None
+        if isinstance(kind, StructType) and (members := self.members(schema)) is not None:
+            found = self._fit_members(kind, members, schema, path)
+        elif isinstance(kind, ArrayType) and schema.kind == "array" and schema.items is not None:
+            inner = self._fit_items(kind.elementType, schema.items, f"{path}[]", path)
+            found = Fit(_each(inner, F.transform), each(inner.problem, same))
+        elif is_map(kind) and schema.kind == "map" and schema.items is not None:
+            inner = self._fit_items(kind.valueType, schema.items, f"{path}{{}}", path)
+            convert = _each(inner, lambda c, each_: F.transform_values(c, lambda _, v: each_(v)))
+            keys, values = each(self.key_problem(path), F.map_keys), each(inner.problem, F.map_values)
+            found = Fit(convert, first_of([keys, values]))
+        else:
+            found = self.fit_simple(kind, schema, path)
+        if found is None:
+            raise misfit(kind, schema, path)
+        return found
+
+    def _fit_items(self, kind: DataType, schema: S, path: str, outer: str) -> Fit:
+        inner = self.fit(kind, schema, path)
+        if inner.data is not None:
+            raise Unfit(f"field {outer}: a union of several types within an array or a map is read, and not written.")
+        return inner
+
+    def _fit_members(self, kind: StructType, members: Mapping[str, M], schema: S, path: str) -> Fit:
+        given, dot = {f.name: f.dataType for f in kind.fields}, f"{path}." if path else ""
+        if unknown := [name for name in given if name not in members]:
+            raise Unfit(
+                f"the transform gives {', '.join(dot + name for name in unknown)}, which no {self.member} is for. Leave it out, "
+                "give it a name that begins with _, or register a version of the schema with it."
+            )
+        fits = dict[str, Fit]()
+        for name, member in members.items():
+            at = dot + name
+            found = self.fit(given[name], self.type_of(member), at) if name in given else self.absent(member, at)
+            if found is not None:
+                fits[name] = found
+        return self.fit_struct(fits, schema, first_of([of_field(fit.problem, name) for name, fit in fits.items()]))
+
+    def derive(self, kind: DataType, like: S | None, path: str = "") -> S:
+        """A type for values that are not null. What fits `like`, an earlier type, keeps its type there."""
+        from pyspark.sql.types import ArrayType, StructType
+
+        if isinstance(kind, StructType):
+            return self._derive_struct(kind, like, path)
+        word = "array" if isinstance(kind, ArrayType) else "map"
+        items = like.items if like is not None and like.kind == word else None
+        if isinstance(kind, ArrayType):
+            return self.schema(word, items=self._derive_part(kind.elementType, kind.containsNull, items, f"{path}[]"))  # type: ignore[call-arg]
+        if is_map(kind):
+            part = self._derive_part(kind.valueType, kind.valueContainsNull, items, f"{path}{{}}")
+            return self.schema(word, items=part)  # type: ignore[call-arg]
+        if (simple := self.derive_simple(kind)) is None:
+            raise Unfit(f"column {path}: {self.format} has no type for {kind.simpleString()}. Cast it.")
+        return simple
+
+    def _derive_struct(self, kind: StructType, like: S | None, path: str) -> S:
+        known = None if like is None else self.members(like)
+        before, members = like if known is not None else None, list[M]()
+        for f in kind.fields:
+            at, old = f"{path}.{f.name}" if path else f.name, (known or {}).get(f.name)
+            if old is not None and self._fits(f.dataType, old, at):
+                members.append(old)
+            else:
+                part = self._derive_part(f.dataType, f.nullable, None if old is None else self.type_of(old), at)
+                members.append(self.new_member(f, part, old, before, at))
+        return self.new_struct(members, before)
+
+    def _derive_part(self, kind: DataType, nullable: bool, like: S | None, path: str) -> S:
+        found = self.derive(kind, None if like is None else self.not_null(like), path)
+        return self.or_null(found) if nullable else found
+
+    def _fits(self, kind: DataType, member: M, path: str) -> bool:
+        try:
+            self.fit(kind, self.type_of(member), path)
+        except Unfit:
+            return False
+        return True
+
+
+def is_map(kind: DataType) -> TypeGuard[MapType]:
+    """Whether it is a map whose keys are texts: no format here has others."""
+    from pyspark.sql.types import MapType, StringType
+
+    return isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
+
+
+def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:
+    """No value of the type is one of the schema."""
+    return Unfit(
+        f"field {path or 'value'}: the transform gives {kind.simpleString()}, which does not fit in {schema.says()}. Cast it."
+    )
+
+
+def _each(inner: Fit, convert: Callable[[Column, Check], Column]) -> Check:
+    """How a column of several values becomes what it is, of values that become what `inner` says."""
+    return same if inner.convert is same else lambda c: convert(c, inner.convert)
+
+
+def each(inner: Check | None, values: Check) -> Check | None:
+    """The first problem of a column's several values."""
+    from pyspark.sql import functions as F
+
+    if inner is None:
+        return None
+    return lambda c: F.get(F.filter(F.transform(values(c), inner), lambda text: text.isNotNull()), F.lit(0))
+
+
+def of_field(inner: Check | None, name: str) -> Check | None:
+    """The problem of a struct's field."""
+    return inner and (lambda c: inner(c[name]))
+
+
+def first_of(checks: Sequence[Check | None]) -> Check | None:
+    """The first problem that one of them finds."""
+    from pyspark.sql import functions as F
+
+    found = [check for check in checks if check is not None]
+    return (lambda c: F.coalesce(*(check(c) for check in found))) if found else None
