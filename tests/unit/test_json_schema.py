@@ -17,7 +17,7 @@ from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Framing, Malformed, UnknownId
 from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.formats.json_framed import JsonSchema, to_spark
-from fencepost.formats.json_schema import Json, Property, parse, render, to_json
+from fencepost.formats.json_schema import JsonType, Property, parse, render, to_json
 
 FORMAT = JsonSchema()
 TEXT = {"type": "string"}
@@ -27,7 +27,7 @@ def of(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def field(schema: Any, **beside: Any) -> Json:
+def field(schema: Any, **beside: Any) -> JsonType:
     """The type of a property with this schema."""
     (found,) = parse(json.dumps(of(f=schema) | beside)).properties
     return found.type
@@ -243,35 +243,35 @@ def test_a_schema_that_no_row_can_be_written_with_is_refused_and_can_be_read(sch
     assert FORMAT.reader(frozen, (), {}, columns=True) == frozen
 
 
-def kinds(depth: int = 2) -> st.SearchStrategy[Json]:
+def kinds(depth: int = 2) -> st.SearchStrategy[JsonType]:
     """Types that `parse` may find. Enums are of texts."""
     plain = st.sampled_from(["string", "integer", "number", "boolean", "date", "date-time"])
     enums = st.builds(
-        Json,
+        JsonType,
         st.just("string"),
         st.booleans(),
         values=st.lists(st.text(), min_size=1, max_size=3, unique=True).map(tuple),
     )
-    simple = st.builds(Json, plain, st.booleans()) | enums
+    simple = st.builds(JsonType, plain, st.booleans()) | enums
     if not depth:
         return simple
     inner = st.deferred(lambda: kinds(depth - 1))
-    several = st.builds(Json, st.sampled_from(["array", "map"]), st.booleans(), items=inner)
+    several = st.builds(JsonType, st.sampled_from(["array", "map"]), st.booleans(), items=inner)
     return simple | several | objects(inner, st.booleans())
 
 
-def objects(inner: st.SearchStrategy[Json], nullable: st.SearchStrategy[bool]) -> st.SearchStrategy[Json]:
+def objects(inner: st.SearchStrategy[JsonType], nullable: st.SearchStrategy[bool]) -> st.SearchStrategy[JsonType]:
     names = st.lists(st.sampled_from(["a", "b-c", "d.e", "é", "$x"]), min_size=1, max_size=3, unique=True)
     properties = names.flatmap(
         lambda found: st.tuples(*(st.builds(Property, st.just(name), inner, st.booleans()) for name in found))
     )
-    return st.builds(Json, st.just("object"), nullable, properties, st.booleans())
+    return st.builds(JsonType, st.just("object"), nullable, properties, st.booleans())
 
 
 ROOT = objects(kinds(), st.just(False))
 
 
-def in_other_words(kind: Json, draw: Any, definitions: dict[str, Any]) -> Any:
+def in_other_words(kind: JsonType, draw: Any, definitions: dict[str, Any]) -> Any:
     """A schema that says the same in another way: by references, oneOf, or without saying `type`."""
     plain = to_json(kind)
     if kind.items is not None:
@@ -295,14 +295,14 @@ def in_other_words(kind: Json, draw: Any, definitions: dict[str, Any]) -> Any:
 
 @given(ROOT, st.data())
 @settings(deadline=None, max_examples=300)
-def test_a_type_is_what_its_schema_says_in_whatever_words(kind: Json, data: st.DataObject) -> None:
+def test_a_type_is_what_its_schema_says_in_whatever_words(kind: JsonType, data: st.DataObject) -> None:
     assert parse(render(kind)) == kind
     definitions: dict[str, Any] = {}
     other = in_other_words(kind, data.draw, definitions)
     assert parse(json.dumps(other | {"definitions": definitions})) == kind
 
 
-def values(kind: Json) -> st.SearchStrategy[Any]:
+def values(kind: JsonType) -> st.SearchStrategy[Any]:
     """Values that a validator takes for the type, within what Spark's types hold."""
     if kind.values:
         found: st.SearchStrategy[Any] = st.sampled_from(kind.values)
@@ -331,7 +331,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
 
 @given(ROOT.flatmap(lambda kind: st.tuples(st.just(kind), values(kind))))
 @settings(deadline=None, max_examples=300)
-def test_a_record_that_is_valid_fits_the_declared_types(given: tuple[Json, Any]) -> None:
+def test_a_record_that_is_valid_fits_the_declared_types(given: tuple[JsonType, Any]) -> None:
     kind, value = given
     Draft7Validator(to_json(kind)).validate(value)
     fields = to_spark(kind)

@@ -27,7 +27,7 @@ from pydantic import (
 
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
-from fencepost.config.registry import SchemaRegistry
+from fencepost.config.registry import RegistrySettings
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
@@ -305,7 +305,7 @@ class Pipeline(Section):
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
-    schema_registry: SchemaRegistry | None = None
+    schema_registry: RegistrySettings | None = None
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("kafka", mode="before")

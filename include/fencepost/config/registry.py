@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 
-class SchemaRegistry(BaseModel):
+class RegistrySettings(BaseModel):
     """A registry with Confluent's REST interface. Locations are files in PEM."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

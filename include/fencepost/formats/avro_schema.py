@@ -1,4 +1,7 @@
-"""Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure."""
+"""Avro schemas as values: parsed, checked for what Spark can hold, and written out again. Pure.
+
+The parser takes what Java's takes, and so the registry. fastavro's refuses some of that, and takes what is no schema.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.formats.fit import Fit, Walk, first_of
 from fencepost.formats.format import Unfit
 from fencepost.formats.json import JSON_OUT, check_of, check_sayable, name_check
-from fencepost.formats.json_schema import Json as Schema
+from fencepost.formats.json_schema import JsonType as Schema
 from fencepost.formats.json_schema import Property
 
 if TYPE_CHECKING:

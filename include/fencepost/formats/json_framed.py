@@ -24,7 +24,7 @@ from fencepost.formats.format import (
 from fencepost.formats.json import JSON_OUT, Json, fields_of, read_json
 from fencepost.formats.json_fit import WALK, fit_object
 from fencepost.formats.json_schema import DRAFT, NoColumn, Property, check_names, parse, render, to_json
-from fencepost.formats.json_schema import Json as Schema
+from fencepost.formats.json_schema import JsonType as Schema
 from fencepost.model import RegisteredSchema
 
 if TYPE_CHECKING:

@@ -36,12 +36,12 @@ class Property:
     """An object's property. `required`: it must be there, and may be null if its type is nullable."""
 
     name: str
-    type: Json
+    type: JsonType
     required: bool = False
 
 
 @dataclass(frozen=True)
-class Json:
+class JsonType:
     """A type. `kind` is JSON Schema's `type`, or `date`, `date-time` or `map`. `items` is the type of an array's elements or a
     map's values; `values` are the only ones that are allowed, null aside, or none; `closed`: no other properties are allowed;
     `undeclared`: names of other properties that an object must have."""
@@ -50,7 +50,7 @@ class Json:
     nullable: bool = False
     properties: tuple[Property, ...] = ()
     closed: bool = False
-    items: Json | None = None
+    items: JsonType | None = None
     values: tuple[Any, ...] = ()
     undeclared: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class Json:
         return "object (additionalProperties)" if self.kind == "map" else self.kind
 
 
-def parse(text: str, references: Sequence[Reference] = (), without: Collection[str] = ()) -> Json:
+def parse(text: str, references: Sequence[Reference] = (), without: Collection[str] = ()) -> JsonType:
     """The type in a schema's text. The outermost properties that `without` names are left out, whatever they are.
 
     Raises:
@@ -114,7 +114,7 @@ class _Parser:
         self._within: list[int] = []  # the schemas that are being read, by identity
         self._number = 0
 
-    def type(self, raw: Any, place: _Place, at: str, depth: int) -> Json:
+    def type(self, raw: Any, place: _Place, at: str, depth: int) -> JsonType:
         self._number += 1
         if self._number > MOST_TYPES or depth > DEEPEST:
             raise NoColumn(f"{at}: it has more than {MOST_TYPES:,} types, or more than {DEEPEST} one in another")
@@ -140,7 +140,7 @@ class _Parser:
         yield
         self._within.pop()
 
-    def _referred(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
+    def _referred(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> JsonType:
         from referencing.exceptions import Unresolvable
 
         reference = raw["$ref"]
@@ -158,7 +158,7 @@ class _Parser:
             raise NoColumn(f"{at}/$ref: {reference} is neither in the schema nor among its references") from None
         return self.type(found.contents, replace(place, resolver=found.resolver), reference, depth + 1)
 
-    def _combined(self, word: str, branches: Sequence[Any], place: _Place, at: str, depth: int) -> Json:
+    def _combined(self, word: str, branches: Sequence[Any], place: _Place, at: str, depth: int) -> JsonType:
         found = [
             self.type(branch, place, f"{at}/{number}", depth + 1)
             for number, branch in enumerate(branches)
@@ -172,7 +172,7 @@ class _Parser:
         some = [value for one in found for value in one.values] if all(one.values for one in found) else []
         return replace(kinds.pop(), nullable=nullable, values=_distinct(some))
 
-    def _own(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
+    def _own(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> JsonType:
         said = raw.get("type")
         kinds = {said} if isinstance(said, str) else set(said or ())
         listed = [raw["const"]] if "const" in raw else raw.get("enum")
@@ -192,26 +192,26 @@ class _Parser:
             raise NoColumn(f"{at}/{word}: several types ({', '.join(sorted(kinds))}), and a column has one")
         (kind,) = kinds
         if kind == "array":
-            return Json("array", nullable, items=self._items(raw, place, at, depth))
+            return JsonType("array", nullable, items=self._items(raw, place, at, depth))
         if kind == "object":
             return self._object(raw, nullable, place, at, depth)
         if kind == "string" and not values and raw.get("format") in FORMATS:
-            return Json(raw["format"], nullable)
-        return Json(kind, nullable, values=values)
+            return JsonType(raw["format"], nullable)
+        return JsonType(kind, nullable, values=values)
 
-    def _items(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> Json:
+    def _items(self, raw: Mapping[str, Any], place: _Place, at: str, depth: int) -> JsonType:
         if "prefixItems" in raw or isinstance(raw.get("items"), list):
             word = "prefixItems" if "prefixItems" in raw else "items"
             raise NoColumn(f"{at}/{word}: a type for each place, and an array's elements have one")
         return self.type(raw.get("items", True), place, f"{at}/items", depth + 1)
 
-    def _object(self, raw: Mapping[str, Any], nullable: bool, place: _Place, at: str, depth: int) -> Json:
+    def _object(self, raw: Mapping[str, Any], nullable: bool, place: _Place, at: str, depth: int) -> JsonType:
         given, more = raw.get("properties", {}), raw.get("additionalProperties", True)
         required, within = set(raw.get("required", ())), depth == 0
         undeclared = tuple(sorted(required - given.keys()))
         if not given and isinstance(more, dict) and "patternProperties" not in raw:
             items = self.type(more, place, f"{at}/additionalProperties", depth + 1)
-            return Json("map", nullable, items=items, undeclared=undeclared)
+            return JsonType("map", nullable, items=items, undeclared=undeclared)
         if not given and "patternProperties" in raw:
             raise NoColumn(f"{at}/patternProperties: names by a pattern, and a struct's names are known")
         if not given and (depth or "properties" not in raw):
@@ -222,7 +222,7 @@ class _Parser:
             if not (within and name in self._without)
         )
         check_names([one.name for one in properties], f"{at}/properties")
-        return Json("object", nullable, properties, closed=more is False, undeclared=undeclared)
+        return JsonType("object", nullable, properties, closed=more is False, undeclared=undeclared)
 
 
 def _named(document: str, place: _Place) -> _Place | None:
@@ -311,7 +311,7 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def to_json(kind: Json) -> dict[str, Any]:
+def to_json(kind: JsonType) -> dict[str, Any]:
     """The schema of a type, of which `parse` makes the same again."""
     name = {"date": "string", "date-time": "string", "map": "object"}.get(kind.kind, kind.kind)
     found: dict[str, Any] = {"type": [name, "null"] if kind.nullable else name}
@@ -332,6 +332,6 @@ def to_json(kind: Json) -> dict[str, Any]:
     return found
 
 
-def render(kind: Json) -> str:
+def render(kind: JsonType) -> str:
     """The schema's text, as a plan has it."""
     return json.dumps(to_json(kind), separators=(",", ":"), ensure_ascii=False)

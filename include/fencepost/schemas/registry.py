@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.registry import SchemaRegistry
+from fencepost.config.registry import RegistrySettings
 from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
 from fencepost.formats import Reference
 
@@ -211,7 +211,7 @@ class Registry:
         return SettingsError(f"{self._where}: refused {what} (HTTP {status}, code {code}). Its own log says why.")
 
 
-def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
+def client_conf(settings: RegistrySettings) -> dict[str, Any]:
     """The client's settings. They hold secrets."""
     given = {
         "url": settings.url,
@@ -236,7 +236,7 @@ def client_conf(settings: SchemaRegistry) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _key_password(settings: SchemaRegistry) -> str | None:
+def _key_password(settings: RegistrySettings) -> str | None:
     """Never None beside a certificate: OpenSSL would ask at the terminal for the password of an encrypted key, and wait."""
     if settings.certificate_location is None:
         return None
