@@ -24,7 +24,7 @@ ENV PATH=/opt/fencepost/.venv/bin:$PATH \
 # broker for the moment.
 COPY Makefile pyproject.toml requirements.txt ./
 COPY include/pyproject.toml include/
-COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/jars.py include/fencepost/jars.sha256 \
+COPY include/fencepost/__init__.py include/fencepost/errors.py include/fencepost/jars.py include/fencepost/jars.lock \
      include/fencepost/paths.py include/fencepost/
 COPY include/fencepost_stack include/fencepost_stack
 RUN make packages PYTHON=python3.11 \

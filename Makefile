@@ -15,23 +15,23 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: packages ## virtual environment, pinned packages, jars, browser, archive of Java classes (a second run does only what changed)
+setup: packages ## what tests need: packages, jars, browser, and an archive of Java classes (a second run does only what changed)
 	@$(BIN)/python -m fencepost_stack.class_archive
 
 .PHONY: packages
-packages: # the part of setup that needs a network, and of this repository little but fencepost_stack
+packages: # pinned packages, jars, browser: what needs a network, and of this repository little but fencepost_stack
 	@include/fencepost_stack/setup.sh "$(VENV)" "$(PYTHON)"
 
 .PHONY: demo
-demo: setup ## start everything, run three days of real flights and weather through Airflow
+demo: packages ## start everything, run three days of real flights and weather through Airflow
 	@$(BIN)/fencepost demo
 
 .PHONY: cluster
-cluster: setup ## the demo on three secured brokers and two Spark workers, of which one each is killed (some ten minutes)
+cluster: packages ## the demo on three secured brokers and two Spark workers, of which one each is killed (some ten minutes)
 	@$(BIN)/fencepost cluster
 
 .PHONY: up
-up: setup ## start Kafka, PostgreSQL and Airflow, and a schema registry if a pipeline uses one
+up: packages ## start Kafka, PostgreSQL and Airflow, and a schema registry if a pipeline uses one
 	@$(BIN)/python -m fencepost_stack up
 
 .PHONY: down
@@ -94,8 +94,8 @@ wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you
 	@$(BIN)/uv build --quiet --wheel --out-dir dist include
 
 .PHONY: pins
-pins: ## resolve the jars again and record their digests, after a change of version in a jars.py
-	@$(BIN)/python -m fencepost_stack.jars --renew-pins
+pins: ## resolve the jars again and record their digests, after a change of version in fencepost_stack/pins.py
+	@$(BIN)/python -m fencepost_stack.pins
 
 .PHONY: clean
 clean: down ## stop the services and remove their data (downloaded jars stay)

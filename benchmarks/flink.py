@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,22 +15,12 @@ from typing import Self
 
 import psutil
 
-from fencepost.jars import Dependency, JarsError, JarSet, digests, log_tail, resolve
+from fencepost.jars import JarSet, download, is_there, log_tail
 from fencepost_stack.state_folder import StateFolder
 
 REQUIREMENTS = Path(__file__).with_name("flink-requirements.txt")
 SCRIPT = Path(__file__).with_name("flink_job.py")
-CONNECTOR = JarSet(
-    name="flink",
-    dependencies=(
-        Dependency("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0", transitive=False),
-        Dependency("org.apache.flink", "flink-sql-avro-confluent-registry", "2.1.0", transitive=False),
-    ),
-)
-DIGESTS = {
-    "flink-sql-connector-kafka-4.0.1-2.0.jar": "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3",
-    "flink-sql-avro-confluent-registry-2.1.0.jar": "f21b26fc23f2e7d989fdbc1f319c5066605805909d884666f7b4aa40840d6dca",
-}
+CONNECTOR = JarSet("flink", Path(__file__).with_name("flink-jars.lock"))
 TIMEOUT = 900.0  # seconds for a new process and its job
 ENDS = 30.0  # seconds after the last job
 
@@ -47,7 +35,8 @@ def install(state: StateFolder) -> Path:
     folder = state.root / "flink"
     folder.mkdir(parents=True, exist_ok=True)
     jars = state.jars / CONNECTOR.name
-    fetch_connector(jars)
+    if not is_there(CONNECTOR, jars):
+        download(CONNECTOR, jars)
     python, stamp = folder / "venv" / "bin" / "python", folder / "stamp"
     wanted = hashlib.sha256(f"{folder} {sys.version}\n{REQUIREMENTS.read_text()}".encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -66,24 +55,6 @@ def install(state: StateFolder) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(jar.resolve())
     return python
-
-
-def fetch_connector(folder: Path, pinned: Mapping[str, str] = DIGESTS) -> None:
-    """The jars of connector and Avro in this folder, byte for byte the pinned ones.
-
-    Raises:
-        JarsError: it could not be fetched, or is another.
-    """
-    if digests(folder) == pinned:
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".flink-", dir=folder.parent) as scratch:
-        fetched = Path(scratch) / "jars"
-        resolve(CONNECTOR, fetched, Path(scratch) / "cache", pinned=None)
-        if (found := digests(fetched)) != pinned:
-            raise JarsError(f"Flink's jars are not those pinned in benchmarks/flink.py: found {found}. It was deleted.")
-        shutil.rmtree(folder, ignore_errors=True)
-        fetched.rename(folder)
 
 
 def _run(command: Sequence[str]) -> None:

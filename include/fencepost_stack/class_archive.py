@@ -18,8 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from fencepost.jars import CONNECTOR, java, log_tail, pins, pyspark_jars
+from fencepost.jars import CONNECTOR, java, log_tail
 from fencepost.spark.class_archive import ARCHIVE, RECORD, java_options, quoted_option, read_archive_record
+from fencepost_stack.pins import pyspark_jars
 from fencepost_stack.state_folder import StateFolder
 
 JOB = Path(__file__).with_name("archived_job.py")
@@ -31,7 +32,7 @@ def key_of(folder: Path) -> str:
     """A value that changes if this folder needs a new archive: with Java, PySpark, the connector or the job."""
     files = [Path(java()).resolve(), *sorted(pyspark_jars().glob("spark-core_*.jar")), Path(__file__), JOB]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return f"{folder} {stamps} {pins(CONNECTOR)}"
+    return f"{folder} {stamps} {CONNECTOR.jars()}"
 
 
 def is_made(folder: Path) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fencepost_stack.cluster_stack import ClusterStack
 from fencepost_stack.commands import Progress, errors_shown
-from fencepost_stack.demo import DAYS, out, play
+from fencepost_stack.demo import DAYS, load, out, play
 
 VICTIMS = (("kafka", "broker-2"), ("spark", "worker-2"))
 
@@ -41,7 +42,8 @@ def cluster(*, start_only: bool, days: int) -> None:
         services = _start(stack)
         if not start_only:
             strike = Strike(stack)
-            play(services, stack.kafka.admin_settings(), strike, DAYS[:days])
+            loaded = partial(load, stack.kafka.admin_settings(), services["schema-registry"]["url"])
+            play(services, loaded, strike, DAYS[:days])
             if strike.done:
                 out.print("What was killed is started again:")
                 _start(ClusterStack())

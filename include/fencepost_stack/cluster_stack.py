@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -24,7 +24,17 @@ from fencepost_stack.pipeline_users import let_in, names_of, password_variable
 from fencepost_stack.ports import LOOPBACK
 from fencepost_stack.processes import family
 from fencepost_stack.secured_kafka import SecuredKafka
-from fencepost_stack.stack import SERVICES, STOP_GRACE, USUAL_PORTS, Members, Report, Stack
+from fencepost_stack.stack import (
+    SERVICES,
+    STOP_GRACE,
+    USUAL_PORTS,
+    Members,
+    Report,
+    Stack,
+    Wait,
+    await_ready,
+    is_ready,
+)
 from fencepost_stack.standalone_spark import StandaloneSpark
 from fencepost_stack.state_folder import StateFolder, read_json, write_private, write_private_json
 
@@ -118,24 +128,27 @@ class ClusterStack(Stack):
             **{password_variable(name): self._secret(f"kafka {name}") for name in self.pipelines()},
         }
 
-    def _up(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
+    def _up(self, service: str, report: Report, started: list[str]) -> Wait:
         if service == "kafka":
-            self._up_members(service, self.kafka, report, timeout, started)
-            self._let_pipelines_in()
-        elif service == "spark":
-            self._up_members(service, self.spark, report, timeout, started)
-        else:
-            super()._up(service, report, timeout, started)
+            wait = self._up_members(service, self.kafka, report, started)
 
-    def _up_members(self, service: str, members: Members, report: Report, timeout: float, started: list[str]) -> None:
+            def wait_and_let_in(timeout: float) -> None:
+                wait(timeout)
+                self._let_pipelines_in()
+
+            return wait_and_let_in
+        if service == "spark":
+            return self._up_members(service, self.spark, report, started)
+        return super()._up(service, report, started)
+
+    def _up_members(self, service: str, members: Members, report: Report, started: list[str]) -> Wait:
         begin = time.monotonic()
         if members.healthy():
             report(service, "running", time.monotonic() - begin)
-            return
+            return is_ready
         report(service, "starting", 0.0)
         self._launch(service, members, self._registry.alive(service), started)
-        members.await_ready(timeout)
-        report(service, "ready", time.monotonic() - begin)
+        return partial(await_ready, service, members, report, begin)
 
     def _let_pipelines_in(self) -> None:
         passwords = {name: self._secret(f"kafka {name}") for name in self.pipelines()}

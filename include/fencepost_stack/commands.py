@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +40,14 @@ class Service(StrEnum):
     AIRFLOW = "airflow"
 
 
+# Called with a service, an event and seconds, as by `Stack.up`.
+Report = Callable[[str, str, float], None]
+
 Only = Annotated[Service | None, typer.Option(help="Only this service and what it needs.")]
+
+
+def _silent(service: str, event: str, seconds: float) -> None:
+    """A Report that does nothing."""
 
 
 class Progress:
@@ -70,11 +77,16 @@ class Progress:
         self._status.stop()
 
 
-def start_stack(only: str | None = None) -> dict[str, Any]:
-    """`Stack.up` with progress on the terminal; returns what `fencepost services --json` prints."""
+def start_stack(only: str | None = None, seen: Report = _silent) -> dict[str, Any]:
+    """`Stack.up` with progress on the terminal, which `seen` gets too; returns what `fencepost services --json` prints."""
     progress = Progress()
+
+    def report(service: str, event: str, seconds: float) -> None:
+        progress(service, event, seconds)
+        seen(service, event, seconds)
+
     try:
-        return _stack().up(only, progress)
+        return _stack().up(only, report)
     finally:
         progress.end()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -20,9 +21,10 @@ from fencepost.cli.airflow_api import Json
 from fencepost.errors import Retriable
 from fencepost_stack.airflow_api import StackAirflow, await_value
 from fencepost_stack.commands import start_stack
-from fencepost_stack.flights import load_flights
+from fencepost_stack.flights import LoadedFlights, load_flights
 from fencepost_stack.nycflights import days_between
-from fencepost_stack.weather import load_weather
+from fencepost_stack.stack import Stack
+from fencepost_stack.weather import LoadedWeather, load_weather
 
 FLIGHTS, WEATHER = "nyc_flights", "nyc_weather"
 PIPELINES = (FLIGHTS, WEATHER)
@@ -34,6 +36,7 @@ TIMEOUT = 1800.0  # seconds for the runs of both pipelines
 out = Console(highlight=False)
 
 Watch = Callable[[Sequence[str]], None]
+Loaded = tuple[LoadedFlights, LoadedWeather]
 
 
 class DemoFailed(Retriable):
@@ -43,27 +46,42 @@ class DemoFailed(Retriable):
 def demo() -> None:
     """Start all services, load real flights and weather, run three daily intervals of each in Airflow, show the results."""
     out.print("[bold]1[/] Services")
-    services = start_stack()
-    bootstrap, registry = services["kafka"]["bootstrap"], services["schema-registry"]["url"]
-    os.environ["KAFKA_BOOTSTRAP"], os.environ["SCHEMA_REGISTRY_URL"] = bootstrap, registry
-    play(services, {"bootstrap.servers": bootstrap})
+    with ThreadPoolExecutor(1) as pool:
+        loads: list[Future[Loaded]] = []
+
+        def load_meanwhile(service: str, event: str, seconds: float) -> None:
+            """Load once Kafka and the registry are there, while Airflow starts."""
+            if service == "airflow" and not loads:
+                found = Stack().services()
+                kafka = {"bootstrap.servers": found["kafka"]["bootstrap"]}
+                loads.append(pool.submit(load, kafka, found["schema-registry"]["url"]))
+
+        services = start_stack(seen=load_meanwhile)
+        play(services, loads[0].result)
     out.print("Services stay up; `make down` stops them.")
 
 
+def load(kafka: Mapping[str, str], registry: str) -> Loaded:
+    """Load all days of flights and weather. `kafka` are librdkafka's settings."""
+    return load_flights(kafka, DAYS), load_weather(kafka, registry, DAYS)
+
+
 def play(
-    services: Json, kafka: Mapping[str, str], watch: Watch = lambda running: None, days: Sequence[date] = DAYS
+    services: Json,
+    loaded: Callable[[], Loaded],
+    watch: Watch = lambda running: None,
+    days: Sequence[date] = DAYS,
 ) -> None:
-    """Load the records of all days, run these days of both pipelines, show the results. `kafka` are librdkafka's settings for
-    the loader; `watch` is called with the labels of the tasks that run, again and again until all have ended.
+    """Run these days of both pipelines on what was loaded, and show the results. `watch` is called with the labels of the tasks
+    that run, again and again until all have ended.
 
     Raises:
         DemoFailed: a run did not succeed.
     """
     out.print("[bold]2[/] Flights and weather of 1 to 3 January 2013")
-    flights = load_flights(kafka, DAYS)
+    flights, weather = loaded()
     told = f"{flights.flights:,} flights and {flights.broken} broken records"
     out.print(f"  [green]✓[/] topic flights: {_if_added(told, flights.added)}")
-    weather = load_weather(kafka, services["schema-registry"]["url"], DAYS)
     told = f"{weather.observations} hourly observations as Avro, whose schema changes on the second day"
     out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
     out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")

@@ -187,7 +187,7 @@ class SchemaRegistry:
 
 def runner(jars: Path) -> Path:
     """The jar to run. Raises JarsError if set-up has not run."""
-    (jar,) = (jars / dependency.file for dependency in SCHEMA_REGISTRY.dependencies)
+    (jar,) = (jars / name for name in SCHEMA_REGISTRY.jars() if name.endswith("-runner.jar"))
     if not jar.exists():
         raise JarsError(f"no {jar.name} in {jars}. Run `make setup`.")
     return jar

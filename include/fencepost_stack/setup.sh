@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment VENV from requirements.txt, pinned and hashed, and resolves the jars. A second run costs
+# Makes the virtual environment VENV from requirements.txt, pinned and hashed, and downloads the jars meanwhile. A second run costs
 # nothing: the stamp holds the hash of everything that went in.
 # Usage: setup.sh VENV PYTHON
 set -euo pipefail
@@ -37,7 +37,11 @@ if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && "$venv/bin/python" -c 'impor
 fi
 
 rm -f "$stamp"
-echo "setup: virtual environment in $venv (a minute or two the first time)"
+echo "setup: virtual environment in $venv, and jars (a minute or two the first time)"
+# Neither needs the other.
+PYTHONPATH=include "$python" -m fencepost_stack.jars 9>&- &
+jars=$!
+trap 'kill "$jars" 2>/dev/null || true' EXIT
 if ! "$venv/bin/python" -c '' 2>/dev/null; then
     find "$venv" -mindepth 1 ! -name .fencepost-lock -delete
     "$python" -m venv "$venv" ||
@@ -57,15 +61,15 @@ export VIRTUAL_ENV=$PWD/$venv
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable . --editable include 9>&- ||
     fail "could not install this checkout into $venv: see above"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
-# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The jars and the browser
-# meanwhile wait for the network.
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The browser meanwhile waits
+# for the network.
 "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- &
 compiling=$!
 [ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&- &
 fetching=$!
-resolved=0
-"$venv/bin/python" -m fencepost_stack.jars 9>&- || resolved=$?
 wait "$compiling" || true
 wait "$fetching"
+resolved=0
+wait "$jars" || resolved=$?
 echo "$wanted" >"$stamp"
 exit "$resolved"

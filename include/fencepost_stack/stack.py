@@ -38,6 +38,9 @@ STOP_GRACE = {"kafka": broker.STOP_GRACE, "schema-registry": schema_registry.STO
 # Called with a service, an event ("starting", "ready", "running", "external", "stopped"), and seconds.
 Report = Callable[[str, str, float], None]
 
+# Waits until a service is ready, at most so many seconds.
+Wait = Callable[[float], None]
+
 
 class Server(Protocol):
     """What the services that are one process have in common."""
@@ -66,6 +69,16 @@ def _silent(service: str, event: str, seconds: float) -> None:
     """A Report that does nothing."""
 
 
+def is_ready(timeout: float) -> None:
+    """A Wait for a service that runs already."""
+
+
+def await_ready(service: str, started: Server | Members, report: Report, begin: float, timeout: float) -> None:
+    """Wait for a service that was started at `begin`, and report it."""
+    started.await_ready(timeout)
+    report(service, "ready", time.monotonic() - begin)
+
+
 class Stack:
     """The services of one state folder."""
 
@@ -89,7 +102,7 @@ class Stack:
         """Start what does not run yet; return the same as `services`. `only` names one service (and what it needs).
 
         1. leave a healthy service with unchanged settings alone;
-        2. start the dead parts of any other service again;
+        2. start the dead parts of any other service again: services side by side, and Airflow once what it needs is ready;
         3. if one fails, stop everything that this call started, and raise the error.
         """
         wanted = self._wanted(only)
@@ -99,8 +112,12 @@ class Stack:
                 jars.ensure(self.state, [JARS[service] for service in wanted if service in JARS])
                 if "airflow" in wanted and "schema-registry" not in wanted:
                     self._registry.record("schema-registry", external=None)  # it may have been the user's own before
+                starting: list[Wait] = []
                 for service in wanted:
-                    self._up(service, report, timeout, started)
+                    if service in NEEDS:
+                        self._await(starting, timeout)
+                    starting.append(self._up(service, report, started))
+                self._await(starting, timeout)
             except BaseException:
                 for service in reversed(started):
                     self._stop(service)
@@ -129,32 +146,37 @@ class Stack:
             wanted.remove("schema-registry")
         return [service for service in self.order if service in wanted]
 
-    def _up(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
-        up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
-        up(report, timeout, started)
+    def _await(self, starting: list[Wait], timeout: float) -> None:
+        """Wait until these services are ready."""
+        while starting:
+            starting.pop(0)(timeout)
 
-    def _up_server(self, service: str, report: Report, timeout: float, started: list[str]) -> None:
+    def _up(self, service: str, report: Report, started: list[str]) -> Wait:
+        """Start a service unless it runs; what is returned waits until it is ready."""
+        up = self._up_airflow if service == "airflow" else partial(self._up_server, service)
+        return up(report, started)
+
+    def _up_server(self, service: str, report: Report, started: list[str]) -> Wait:
         begin = time.monotonic()
         external = os.environ.get(EXTERNAL.get(service, ""))
         if external:
             _CHECKS[service](external)
             self._registry.record(service, external=external)
             report(service, "external", time.monotonic() - begin)
-            return
+            return is_ready
         if self._stays(service) and self._server(service).healthy():
             self._registry.record(service, external=None)
             report(service, "running", time.monotonic() - begin)
-            return
+            return is_ready
         report(service, "starting", 0.0)
         self._stop(service)
         self._registry.record(service, port=self._choose_port(service), external=None)
         server = self._server(service)
         started.append(service)
         self._registry.record_processes(service, {service: server.launch()})
-        server.await_ready(timeout)
-        report(service, "ready", time.monotonic() - begin)
+        return partial(await_ready, service, server, report, begin)
 
-    def _up_airflow(self, report: Report, timeout: float, started: list[str]) -> None:
+    def _up_airflow(self, report: Report, started: list[str]) -> Wait:
         begin = time.monotonic()
         alive = self._stays("airflow")
         # Compare the running plan with the one wanted now: other folders or ports need a restart.
@@ -163,7 +185,7 @@ class Stack:
         )
         if alive and not changed and self._airflow().healthy():
             report("airflow", "running", time.monotonic() - begin)
-            return
+            return is_ready
         report("airflow", "starting", 0.0)
         if changed or "api-server" not in alive:
             self._stop("airflow")
@@ -172,8 +194,7 @@ class Stack:
         components = self._airflow()
         self._registry.record("airflow", fingerprint=components.plan.fingerprint())
         self._launch("airflow", components, alive, started)
-        components.await_ready(timeout)
-        report("airflow", "ready", time.monotonic() - begin)
+        return partial(await_ready, "airflow", components, report, begin)
 
     def _launch(self, service: str, members: Members, alive: Mapping[str, Process], started: list[str]) -> None:
         """Start the members that are not alive."""

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fencepost_stack.airflow_api import AirflowApi, await_value
+from fencepost_stack.airflow_api import StackAirflow, await_value
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.stack import Stack
 from local.local_stack import DAG_ID
@@ -15,7 +15,7 @@ DAYS = [datetime(2013, 1, day, tzinfo=UTC) for day in (1, 2)]
 
 
 def test_a_backfill_runs_each_day_and_a_cleared_task_runs_again(stack: Stack) -> None:
-    with AirflowApi.of_stack(stack.state) as api:
+    with StackAirflow.of_stack(stack.state) as api:
         api.await_dag(DAG_ID)
         api.unpause(DAG_ID)
         backfill = api.backfill(DAG_ID, DAYS[0], DAYS[-1], conf={"asked": "for"})
@@ -35,7 +35,7 @@ def test_a_backfill_runs_each_day_and_a_cleared_task_runs_again(stack: Stack) ->
 
 
 def test_a_pool_is_made_once_and_resized(stack: Stack) -> None:
-    with AirflowApi.of_stack(stack.state) as api:
+    with StackAirflow.of_stack(stack.state) as api:
         for slots in (1, 1, 2):
             api.ensure_pool("fencepost_test", slots)
             assert [pool["slots"] for pool in api.pools() if pool["name"] == "fencepost_test"] == [slots]
@@ -45,7 +45,7 @@ def test_a_broken_file_dropped_in_shows_as_an_import_error_and_in_the_wait(stack
     broken = stack.folders.dags / "broken.py"
     broken.write_text("from airflow.sdk import dag\nraise ValueError('a broken pipeline')\n")
     try:
-        with AirflowApi.of_stack(stack.state) as api:
+        with StackAirflow.of_stack(stack.state) as api:
             await_value(lambda: api.import_errors() or None, "the import error to show", 60.0)
             with pytest.raises(LocalStackError, match=r"(?s)DAG broken.*ValueError: a broken pipeline"):
                 api.await_dag("broken", timeout=0.0)

@@ -1,37 +1,37 @@
-"""Jars are there as pinned, byte for byte, or are resolved again; what cannot be had, or is another one, is named."""
+"""Jars are there as pinned, byte for byte, or are downloaded again; what cannot be had, or is another one, is named."""
 
 import hashlib
 import io
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fencepost.jars import (
-    CONNECTOR,
-    Dependency,
-    JarsError,
-    JarSet,
-    artifact_name,
-    ensure_connector,
-    is_resolved,
-    pins,
-    pyspark_jars,
-    resolve,
-)
+from fencepost.jars import CONNECTOR, INSIDE, JarsError, JarSet, download, ensure_connector, is_there
 from fencepost_stack import jars
-from fencepost_stack.jars import BROKER, SCHEMA_REGISTRY, class_path
+from fencepost_stack.jars import SCHEMA_REGISTRY, class_path
+from fencepost_stack.pins import Dependency, Wanted, artifact_name, pyspark_jars, renew
 from fencepost_stack.state_folder import StateFolder
 
 JARS = StateFolder.default().jars
+INCLUDE = Path(__file__).parents[2] / "include"
 
 
 def test_setup_left_all_sets_whole() -> None:
-    assert [jar_set.name for jar_set in jars.JAR_SETS if not is_resolved(jar_set, JARS / jar_set.name)] == []
+    assert [jar_set.name for jar_set in jars.JAR_SETS if not is_there(jar_set, JARS / jar_set.name)] == []
+
+
+def test_jars_are_downloaded_before_any_package_is_there() -> None:
+    """By a Python without packages, as set-up does; here they are there already."""
+    base = sys._base_executable  # type: ignore[attr-defined]
+    environment = {**os.environ, "PYTHONPATH": str(INCLUDE), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([base, "-S", "-m", "fencepost_stack.jars"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_the_connector_brings_nothing_that_pyspark_has() -> None:
@@ -66,30 +66,20 @@ def _flip_a_byte(jar: Path) -> None:
 def test_a_folder_that_is_not_what_is_pinned_is_noticed(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     folder = tmp_path / "spark"
     shutil.copytree(JARS / "spark", folder)
-    assert is_resolved(CONNECTOR, folder)
+    assert is_there(CONNECTOR, folder)
     spoil(next(folder.glob("commons-pool2-*.jar")))
-    assert not is_resolved(CONNECTOR, folder)
+    assert not is_there(CONNECTOR, folder)
 
 
 def test_a_jar_in_a_folder_of_the_set_is_held_to_its_pin(tmp_path: Path) -> None:
     folder = tmp_path / "schema-registry"
     shutil.copytree(JARS / "schema-registry", folder, copy_function=os.link)
-    assert is_resolved(SCHEMA_REGISTRY, folder)
+    assert is_there(SCHEMA_REGISTRY, folder)
     jar = next((folder / "lib").glob("*h2database*.jar"))
     content = jar.read_bytes()
     jar.unlink()
     jar.write_bytes(content[:-1])
-    assert not is_resolved(SCHEMA_REGISTRY, folder)
-
-
-@pytest.mark.parametrize("jar_set", [BROKER, CONNECTOR], ids=lambda jar_set: jar_set.name)
-def test_a_version_without_a_pin_says_how_to_pin_it(jar_set: JarSet) -> None:
-    newer = replace(jar_set, dependencies=(replace(jar_set.dependencies[0], revision="99.0"),))
-    with pytest.raises(JarsError, match=rf"no digest for {jar_set.dependencies[0].name}-99\.0\.jar.*make pins"):
-        pins(newer)
-
-
-TOY = JarSet("toy", (Dependency("org.example", "thing", "1.0"),))
+    assert not is_there(SCHEMA_REGISTRY, folder)
 
 
 @pytest.fixture
@@ -122,50 +112,46 @@ def _sha256(jar: Path) -> str:
     return hashlib.sha256(jar.read_bytes()).hexdigest()
 
 
+def _sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def toy(tmp_path: Path, registry: Path) -> JarSet:
+    """`thing` and what it needs, pinned."""
+    toy = JarSet("toy", tmp_path / "jars.lock")
+    renew([Wanted(toy, (Dependency("org.example", "thing", "1.0"),))])
+    return toy
+
+
+def test_what_a_dependency_needs_is_resolved_and_pinned_with_it(toy: JarSet, registry: Path) -> None:
+    found = {jar.relative_to(registry).as_posix(): _sha256(jar) for jar in registry.rglob("*.jar")}
+    assert toy.downloads() == found
+    assert toy.jars() == {"thing-1.0.jar": _sha256_of("thing 1.0"), "brought-2.0.jar": _sha256_of("brought 2.0")}
+
+
 def test_a_jar_that_is_not_the_pinned_one_is_refused_and_never_reaches_its_folder(
-    tmp_path: Path, registry: Path
+    tmp_path: Path, toy: JarSet, registry: Path
 ) -> None:
-    pinned = {jar.name: _sha256(jar) for jar in registry.rglob("*.jar")}
-    folder, cache = tmp_path / "jars" / "toy", tmp_path / "jars" / "cache"
-    resolve(TOY, folder, cache, pinned=pinned)
-    before = {jar.name: jar.read_text() for jar in folder.glob("*.jar")}
+    folder = tmp_path / "jars" / "toy"
+    download(toy, folder)
+    before = {jar.name: jar.read_text() for jar in folder.glob("*")}
     assert before == {"thing-1.0.jar": "thing 1.0", "brought-2.0.jar": "brought 2.0"}
 
-    jar = _serve(registry, "brought", "2.0", content="something else")
-    with pytest.raises(JarsError, match=r"brought-2\.0\.jar: expected \w{64}, found \w{64}\n") as refused:
-        resolve(TOY, folder, cache, pinned=pinned)
-    assert pinned["brought-2.0.jar"] in str(refused.value)
-    assert _sha256(jar) in str(refused.value)
+    _serve(registry, "brought", "2.0", content="something else")
+    with pytest.raises(
+        JarsError, match=r"1 of the toy jars.*\n  brought-2\.0\.jar: expected \w{64}, found \w{64}\n"
+    ) as refused:
+        download(toy, folder)
+    assert _sha256_of("brought 2.0") in str(refused.value)
+    assert _sha256_of("something else") in str(refused.value)
     assert "thing-1.0.jar" not in str(refused.value)
-    assert {jar.name: jar.read_text() for jar in folder.glob("*.jar")} == before
-    assert not cache.exists()  # so the next run downloads it again
+    assert {jar.name: jar.read_text() for jar in folder.glob("*")} == before
 
     _serve(registry, "brought", "2.0")
-    resolve(TOY, folder, cache, pinned=pinned)
-
-
-def test_a_jar_more_or_less_than_pinned_is_refused(tmp_path: Path, registry: Path) -> None:
-    pinned = {jar.name: _sha256(jar) for jar in registry.rglob("*.jar")}
-    gone = pinned["brought-2.0.jar"]
-    more = _serve(registry, "more", "3.0")
-    _serve(registry, "thing", "1.0", needs=[("more", "3.0")])
-    with pytest.raises(JarsError) as refused:
-        resolve(TOY, tmp_path / "jars" / "toy", tmp_path / "jars" / "cache", pinned=pinned)
-    assert f"brought-2.0.jar: expected {gone}, found no such jar" in str(refused.value)
-    assert f"more-3.0.jar: expected no such jar, found {_sha256(more)}" in str(refused.value)
-
-
-def test_pins_are_renewed_from_what_the_registry_has(
-    tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, file = StateFolder(tmp_path / "state"), tmp_path / "jars.sha256"
-    toy = replace(TOY, pins=file)
-    monkeypatch.setattr(jars, "JAR_SETS", (toy,))
-    jars.renew_pins(state)
-    assert file.read_text() == "".join(
-        f"{_sha256(jar)}  toy/{jar.name}\n" for jar in sorted(registry.rglob("*.jar"), key=lambda jar: jar.name)
-    )
-    assert pins(toy) == jars.digests(state.jars / "toy")
+    (registry / "org/example/thing/1.0/thing-1.0.jar").unlink()  # it came the first time
+    download(toy, folder)
+    assert {jar.name: jar.read_text() for jar in folder.glob("*")} == before
 
 
 def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: Path) -> None:
@@ -186,28 +172,31 @@ def test_an_archive_brings_its_jars_and_nothing_else(tmp_path: Path, registry: P
         link = tarfile.TarInfo("lib/link.jar")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    server = Dependency("org.example", "server", "4.0", transitive=False, archive="all", main=members[0])
-    target = tmp_path / "jars" / "server"
-    pinned = {name: hashlib.sha256(name.encode()).hexdigest() for name in members[:2]}
-    resolve(
-        replace(SCHEMA_REGISTRY, name="server", dependencies=(server,)),
-        target,
-        tmp_path / "jars" / "cache",
-        pinned=pinned,
-    )
+    server, lock = JarSet("server", tmp_path / "jars.lock"), tmp_path / "jars.lock"
+    renew([Wanted(server, (Dependency("org.example", "server", "4.0", transitive=False, archive="all"),))])
+    assert server.jars() == {name: _sha256_of(name) for name in members[:2]}
+    assert lock.read_text().count(f"  {INSIDE}") == 2
+    download(server, tmp_path / "jars" / "server")
     found = {
         path.relative_to(tmp_path / "jars").as_posix() for path in (tmp_path / "jars").rglob("*") if path.is_file()
     }
-    assert found == {*(f"server/{name}" for name in members[:2]), "resolve-server.log"}
+    assert found == {f"server/{name}" for name in members[:2]}
 
 
-def test_an_unreachable_registry_is_an_error_that_names_the_artifact(
+def test_an_unreachable_registry_is_an_error_that_names_the_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", "http://127.0.0.1:9/maven/")
-    with pytest.raises(JarsError, match=r"(?s)org.apache.spark#spark-sql-kafka-0-10_2.13;4.0.0.*[Rr]un again"):
-        resolve(CONNECTOR, tmp_path / "spark", tmp_path / "cache", pinned=pins(CONNECTOR))
+    with pytest.raises(JarsError, match=r"(?s)spark-sql-kafka-0-10_2.13-4.0.0.jar: .*refused.*[Rr]un again"):
+        download(CONNECTOR, tmp_path / "spark")
     assert not (tmp_path / "spark").exists()
+
+
+def test_a_dependency_that_the_registry_lacks_is_named_and_nothing_is_pinned(tmp_path: Path, registry: Path) -> None:
+    lock = tmp_path / "jars.lock"
+    with pytest.raises(JarsError, match=r"(?s)could not resolve the toy jars.*thing;9\.0: not found"):
+        renew([Wanted(JarSet("toy", lock), (Dependency("org.example", "thing", "9.0"),))])
+    assert not lock.exists()
 
 
 @pytest.mark.parametrize(

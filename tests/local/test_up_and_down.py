@@ -17,7 +17,7 @@ from fencepost_stack.errors import LocalStackError, PortTaken, ServiceFailed
 from fencepost_stack.ports import LOOPBACK, answers, is_free
 from fencepost_stack.registry import Registry
 from fencepost_stack.schema_registry import SchemaRegistry, used_by
-from fencepost_stack.stack import Stack
+from fencepost_stack.stack import Stack, is_ready
 from local.local_stack import add_pipeline, all_processes, new_stack, recorded
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack]
@@ -177,8 +177,8 @@ def test_a_schema_registry_starts_where_a_pipeline_needs_it_or_a_person_asks(
         monkeypatch.setenv("SCHEMA_REGISTRY_URL", "http://registry:8081")
     Registry(stack.state).record("schema-registry", external="http://once:8081")
     started: list[str] = []
-    monkeypatch.setattr(stack, "_up_server", lambda service, *_: started.append(service))
-    monkeypatch.setattr(stack, "_up_airflow", lambda *_: started.append("airflow"))
+    monkeypatch.setattr(stack, "_up_server", lambda service, *_: started.append(service) or is_ready)
+    monkeypatch.setattr(stack, "_up_airflow", lambda *_: started.append("airflow") or is_ready)
     stack.up(only)
     assert started == wanted
     forgotten = "airflow" in wanted and "schema-registry" not in wanted

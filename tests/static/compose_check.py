@@ -219,7 +219,7 @@ def _versions(files: Files, services: Mapping[str, Any]) -> Iterator[str]:
     for package in re.findall(r"pip3? install (.+)", files.dockerfile):
         yield f"Dockerfile installs {package} beside requirements.txt"
     images = {name: str(service.get("image")) for name, service in services.items()}
-    (runner,) = SCHEMA_REGISTRY.direct
+    (runner,) = (name for name in SCHEMA_REGISTRY.jars() if name.endswith("-runner.jar"))
     if f"{IN_IMAGE}jars/{SCHEMA_REGISTRY.name}/{runner}" not in services.get("schema-registry", {}).get("command", []):
         yield f"schema-registry: does not run {runner}, the jar of the local stack"
     for name, image in images.items():

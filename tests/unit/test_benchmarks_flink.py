@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from pathlib import Path
@@ -19,9 +18,8 @@ from benchmarks.cases.beside_flink import Job, check_output, contents
 from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import java_producer, sink_options
 from benchmarks.data import Source
-from benchmarks.flink import REQUIREMENTS, Flink, fetch_connector
+from benchmarks.flink import REQUIREMENTS, Flink
 from benchmarks.flink_sql import flink_type, options, statements
-from fencepost.jars import JarsError, JarSet
 from fencepost.model import OffsetRange
 
 SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRange(partition=1, start=0, end=5)))
@@ -80,34 +78,6 @@ def test_every_package_of_flinks_environment_is_pinned_with_a_digest() -> None:
     assert any(entry.startswith("apache-flink==") for entry in entries)
     for entry in entries:
         assert re.match(r"[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", entry), entry[:80]
-
-
-@pytest.fixture
-def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders that were resolved, each with one jar."""
-    folders: list[Path] = []
-
-    def resolve(jar_set: JarSet, folder: Path, cache: Path, *, pinned: object) -> None:
-        folder.mkdir()
-        (folder / "c.jar").write_bytes(JAR)
-        folders.append(folder)
-
-    monkeypatch.setattr(benchmarks.flink, "resolve", resolve)
-    return folders
-
-
-def test_a_connector_is_fetched_once_if_it_is_the_pinned_one(tmp_path: Path, fetched: list[Path]) -> None:
-    pinned = {"c.jar": hashlib.sha256(JAR).hexdigest()}
-    for _ in range(2):
-        fetch_connector(tmp_path / "jars" / "flink", pinned)
-    assert len(fetched) == 1
-    assert (tmp_path / "jars" / "flink" / "c.jar").read_bytes() == JAR
-
-
-def test_another_connector_is_deleted_and_named(tmp_path: Path, fetched: list[Path]) -> None:
-    with pytest.raises(JarsError, match=r"c\.jar"):
-        fetch_connector(tmp_path / "jars" / "flink", {"c.jar": "0" * 64})
-    assert list((tmp_path / "jars").iterdir()) == []
 
 
 HEADER = ("fencepost-batch", b"p/day/1")
