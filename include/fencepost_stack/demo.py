@@ -82,7 +82,7 @@ def play(
     flights, weather = loaded()
     told = f"{flights.flights:,} flights and {flights.broken} broken records"
     out.print(f"  [green]✓[/] topic flights: {_if_added(told, flights.added)}")
-    told = f"{weather.observations} hourly observations as Avro, whose schema changes on the second day"
+    told = f"{weather.observations} hourly observations in Avro, of two schemas"
     out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
     out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
     with StackAirflow.of_services(services) as api:
