@@ -183,3 +183,12 @@ def test_a_java_that_is_too_old_or_missing_is_named(
     done = checkout.run()
     assert done.returncode == 1
     assert f"Java 17 or newer is needed and '{home}/bin/java' {found}. Install it" in done.stderr
+
+
+def test_jars_are_downloaded_beside_the_packages_and_a_failure_is_tried_again_alone(checkout: Checkout) -> None:
+    jars = checkout.root / "include" / "fencepost_stack" / "jars.py"
+    jars.write_text("import sys\nprint('by', sys.prefix)\nsys.exit('none' if sys.prefix == sys.base_prefix else 0)\n")
+    failed = checkout.run()
+    assert (failed.returncode, f"by {sys.base_prefix}" in failed.stdout, "none" in failed.stderr) == (1, True, True)
+    again = checkout.run()
+    assert (again.returncode, again.stdout) == (0, f"by {checkout.root / '.venv'}\n"), again.stderr

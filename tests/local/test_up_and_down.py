@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,26 @@ def test_a_schema_registry_starts_where_a_pipeline_needs_it_or_a_person_asks(
     assert started == wanted
     forgotten = "airflow" in wanted and "schema-registry" not in wanted
     assert stack.services()["schema-registry"]["external"] is not forgotten
+
+
+def test_services_start_side_by_side_and_airflow_once_they_are_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack, told = new_stack(tmp_path), list[str]()
+    add_pipeline(stack)  # which needs the schema registry
+
+    def up(service: str, *_: object) -> Callable[[float], None]:
+        told.append(f"{service} starts")
+        return lambda timeout: told.append(f"{service} is ready")
+
+    monkeypatch.setattr(stack, "_up", up)
+    stack.up()
+    others = ("kafka", "schema-registry", "postgres")
+    assert told == [
+        *(f"{service} starts" for service in others),
+        *(f"{service} is ready" for service in others),
+        *("airflow starts", "airflow is ready"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fencepost_stack import demo
+from fencepost_stack.commands import Report
 
 SERVICES = {"airflow": {"url": "http://127.0.0.1:8080", "username": "admin"}}
 
@@ -63,3 +66,27 @@ def test_each_table_has_what_was_quarantined_and_the_command_that_shows_it(monke
 
 def test_nothing_is_said_of_quarantine_where_nothing_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fencepost quarantine" not in shown(Results({}, {}), monkeypatch)
+
+
+def test_records_are_loaded_while_airflow_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, played = Event(), list[Any]()
+
+    def load(kafka: dict[str, str], registry: str) -> tuple[dict[str, str], str]:
+        loading.set()
+        return kafka, registry
+
+    def start_stack(*, seen: Report) -> dict[str, Any]:
+        for service, event in (("kafka", "starting"), ("kafka", "ready"), ("airflow", "starting")):
+            assert not loading.is_set(), "Kafka was not ready yet"
+            seen(service, event, 0.0)
+        assert loading.wait(30), "Airflow is about to be ready, and nothing loads"
+        seen("airflow", "ready", 0.0)
+        return SERVICES
+
+    found = {"kafka": {"bootstrap": "127.0.0.1:1"}, "schema-registry": {"url": "http://127.0.0.1:2"}}
+    monkeypatch.setattr(demo, "Stack", lambda: SimpleNamespace(services=lambda: found))
+    monkeypatch.setattr(demo, "load", load)
+    monkeypatch.setattr(demo, "start_stack", start_stack)
+    monkeypatch.setattr(demo, "play", lambda services, loaded: played.append((services, loaded())))
+    demo.demo()
+    assert played == [(SERVICES, ({"bootstrap.servers": "127.0.0.1:1"}, "http://127.0.0.1:2"))]
