@@ -21,9 +21,7 @@ from fencepost.jars import ARCHIVE, CONNECTOR, INSIDE, JarsError, JarSet, digest
 from fencepost_stack.jars import BROKER, SCHEMA_REGISTRY
 
 KAFKA_VERSION = "4.3.0"
-# Later connectors need a token provider that some registries lack; 4.0.0 works with PySpark 4.0.x.
-CONNECTOR_VERSION = "4.0.0"
-AVRO_VERSION = "4.0.2"  # the newest that some registries have; works with PySpark 4.0.4
+SPARK_VERSION = "4.1.1"  # PySpark's, in pyproject.toml
 SCHEMA_REGISTRY_VERSION = "3.0.9"  # later ones need Java 21
 
 
@@ -65,9 +63,9 @@ WANTED = (
     Wanted(
         CONNECTOR,
         (
-            Dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+            Dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),
             # PySpark includes what it depends on.
-            Dependency("org.apache.spark", "spark-avro_2.13", AVRO_VERSION, transitive=False),
+            Dependency("org.apache.spark", "spark-avro_2.13", SPARK_VERSION, transitive=False),
         ),
         excluded_orgs=("org.apache.hadoop", "org.scala-lang"),
         beside_pyspark=True,
