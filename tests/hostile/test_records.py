@@ -285,6 +285,7 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
         "array(map(timestamp'2026-01-01 00:00:00', 1))",
         "named_struct('a', map('k', map(array(1), 1)))",
         "named_struct('a', 1, 'a', 2)",
+        "array(time'12:00:00')",
     ],
 )
 def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from fencepost.spark.placing import kafka_partition, numbers, place_by_key
+from fencepost.spark.placing import kafka_partition, place_by_key
 from oracle.murmur2 import partition_of
 
 KEYS = [b"", *(random.Random(n).randbytes(n % 23) for n in range(300))]
@@ -20,12 +20,6 @@ def test_keys_are_placed_as_the_oracle_places_them(spark: Any, partitions: int) 
     keys = spark.createDataFrame([(key,) for key in KEYS], "key binary")
     found = keys.select("key", kafka_partition(spark, F.col("key"), partitions).alias("p")).collect()
     assert [(bytes(r.key), r.p) for r in found] == [(key, partition_of(key, partitions)) for key in KEYS]
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 7, 64])
-def test_the_shuffles_numbers_fall_on_their_partitions(spark: Any, partitions: int) -> None:
-    frame = spark.createDataFrame([(n,) for n in numbers(partitions)], "n int").repartition(partitions, "n")
-    assert [[row.n for row in part] for part in frame.rdd.glom().collect()] == [[n] for n in numbers(partitions)]
 
 
 def test_each_spark_partition_holds_its_output_partition_in_the_sources_order(spark: Any) -> None:

@@ -12,6 +12,7 @@ from fencepost import read_validated
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.model import StepResult
+from fencepost.spark.source import V1_SOURCES
 from fencepost_stack.broker import Broker
 from integration.test_refusals import delete_records, make_anew
 from kafka_tools import create_topic, produce
@@ -42,7 +43,9 @@ def test_events_are_read_as_the_batches_that_count(
     for number, n in ((1, 1), (2, 100), (3, 3)):
         produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(number))])
     empty = event(run(None, pipeline, day(-3)))
+    session_has = spark.conf.get(V1_SOURCES)
     nothing = read_validated(spark, empty)
+    assert spark.conf.get(V1_SOURCES) == session_has, "what the reader's own frames are read by"
     assert (nothing.count(), "n" in nothing.columns) == (0, False), (
         "no transform was run yet, so nobody knows the columns"
     )

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.deep
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
 import sys, psutil
-from pyspark.accumulators import AccumulatorServer
+from pyspark.accumulators import AccumulatorTCPServer
 from fencepost.config.loading import find_pipeline
 from fencepost.spark.session import build_session
 from waiting import await_true
@@ -27,7 +27,7 @@ def workers():
     found = [p.info for p in psutil.process_iter(["pid", "cmdline"]) if p.pid in below]
     return [p for p in found if "fencepost.spark.daemon" in (p["cmdline"] or [])]
 await_true(lambda: len(workers()) > 1, "the daemon and a worker to be there without a job of ours", 60)
-assert AccumulatorServer.shutdown.__name__ == "_shut_down_aside"
+assert AccumulatorTCPServer.shutdown.__name__ == "_shut_down_aside"
 spark.stop()
 await_true(lambda: not workers(), "them to end with the session", 60)
 """

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from fencepost.jars import CONNECTOR, INSIDE, JarsError, JarSet, download, ensure_connector, is_there
 from fencepost_stack import jars
 from fencepost_stack.jars import SCHEMA_REGISTRY, class_path
-from fencepost_stack.pins import Dependency, Wanted, artifact_name, pyspark_jars, renew
+from fencepost_stack.pins import SPARK_VERSION, Dependency, Wanted, artifact_name, pyspark_jars, renew
 from fencepost_stack.state_folder import StateFolder
 
 JARS = StateFolder.default().jars
@@ -44,6 +45,10 @@ def test_the_connector_brings_nothing_that_pyspark_has() -> None:
         "commons-pool2",
     }
     assert not ours & {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
+
+
+def test_the_connector_is_pysparks_version() -> None:
+    assert version("pyspark") == version("pyspark-client") == SPARK_VERSION
 
 
 def _flip_a_byte(jar: Path) -> None:
@@ -187,7 +192,7 @@ def test_an_unreachable_registry_is_an_error_that_names_the_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", "http://127.0.0.1:9/maven/")
-    with pytest.raises(JarsError, match=r"(?s)spark-sql-kafka-0-10_2.13-4.0.0.jar: .*refused.*[Rr]un again"):
+    with pytest.raises(JarsError, match=rf"(?s)spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar: .*refused.*[Rr]un again"):
         download(CONNECTOR, tmp_path / "spark")
     assert not (tmp_path / "spark").exists()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pyspark.accumulators import AccumulatorServer, _UpdateRequestHandler
+from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
 
 from fencepost.spark import session
 from waiting import await_true
@@ -13,7 +13,7 @@ from waiting import await_true
 
 def test_nobody_waits_for_the_server_of_accumulators() -> None:
     """Nothing serves this one, so its own `shutdown` would wait for ever."""
-    server = AccumulatorServer(("127.0.0.1", 0), _UpdateRequestHandler, "")
+    server = AccumulatorTCPServer(("127.0.0.1", 0), UpdateRequestHandler, "")
     session._shut_down_aside(server)
     await_true(lambda: server.server_shutdown, "the server to be told")
     server.server_close()

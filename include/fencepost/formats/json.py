@@ -158,8 +158,10 @@ def name_check(path: str) -> Check:
 
 def _unsayable(kind: DataType) -> str | None:
     """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or None."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType
 
+    if isinstance(kind, TimeType):
+        return "a time without a day"
     if isinstance(kind, ArrayType):
         return _unsayable(kind.elementType)
     if isinstance(kind, MapType):

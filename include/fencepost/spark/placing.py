@@ -2,21 +2,15 @@
 
 Kafka's Java client places a key by `Utils.murmur2` of its bytes, and Spark's Kafka connector includes that client. Spark's
 generated code calls the function, so no row leaves the JVM for it.
-
-Spark 4.0 can shuffle only by its own hash of a column. So each output partition p gets a number whose Spark hash falls on p,
-and the shuffle uses that number: Spark partition p then holds exactly the rows of output partition p.
 """
 
 from __future__ import annotations
-
-from itertools import count
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 CLIENT_UTILS = "org.apache.kafka.common.utils.Utils"
-WORD = 0xFFFFFFFF
 LISTENERS_WAIT_MS = 60_000
 
 
@@ -26,17 +20,10 @@ def place_by_key(records: DataFrame, partitions: int) -> DataFrame:
     A transform keeps the order by keeping `_partition` and `_offset`. Without them rows are ordered by key and value, so an
     attempt and its retry write the same sequence. For the same reason, a row without a key is placed by its value.
     """
-    spark = records.sparkSession
-    homes = F.array(*(F.lit(n) for n in numbers(partitions)))
-    place = kafka_partition(spark, F.coalesce("key", "value", F.lit(b"")), partitions)
-    shuffled = records.withColumn("_number", F.element_at(homes, place + 1))
+    place = kafka_partition(records.sparkSession, F.coalesce("key", "value", F.lit(b"")), partitions)
     kept = {"_partition", "_offset"} <= set(records.columns)
     order = ["_partition", "_offset"] if kept else ["key", "value"]
-    return (
-        shuffled.repartition(partitions, "_number")
-        .sortWithinPartitions(*order)
-        .drop("_number", "_partition", "_offset")
-    )
+    return records.repartitionById(partitions, place).sortWithinPartitions(*order).drop("_partition", "_offset")
 
 
 def shuffled_again(spark: SparkSession, tag: str) -> bool:
@@ -75,28 +62,3 @@ def kafka_partition(spark: SparkSession, key: Column, partitions: int) -> Column
         getattr(jvm.scala, "None$").__getattr__("MODULE$"),
     )
     return Column(catalyst.column(hashed)).bitwiseAND(0x7FFFFFFF) % partitions
-
-
-def numbers(partitions: int) -> list[int]:
-    """For each partition, the smallest number that Spark's hash partitioning of an int column sends there."""
-    found: dict[int, int] = {}
-    for number in count():
-        found.setdefault(_spark_hash(number) % partitions, number)
-        if len(found) == partitions:
-            break
-    return [found[p] for p in range(partitions)]
-
-
-def _spark_hash(number: int) -> int:
-    """Spark's `hash` of an int: murmur3 with seed 42. Computed here, because asking Spark takes a job."""
-    mixed = _rotated(number * 0xCC9E2D51 & WORD, 15) * 0x1B873593 & WORD
-    mixed = (_rotated(42 ^ mixed, 13) * 5 + 0xE6546B64) & WORD
-    mixed ^= 4  # bytes
-    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & WORD
-    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & WORD
-    mixed ^= mixed >> 16
-    return mixed - (WORD + 1) if mixed >> 31 else mixed
-
-
-def _rotated(word: int, bits: int) -> int:
-    return (word << bits | word >> 32 - bits) & WORD

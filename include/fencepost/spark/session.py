@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.accumulators import AccumulatorServer
+from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
@@ -24,7 +24,7 @@ from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_ma
 log = logging.getLogger("fencepost.spark.session")
 # Every start of Spark prints these on stderr, whatever the settings.
 IDLE_WORDS = (b"WARNING: Using incubator modules: jdk.incubator.vector", b"NOTE: Picked up JDK_JAVA_OPTIONS:")
-SHUT_DOWN = AccumulatorServer.shutdown
+SHUT_DOWN = AccumulatorTCPServer.shutdown
 WITH_WORKERS = {"run", "write"}  # the steps that certainly need Python's workers
 
 
@@ -45,9 +45,9 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
             builder = builder.config(name, value)
         _start_jvm(conf)
     # The original handler, and py4j on the root logger, would print a traceback on stderr if the JVM dies.
-    setattr(AccumulatorServer, "handle_error", _log_broken_connection)  # noqa: B010
+    setattr(AccumulatorTCPServer, "handle_error", _log_broken_connection)  # noqa: B010
     logging.getLogger().addFilter(_without_py4j)
-    setattr(AccumulatorServer, "shutdown", _shut_down_aside)  # noqa: B010
+    setattr(AccumulatorTCPServer, "shutdown", _shut_down_aside)  # noqa: B010
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
@@ -77,7 +77,7 @@ def _log_broken_connection(server: object, request: object, client: object) -> N
     log.debug("the JVM's connection to %s broke", type(server).__name__, exc_info=True)
 
 
-def _shut_down_aside(server: AccumulatorServer) -> None:
+def _shut_down_aside(server: AccumulatorTCPServer) -> None:
     """Shut the server down without waiting for its thread, which looks once a second whether it should end."""
     Thread(target=SHUT_DOWN, args=(server,), name="shut down Spark's accumulators", daemon=True).start()
 

@@ -14,6 +14,7 @@ from fencepost.model import OffsetRange
 POLL_TIMEOUT_MS = 120_000
 # These are fetched already, so memory does not grow. By default the connector polls again for every 500 records.
 MAX_POLL_RECORDS = 50_000
+V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
 
 def read_ranges(
@@ -34,19 +35,29 @@ def read_ranges(
         .option("failOnDataLoss", "true")
         .option("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     )
-    return reader.option("includeHeaders", str(headers).lower()).load()
+    # By default Spark reads a batch by its older interface, which makes a `Row` of each record and converts that again. The
+    # session may be a user's, whose own frames keep what they have.
+    old = str(spark.conf.get(V1_SOURCES))
+    spark.conf.set(V1_SOURCES, ",".join(name for name in old.split(",") if name != "kafka"))
+    try:
+        return reader.option("includeHeaders", str(headers).lower()).load()
+    finally:
+        spark.conf.set(V1_SOURCES, old)
 
 
 def task_ranges(frame: DataFrame) -> list[OffsetRange] | None:
     """The source range that each task-partition of a frame reads, or None if the frame shuffles.
 
-    Spark's Kafka RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
+    The connector's RDD keeps one partition per range, even for empty ranges, through filters, projections and broadcast joins.
     """
     ranges = []
     for partition in frame._jdf.queryExecution().toRdd().partitions():
-        if partition.getClass().getSimpleName() != "KafkaSourceRDDPartition":
+        if partition.getClass().getSimpleName() != "DataSourceRDDPartition":
             return None
-        found = partition.offsetRange()
+        inputs = partition.inputPartitions()
+        if inputs.size() != 1 or inputs.head().getClass().getSimpleName() != "KafkaBatchInputPartition":
+            return None
+        found = inputs.head().offsetRange()
         ranges.append(
             OffsetRange(partition=found.topicPartition().partition(), start=found.fromOffset(), end=found.untilOffset())
         )

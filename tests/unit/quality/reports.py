@@ -154,7 +154,7 @@ def batch(tasks: int = 4, rows: int = 842, malformed: int = 0, revision: int = 1
         sources=(a_source(*((5_000 * p, 5_000 * p + rows // tasks) for p in range(tasks)), topic="flights"),),
         output=an_output(*(9_000 + 31 * p for p in range(tasks)), topic="flight_delays"),
         lane="2",
-        software="fencepost 0.1.0, Spark 4.0.4",
+        software="fencepost 0.1.0, Spark 4.1.1",
         planned_at=NOON,
     )
     return Batch(

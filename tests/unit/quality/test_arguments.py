@@ -237,7 +237,6 @@ def test_spark_has_the_types_that_a_suite_may_name_and_no_others_that_a_column_c
 
     found = {n: c for n, c in vars(T).items() if inspect.isclass(c) and issubclass(c, T.DataType)}
     bases = {base for kind in found.values() for base in kind.__mro__[1:]} - {T.StringType}
-    assert set(SPARK_TYPES) == {name for name, kind in found.items() if kind not in bases} - {
-        "StructField",
-        "UserDefinedType",
-    }
+    no_columns = {"StructField", "UserDefinedType"}
+    unwritten = {"GeographyType", "GeometryType", "TimeType"}  # no format of an output has them
+    assert set(SPARK_TYPES) == {name for name, kind in found.items() if kind not in bases} - no_columns - unwritten
