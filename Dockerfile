@@ -1,7 +1,5 @@
 # The one image of docker-compose.yaml: Airflow's components, the Spark driver, master and workers, Kafka's brokers. They all hold
 # the same Python packages and jars, which is what PySpark and the native wheels in the executors need.
-#
-# Not built where it was written (no Docker engine at hand); tests/static takes its steps one by one without one.
 FROM python:3.11-slim-bookworm
 
 # make and java are what `make setup` needs.

@@ -46,6 +46,10 @@ test: setup ## each claim once (ARGS="-k name": those of all tests that it names
 test-all: setup ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
 	@$(BIN)/python tests/side_by_side.py --deep
 
+.PHONY: compose
+compose: packages ## docker-compose.yaml with a Docker engine: build, start, a day of both pipelines, read back, down with its data
+	@PYTHONPATH=tests $(BIN)/python tests/compose.py
+
 .PHONY: unit
 unit: setup ## the unit tests: no broker, no Spark job (ARGS="-k name" for some)
 	@$(BIN)/pytest tests/unit $(ARGS)

@@ -15,7 +15,7 @@ import pytest
 from arming import environment
 from conftest import day
 from fencepost.steps.plan import plan_batch
-from spark_cluster import spark_cluster
+from rigs.spark_cluster import spark_cluster
 from steps import run
 
 from .checker import Attacked

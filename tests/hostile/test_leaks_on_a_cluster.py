@@ -18,8 +18,8 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from conftest import EXPECTATIONS, at, day
 from kafka_tools import create_topic, produce, read_all
-from secured_broker import SecuredBroker, secured_broker
-from spark_cluster import spark_cluster
+from rigs.secured_broker import SecuredBroker, secured_broker
+from rigs.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.deep
 

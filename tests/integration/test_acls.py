@@ -34,7 +34,7 @@ from fencepost.steps.write import write_batch
 from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import create_topic, end_offset, group_offsets, produce, read_all
-from secured_broker import SecuredBroker, secured_broker
+from rigs.secured_broker import SecuredBroker, secured_broker
 from steps import latest, replay, run
 
 pytestmark = pytest.mark.deep

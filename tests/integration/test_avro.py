@@ -37,8 +37,8 @@ from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
 from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from rigs.tcp_proxy import Proxy
 from steps import latest, plan_and_write, replay, run
-from tcp_proxy import Proxy
 
 Make = Callable[..., Pipeline]
 

@@ -48,10 +48,10 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
-from kafka_cluster import kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce
 from makers import a_decision
-from spark_cluster import spark_cluster
+from rigs.kafka_cluster import kafka_cluster
+from rigs.spark_cluster import spark_cluster
 from waiting import await_true
 
 from .test_refusals import delete_records, make_anew

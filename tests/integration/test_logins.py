@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from cryptography import x509
 
-from certificates import PASSWORD
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
@@ -26,7 +25,8 @@ from fencepost.preflight.look import Look
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
 from kafka_tools import create_topic, end_offset, produce
-from secured_broker import SCRAM_PASSWORD, SecuredBroker, secured_broker
+from rigs.certificates import PASSWORD
+from rigs.secured_broker import SCRAM_PASSWORD, SecuredBroker, secured_broker
 
 pytestmark = pytest.mark.deep
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from certificates import PASSWORD, make_certificates
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
@@ -21,6 +20,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import LOOPBACK, any_free_port
 from kafka_tools import create_topic, produce, read_all
+from rigs.certificates import PASSWORD, make_certificates
 from steps import run
 
 pytestmark = pytest.mark.deep

@@ -23,7 +23,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from avro_schemas import framed, written
-from certificates import PASSWORD, make_certificates
 from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, Retriable, SettingsError
@@ -33,6 +32,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import API, SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
+from rigs.certificates import PASSWORD, make_certificates
 from steps import latest, run
 
 pytestmark = pytest.mark.deep

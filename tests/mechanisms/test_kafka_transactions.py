@@ -19,9 +19,9 @@ from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import any_free_port
-from kafka_cluster import coordinator_partition, kafka_cluster
 from kafka_tools import QUIET_LOG, create_topic, end_offset, read_all
-from tcp_proxy import Proxy
+from rigs.kafka_cluster import coordinator_partition, kafka_cluster
+from rigs.tcp_proxy import Proxy
 from waiting import await_true
 
 numbers = count(1)

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from kafka_tools import QUIET_LOG
-from spark_cluster import HOSTS
+from rigs.spark_cluster import HOSTS
 from waiting import await_true
 
 from .scene import FOREIGN, Scene

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient
 import arming
 from conftest import at
 from fencepost.config.pipeline import Pipeline
-from kafka_cluster import KafkaCluster
 from kafka_tools import QUIET_LOG, Record, end_offset, group_offsets, read_all
 from oracle.murmur2 import murmur2
-from spark_cluster import SparkCluster
+from rigs.kafka_cluster import KafkaCluster
+from rigs.spark_cluster import SparkCluster
 from waiting import await_true
 
 KEYS = 9

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from certificates import make_certificates
 from conftest import end_jvm
 from fencepost.config.pipeline import Pipeline
 from fencepost.spark.session import build_session
-from kafka_cluster import KafkaCluster, kafka_cluster
 from kafka_tools import create_topic
-from spark_cluster import SparkCluster, running_spark_cluster
+from rigs.certificates import make_certificates
+from rigs.kafka_cluster import KafkaCluster, kafka_cluster
+from rigs.spark_cluster import SparkCluster, running_spark_cluster
 
 from .play import play
 from .scene import Scene

@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,  # type: ignore[attr-defined]
 )
 
-from certificates import PASSWORD, make_certificates
 from fencepost.kafka.errors import COORDINATOR_MOVED
 from fencepost_stack.broker import Broker
 from fencepost_stack.ports import LOOPBACK, any_free_port
 from kafka_tools import QUIET_LOG, create_topic
+from rigs.certificates import PASSWORD, make_certificates
 from waiting import await_true
 
 LOG4J = """<Configuration status="WARN">

@@ -16,7 +16,6 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,  # type: ignore[attr-defined]
 )
 
-from certificates import PASSWORD
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import ClientSettings
@@ -25,7 +24,8 @@ from fencepost_stack.broker import Broker
 from fencepost_stack.pipeline_users import bindings_of
 from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG
-from tcp_proxy import Proxy
+from rigs.certificates import PASSWORD
+from rigs.tcp_proxy import Proxy
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 REPLICATED = {
