@@ -61,9 +61,10 @@ export VIRTUAL_ENV=$PWD/$venv
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable . --editable include 9>&- ||
     fail "could not install this checkout into $venv: see above"
 # Byte code once, now: dozens of processes start later, and PYTHONDONTWRITEBYTECODE may forbid them to write
-# it. It is a matter of speed alone, and a few packages ship templates that do not compile. The browser meanwhile waits
-# for the network.
-"$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 9>&- &
+# it. It is a matter of speed alone, and a few packages ship templates that do not compile; packages' tests and the tools of
+# developers are left out. The browser meanwhile waits for the network.
+"$venv/bin/python" -m compileall -q -j 0 -x '/(tests?|mypyc?|pip|setuptools|libcst|playwright|hypothesis)/' "$venv/lib" \
+    >/dev/null 2>&1 9>&- &
 compiling=$!
 [ ! -e "$browser" ] || "$venv/bin/python" "$browser" 9>&- &
 fetching=$!
