@@ -268,6 +268,6 @@ def open_bench(console: Console, rounds: int, *, quick: bool) -> Iterator[Bench]
 
 def batch_of(pipeline: Pipeline) -> Batch:
     """The day's batch as the ledger has it."""
-    batch = Ledger(pipeline).read().latest(DAY)
+    batch = Ledger(pipeline).read().last(DAY)
     assert batch is not None
     return batch

@@ -72,14 +72,13 @@ def main(rows: int) -> None:
             batch = batch_of(stack, name)
             assert batch.written is not None
             assert batch.verdict is not None
-            written = sum(receipt.rows for receipt in batch.written.receipts)
-            if written != rows or len(batch.written.receipts) != OUTPUT:
+            if batch.written.rows != rows or batch.written.tasks != OUTPUT:
                 raise RuntimeError(
-                    f"{name}: {written} rows by {len(batch.written.receipts)} task-partitions, wanted {rows}"
+                    f"{name}: {batch.written.rows} rows by {batch.written.tasks} task-partitions, wanted {rows}"
                 )
             told = "2, one lost in the middle" if name == LOST else str(executors)
             row = (batch.written.seconds, seconds)
-            table.add_row(name, told, *(f"{s:.1f}" for s in row), f"{written:,}", batch.verdict.outcome)
+            table.add_row(name, told, *(f"{s:.1f}" for s in row), f"{batch.written.rows:,}", batch.verdict.outcome)
             kept.append({"case": name, "executors": told, "write": round(row[0], 1), "run": round(row[1], 1)})
             out.print(f"{name}: {row[0]:.1f} s")
         out.print(table)

@@ -82,8 +82,8 @@ def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", 
 def a_written(*receipts: Receipt, **changes: Any) -> Written:
     """The end of a write that brought these receipts, and read as many records as it wrote."""
     rows = sum(t.rows for r in receipts for t in r.topics.values())
-    values = {"receipts": receipts, "output": an_output(rows), "rows_in": rows, "seconds": 0, "written_at": NOW}
-    return Written(**{**values, **changes})
+    values = {"rules": (), "output": an_output(rows), "rows_in": rows, "seconds": 0, "written_at": NOW}
+    return Written.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
 
 
 def a_publication(lease: int | None = 7, **changes: Any) -> Publication:
@@ -104,12 +104,9 @@ def staged(batch: Batch, **changes: Any) -> Batch:
     """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
     after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"))
     if batch.written is not None:
-        receipts = tuple(
-            r.model_copy(update={"topics": {{"out": "staging"}.get(name, name): t for name, t in r.topics.items()}})
-            for r in batch.written.receipts
-        )
+        topics = {{"out": "staging"}.get(name, name): tally for name, tally in batch.written.topics.items()}
         output = an_output(*batch.written.output.ends, topic="staging")
-        written = batch.written.model_copy(update={"receipts": receipts, "output": output})
+        written = batch.written.model_copy(update={"topics": topics, "output": output})
         after = after.model_copy(update={"written": written})
     return after.model_copy(update=changes)
 

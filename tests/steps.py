@@ -42,7 +42,7 @@ def replay(spark: Any, pipeline: Pipeline, interval: Interval) -> StepResult:
 
 def latest(pipeline: Pipeline, interval: Interval) -> Batch:
     """The interval's newest revision in the ledger."""
-    batch = Ledger(pipeline).read().latest(interval)
+    batch = Ledger(pipeline).read().last(interval)
     assert batch is not None
     return batch
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 from confluent_kafka import Producer
 
@@ -77,7 +76,7 @@ def with_ledger(bench: Bench, batches: int) -> Pipeline:
     states: list[Batch] = []
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
         step(pipeline, first, ledger=ledger)
-        batch = ledger.read().latest(first)
+        batch = ledger.read().last(first)
         assert batch is not None
         states.append(batch)
     producer = Producer({"bootstrap.servers": bench.broker.bootstrap, "linger.ms": 50}, logger=data.log)
@@ -101,11 +100,7 @@ def with_ledger(bench: Bench, batches: int) -> Pipeline:
 
 def moved(batch: Batch, to: Interval, lease: int) -> Batch:
     """The batch as another interval's."""
-    changes: dict[str, Any] = {"interval": to, "lease": lease}
-    if batch.written is not None:
-        receipts = tuple(r.model_copy(update={"lease": lease}) for r in batch.written.receipts)
-        changes["written"] = batch.written.model_copy(update={"receipts": receipts})
-    return batch.model_copy(update=changes)
+    return batch.model_copy(update={"interval": to, "lease": lease})
 
 
 def value_of(batch: Batch) -> bytes:

@@ -23,6 +23,7 @@
             ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
             ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
+                └── NotRecorded    a step needs of a batch what the ledger does not have
 
 A message names the pipeline, batch, partition or transactional id it is about, and ends with the next step.
 """
@@ -187,3 +188,10 @@ class TopicMissing(NeedsOperator):
 
 class Unexpected(NeedsOperator):
     """An error that only a defect in Fencepost explains."""
+
+
+class NotRecorded(Unexpected):
+    """The ledger does not have of a batch or an interval what a step relies on: a defect in Fencepost."""
+
+
+DEFECT = "This is a defect in Fencepost: report this line."

@@ -5,13 +5,16 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from fencepost.errors import DEFECT, NotRecorded
+
+T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
 
 LEDGER_VERSION = 1
@@ -38,6 +41,7 @@ class State(StrEnum):
     PUBLISHED = "published"
     SUPERSEDED = "superseded"
     SKIPPED = "skipped"
+    WITHDRAWN = "withdrawn"
 
 
 class Layout(StrEnum):
@@ -361,34 +365,51 @@ NOTHING = Tally()
 
 
 class Written(Frozen):
-    """All receipts of a batch, and where its topics ended once all were in. Every record of the batch lies below those ends.
+    """What all task-partitions of a batch have committed, and where its topics ended then. Every record lies below those ends.
+
+    It has the sums of the receipts, which themselves stay in the marks: `tasks` is their number, `topics` what they committed to
+    each topic, `withheld` the rows that were not written because their source record went to quarantine with another of its rows.
+    If the pipeline has quarantine rules, `rules` has the rows that failed each, in the suite's order, and `results` is the number
+    of rows of the transform's result, as Spark counted them before anything was written.
 
     `rows_in` and `newest` are None if a retry found the rows committed and did not read the source again to count.
-    If the pipeline has quarantine rules, `results` is the number of rows of the transform's result, as Spark counted them
-    before anything was written, and `rules` has the names of the rules, by position.
 
     An addition's `rows_in` are the records it took from quarantine. `judged_again` of them are results of an earlier transform:
     they need none, and the rules judged them as they were. Those that are not of the output's format any more count as malformed.
     """
 
-    receipts: tuple[Receipt, ...]
+    tasks: int = Field(ge=1)
+    topics: dict[str, Tally]
+    rules: dict[str, int] = Field(default_factory=dict)
+    withheld: int = Field(default=0, ge=0)
     output: TopicOutput
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
     judged_again: int = Field(default=0, ge=0)
     quarantine: TopicOutput | None = None
-    rules: tuple[str, ...] = ()
     results: int | None = Field(default=None, ge=0)
     newest: AwareDatetime | None = None  # the latest timestamp of a source record, malformed ones included
     value_schema: str = ""  # the value's fields with the transform's types, as Spark writes a schema in JSON
     seconds: float = Field(ge=0)
     written_at: AwareDatetime
 
+    @classmethod
+    def of(cls, receipts: Sequence[Receipt], rules: Sequence[str] = (), **known: Any) -> Self:
+        """The sums of these receipts, and what else is `known`; `rules` are the names of the suite's rules, by position."""
+        topics = sorted({topic for receipt in receipts for topic in receipt.topics})
+        return cls(
+            tasks=len(receipts),
+            topics={topic: Tally.total(receipt.tally(topic) for receipt in receipts) for topic in topics},
+            rules={name: sum(receipt.rules.get(n, 0) for receipt in receipts) for n, name in enumerate(rules)},
+            withheld=sum(receipt.withheld for receipt in receipts),
+            **known,
+        )
+
     @property
     def tally(self) -> Tally:
         """All records that the task-partitions wrote to the output."""
-        return self._tally(self.output)
+        return self.topics.get(self.output.topic, NOTHING)
 
     @property
     def rows(self) -> int:
@@ -408,15 +429,8 @@ class Written(Frozen):
     @property
     def quarantined(self) -> dict[str, int]:
         """Records committed to quarantine, by the rule they failed, `malformed` first. Rules without records are left out."""
-        failed = [sum(r.rules.get(number, 0) for r in self.receipts) for number in range(len(self.rules))]
-        malformed = self.quarantined_tally.rows - sum(failed)
-        found = {MALFORMED: malformed, **dict(zip(self.rules, failed, strict=True))}
-        return {rule: rows for rule, rows in found.items() if rows}
-
-    @property
-    def withheld(self) -> int:
-        """Rows of the transform's result that were not written because their record went to quarantine with another row."""
-        return sum(receipt.withheld for receipt in self.receipts)
+        malformed = self.quarantined_tally.rows - sum(self.rules.values())
+        return {rule: rows for rule, rows in {MALFORMED: malformed, **self.rules}.items() if rows}
 
     @property
     def aside(self) -> int:
@@ -426,10 +440,7 @@ class Written(Frozen):
     @property
     def quarantined_tally(self) -> Tally:
         """All records committed to quarantine."""
-        return NOTHING if self.quarantine is None else self._tally(self.quarantine)
-
-    def _tally(self, output: TopicOutput) -> Tally:
-        return Tally.total(receipt.tally(output.topic) for receipt in self.receipts)
+        return NOTHING if self.quarantine is None else self.topics.get(self.quarantine.topic, NOTHING)
 
 
 class Publication(Frozen):
@@ -448,7 +459,6 @@ class Publication(Frozen):
     atomic: bool
     begun: TopicOutput
     begun_at: AwareDatetime
-    receipts: tuple[Receipt, ...] = ()
     ended: TopicOutput | None = None
     seconds: float = Field(default=0, ge=0)
     refused: str = ""
@@ -457,7 +467,9 @@ class Publication(Frozen):
     def known_lease(self) -> int:
         """The lease of a publication read from the ledger."""
         if self.lease is None:
-            raise ValueError("this publication was not read from the ledger, so its lease is not known yet")
+            raise NotRecorded(
+                f"a publication in lane {self.lane} has no lease before it is read from the ledger. {DEFECT}"
+            )
         return self.lease
 
     @property
@@ -467,7 +479,10 @@ class Publication(Frozen):
 
 
 class Verdict(Frozen):
-    """The gate's verdict on one revision, and the path of its report. `number` counts the revision's validations."""
+    """The gate's verdict on one revision, and the path of its report. `number` counts the revision's validations.
+
+    `suite_digest` is of the suite and of the settings under `quality` that decide a verdict.
+    """
 
     outcome: Outcome
     reason: str
@@ -547,6 +562,56 @@ class Batch(Frozen):
         """Where the batch was written: in each partition of that topic, between its end at planning and after writing."""
         return between(self.plan.written_to, written.output)
 
+    @property
+    def known_written(self) -> Written:
+        """What it wrote.
+
+        Raises:
+            NotRecorded: it is not written.
+        """
+        return self._recorded(self.written, "result of a write")
+
+    @property
+    def known_publication(self) -> Publication:
+        """Its publication, which has begun.
+
+        Raises:
+            NotRecorded: it has not.
+        """
+        return self._recorded(self.publication, "publication")
+
+    @property
+    def known_verdict(self) -> Verdict:
+        """Its verdict.
+
+        Raises:
+            NotRecorded: it was not judged.
+        """
+        return self._recorded(self.verdict, "verdict")
+
+    @property
+    def known_quarantine(self) -> TopicOutput:
+        """The quarantine topic of its plan.
+
+        Raises:
+            NotRecorded: its pipeline quarantined nothing.
+        """
+        return self._recorded(self.plan.quarantine, "quarantine topic")
+
+    @property
+    def known_staging(self) -> TopicOutput:
+        """The staging topic of its plan.
+
+        Raises:
+            NotRecorded: it was written to its output.
+        """
+        return self._recorded(self.plan.staging, "staging topic")
+
+    def _recorded(self, value: T | None, what: str) -> T:
+        if value is None:
+            raise NotRecorded(f"batch {self.id} is {self.state}, and its record in the ledger has no {what}. {DEFECT}")
+        return value
+
     def publication_under(self, lease: int) -> Publication | None:
         """The batch's publication, if it is under way and has that lease: it was not given up, and has not ended."""
         under_way = self.publication if self.state is State.PUBLISHING else None
@@ -593,9 +658,7 @@ class Batch(Frozen):
     @property
     def known_lease(self) -> int:
         """The lease of a batch read from the ledger."""
-        if self.lease is None:
-            raise ValueError(f"batch {self.id} was not read from the ledger, so its lease is not known yet")
-        return self.lease
+        return self._recorded(self.lease, "lease before it is read from there")
 
 
 def between(begun: TopicOutput, ended: TopicOutput) -> tuple[OffsetRange, ...]:

@@ -13,6 +13,7 @@ from fencepost.airflow import build_dag
 from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import KafkaUnavailable
+from fencepost.ledger.ledger import Recorded, recorded
 from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
 from fencepost.protocol.decisions import decide_publish, record_planned
 from fencepost.protocol.view import View
@@ -52,7 +53,7 @@ def ask(asking: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
 
     def run(batch: Batch | None, *older: Batch) -> Any:
         monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
-        view = View({batch.interval: (*older, batch)} if batch else {})
+        view = View.of((*older, batch) if batch else ())
         monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: view)
         context = context_of()
         if batch is not None:
@@ -201,10 +202,11 @@ class OnView:
     def read(self) -> View:
         return self.view
 
-    def transact(self, decide: Callable[[View], Any]) -> View:
+    def transact(self, decide: Callable[[View], Any]) -> Recorded:
         change = decide(self.view)
-        self.recorded += change.batches if change else ()
-        return self.view.updated(change.batches if change else ())
+        batches = change.batches if change else ()
+        self.recorded += batches
+        return recorded(self.view.updated(batches), batches)
 
 
 REJECTED = judged(State.REJECTED, Outcome.REJECTED)
@@ -248,7 +250,7 @@ def test_an_answer_about_what_is_no_longer_there_decides_nothing_and_is_asked_fo
     choice: str,
 ) -> None:
     waiting, _ = ask(REJECTED)
-    ledger = OnView(View({REJECTED.interval: now}), asking)
+    ledger = OnView(View.of(now), asking)
     done = carry_out(asking, context_of, monkeypatch, ledger, answered(choice), waiting.kwargs)
     assert isinstance(done, AirflowException)
     assert not isinstance(done, AirflowFailException), "the next attempt asks again"
@@ -269,14 +271,14 @@ def test_an_answer_about_what_still_stands_is_recorded_once_though_its_commit_wa
     state: State,
 ) -> None:
     asked = ask(REJECTED)[0].kwargs
-    ledger = OnView(View({REJECTED.interval: (REJECTED,)}), asking)
+    ledger = OnView(View.of((REJECTED,)), asking)
     carry_out(asking, context_of, monkeypatch, ledger, answered(choice), asked)
     (batch,) = ledger.recorded
     assert batch.state is state
     recorded = Batch.model_validate_json(batch.model_dump_json(exclude_none=True))
     assert recorded.decision is not None
     assert (recorded.decision.by, recorded.decision.asked) == ("ann", None), "the ledger's records are as they were"
-    again = OnView(View({REJECTED.interval: (recorded,)}), asking)
+    again = OnView(View.of((recorded,)), asking)
     done = carry_out(asking, context_of, monkeypatch, again, answered(choice), asked)
     assert done["choice"] == choice
     assert again.recorded == []
@@ -329,7 +331,7 @@ def test_the_second_write_is_skipped_unless_it_was_chosen(
 def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> None:
     rejected = judged(State.REJECTED, Outcome.REJECTED)
     decision = Decision(action="write again", by="ann", reason="mended", decided_at=NOON)
-    view = View({rejected.interval: (rejected,)})
+    view = View.of((rejected,))
     fresh, old = record_planned(view, rejected.interval, "nyc_flights", rejected.plan, "", decision)
     assert (fresh.decision, old.state, fresh.history[-1].note) == (
         decision,
@@ -344,5 +346,5 @@ def test_who_asked_for_a_new_revision_stays_known_after_it_is_published() -> Non
             "verdict": judged(State.WRITTEN, Outcome.PASSED).verdict,
         }
     )
-    (done,) = decide_publish(View({fresh.interval: (passed,)}), fresh.interval, NOON)
+    (done,) = decide_publish(View.of((passed,)), fresh.interval, NOON)
     assert done.decision == decision

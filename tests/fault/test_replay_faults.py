@@ -147,7 +147,7 @@ def test_each_record_passes_or_stays_once_after_a_step_was_struck(
 
 def finish(spark: Any, case: Attacked) -> None:
     """Replay again, if the addition is not published yet: one that is, is not what a second request would finish."""
-    latest = Ledger(case.pipeline).read().latest(day(1))
+    latest = Ledger(case.pipeline).read().last(day(1))
     assert latest is not None
     if latest.adds_to is None or latest.state is not State.PUBLISHED:
         replay(spark, case.pipeline, day(1))
@@ -157,7 +157,7 @@ def finish(spark: Any, case: Attacked) -> None:
 
 def assert_each_record_once(case: Attacked) -> None:
     """What passes now is in the output once, beside what was there; the rest is in quarantine under the addition, once."""
-    batches = Ledger(case.pipeline).read().batches[day(1)]
+    batches = Ledger(case.pipeline).read().known(day(1)).all
     assert [(b.adds_to, b.state) for b in batches] == [(None, State.PUBLISHED), (1, State.PUBLISHED)]
     addition = batches[-1]
     bad = case.bad_source()

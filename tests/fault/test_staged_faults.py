@@ -119,7 +119,7 @@ def test_a_zombie_of_a_publication_that_was_given_up_shows_nothing(
     os.kill(pid, signal.SIGCONT)
     code, said = finished(zombie)
     assert code != 0, said
-    old, new = Ledger(case.pipeline).read().batches[day(1)]
+    old, new = Ledger(case.pipeline).read().known(day(1)).all
     assert (old.state, new.state) == (State.SUPERSEDED, State.PUBLISHED)
     assert "readers may have seen 0 of its" in old.history[-1].note
     seen = read_all(case.bootstrap, case.pipeline.output.topic)

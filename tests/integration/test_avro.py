@@ -326,7 +326,7 @@ def test_a_readers_schema_that_cannot_read_another_version_is_refused_at_plan(
     register_any(schema_registry, subject, n_of(when="string"))
     with pytest.raises(SettingsError, match=r"when: written as (int|string), read as (int|string)\)"):
         plan_batch(pipeline, day(1))
-    assert Ledger(pipeline).read().latest(day(1)) is None
+    assert Ledger(pipeline).read().last(day(1)) is None
 
 
 def test_a_retry_reads_with_the_frozen_schema_while_the_registry_is_away(

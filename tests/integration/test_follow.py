@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -17,9 +18,10 @@ from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger import reader
-from fencepost.ledger.ledger import LARGEST_RECORD, Change, Ledger, coordinator_settings
+from fencepost.ledger.codec import write_record
+from fencepost.ledger.ledger import LARGEST_RECORD, Ledger, Recorded, coordinator_settings
 from fencepost.ledger.reader import LedgerReader, Record, Records
-from fencepost.model import Batch, Interval, Receipt, State, Tally
+from fencepost.model import Batch, Interval, State, Tally
 from fencepost.pages.ledgers import Ledgers
 from fencepost.protocol.view import View
 from fencepost.steps.advance import advance_batch
@@ -28,6 +30,7 @@ from fencepost.steps.validate import validate_without_spark
 from fencepost.steps.write import write_without_spark
 from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
+from makers import a_batch, a_plan, a_receipt, a_written, an_output
 
 Make = Callable[..., Pipeline]
 
@@ -136,13 +139,42 @@ def test_a_step_reads_each_record_of_the_ledger_once(
     assert taken == sorted(set(taken))
 
 
+def test_what_another_run_recorded_is_not_taken_for_ones_own(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records say the same, of the same second, and a fenced commit may have been taken or not."""
+    commit, struck = Ledger._commit, list[bool]()
+
+    def fenced_by_another_run(ledger: Ledger, *sent: Any) -> None:
+        if struck:
+            return commit(ledger, *sent)
+        struck.append(True)
+        step(pipeline, day(1))
+        raise WriterFenced("a newer producer took over")
+
+    monkeypatch.setattr(Ledger, "_commit", fenced_by_another_run)
+    for step in (plan_batch, write_without_spark, advance_batch):
+        struck.clear()
+        result = step(pipeline, day(1))
+        assert result is not None
+        assert (struck, result.changed) == ([True], False)
+        if step is write_without_spark:
+            validate_without_spark(pipeline, day(1))
+
+
 def test_a_view_with_a_change_applied_is_the_ledger_read_again(pipeline: Pipeline) -> None:
     plan_batch(pipeline, day(1))
     ledger = Ledger(pipeline)
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
         views: list[View] = []
         transact = ledger.transact
-        ledger.transact = lambda decide, transact=transact, views=views: views.append(transact(decide)) or views[-1]  # type: ignore[method-assign,misc,func-returns-value]
+
+        def seen(decide: Any, transact: Any = transact, views: list[View] = views) -> Recorded:
+            found: Recorded = transact(decide)
+            views.append(found.view)
+            return found
+
+        ledger.transact = seen  # type: ignore[method-assign]
         step(pipeline, day(2), ledger=ledger)
         ledger.transact = transact  # type: ignore[method-assign]
         assert views == [Ledger(pipeline).read()]
@@ -163,20 +195,23 @@ def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
 def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fenced does not mean that nothing was committed; whoever decides again finds it, and records nothing twice."""
+    """Fenced does not mean that nothing was committed; whoever decides again finds it, says that it was its own doing, and
+    records nothing twice."""
     commit, unheard = Ledger._commit, []
 
-    def taken_and_not_heard(self: Ledger, coordinator: Transaction, change: Change) -> None:
-        commit(self, coordinator, change)
+    def taken_and_not_heard(self: Ledger, *sent: Any) -> None:
+        commit(self, *sent)
         if not unheard:
-            unheard.append(change)
+            unheard.append(sent)
             raise WriterFenced("a newer producer took over")
 
     monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
         unheard.clear()
-        step(pipeline, day(1))
+        result = step(pipeline, day(1))
         assert unheard, "it was asked twice"
+        assert result is not None
+        assert result.changed
     records = read_all(client_settings(pipeline).bootstrap, pipeline.ledger_topic)
     assert [json.loads(r.value or b"")["state"] for r in records] == ["planned", "written", "written", "published"]
 
@@ -194,21 +229,22 @@ def test_a_coordinators_transaction_lasts_no_longer_than_the_pipeline_allows(
 
 
 def test_a_batch_of_ten_thousand_task_partitions_fits_into_a_record_of_the_ledger(pipeline: Pipeline) -> None:
+    """As any broker takes it: its plan has a range for each source partition, and its result sums over all of them."""
     ledger = Ledger(pipeline)
     ledger.create()
     chance = random.Random(1)
-    fingerprints = [chance.randrange(2**64) for _ in range(10_000)]
+    at = [chance.randrange(10**9) for _ in range(10_000)]
+    topic = pipeline.output.topic
     receipts = [
-        Receipt(
-            task=number,
-            ledger="ledger's id",
-            lease=5,
-            topics={pipeline.output.topic: Tally(rows=chance.randrange(10**6), fingerprint=each, bytes=10**9)},
-        )
-        for number, each in enumerate(fingerprints)
+        a_receipt(t, topics={topic: Tally(rows=10**5, fingerprint=chance.randrange(2**64), bytes=10**9)})
+        for t in range(len(at))
     ]
-    value = json.dumps([receipt.model_dump(mode="json") for receipt in receipts]).encode()
-    assert len(value) > 1_000_000
+    plan = a_plan(*((start, start + 10**5) for start in at), output=an_output(*at[:100], topic=topic))
+    batch = a_batch(State.WRITTEN, plan=plan, written=a_written(*receipts, output=an_output(*at[:100], topic=topic)))
+    value = write_record(batch)
+    assert len(value) < 1_000_000
+    one = batch.model_copy(update={"written": a_written(receipts[0], output=an_output(*at[:100], topic=topic))})
+    assert len(value) - len(write_record(one)) < 100, "its result is as long as that of one"
     coordinator = Transaction(coordinator_settings(ledger.settings), pipeline.coordinator_id, "coordinator")
     coordinator.init()
     with coordinator:

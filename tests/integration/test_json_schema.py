@@ -223,7 +223,7 @@ def test_a_schema_that_is_no_columns_type_is_refused_at_plan_with_its_place(
     pipeline = make(name=pipeline.name, source={"subject": f"{subject}-avro"})
     with pytest.raises(SettingsError, match=r"is of type AVRO, and the pipeline's format needs JSON"):
         plan_batch(pipeline, day(1))
-    assert Ledger(pipeline).read().latest(day(1)) is None
+    assert Ledger(pipeline).read().last(day(1)) is None
 
 
 def test_the_result_fits_the_outputs_schema_or_is_refused_before_a_row_is_written(

@@ -158,7 +158,7 @@ def test_a_refused_publication_is_reprocessed_once_however_often_that_request_is
     for changed in (True, False):
         result = plan_batch(refused, day(1), reprocess=True)
         assert (result.revision, result.state, result.changed) == (2, State.PLANNED, changed)
-    old, new = Ledger(refused).read().batches[day(1)]
+    old, new = Ledger(refused).read().known(day(1)).all
     assert (old.state, new.state) == (State.SUPERSEDED, State.PLANNED)
     assert "given up while it was published, when readers may have seen 0 of its 40 records" in old.history[-1].note
     mended = make_pipeline(MENDED, name=refused.name, output=STAGED | {"timestamp": "at"})
@@ -290,7 +290,7 @@ def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publicat
     with pytest.raises(TopicRecreated, match=f"output topic {old} was deleted while .*clear write"):
         published(spark, other)
     assert run(spark, other, day(1)).revision == 2
-    assert Ledger(other).read().batches[day(1)][0].history[-1].note.endswith("may have seen 40 of its 40 records")
+    assert Ledger(other).read().known(day(1)).all[0].history[-1].note.endswith("may have seen 40 of its 40 records")
     assert seen(broker, other) == {str(latest(other, day(1)).id): ROWS}
 
 
@@ -351,7 +351,7 @@ def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
         published(spark, pipeline)
     assert end_offset(broker.bootstrap, topic, 0) == before
     assert run(spark, pipeline, day(1)).revision == 2
-    old = Ledger(pipeline).read().batches[day(1)][0]
+    old = Ledger(pipeline).read().known(day(1)).all[0]
     assert old.history[-1].note.endswith(
         "given up while it was published, when readers may have seen 40 of its 40 records"
     )

@@ -168,7 +168,7 @@ def test_an_output_topic_that_would_lose_the_batch_is_refused_before_it_is_plann
     create_topic(broker.bootstrap, pipeline.output.topic, 3, **config)
     with pytest.raises(NeedsOperator, match=says):
         plan_batch(pipeline, day(1))
-    assert Ledger(pipeline).read().latest(day(1)) is None
+    assert Ledger(pipeline).read().last(day(1)) is None
     assert plan_batch(pipeline, day(-300)).changed, "without offsets to read there is nothing to lose"
 
 

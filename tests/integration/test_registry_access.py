@@ -273,7 +273,7 @@ def test_who_does_not_get_in_is_told_the_setting_and_no_retry_follows(
         assert not isinstance(found.value, Retriable), case
         assert f"pipeline {pipeline.name}: schema registry {gate.url}" in str(found.value), case
         assert gate.connections - before <= MOST_TRIES, case
-        assert Ledger(pipeline).read().latest(day(1)) is None, case
+        assert Ledger(pipeline).read().last(day(1)) is None, case
         for secret in secrets(guarded):
             assert secret not in str(found.value) + caplog.text, case
 

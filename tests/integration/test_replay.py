@@ -113,10 +113,10 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     )
     replay(spark, mended, day(1))
     view = Ledger(mended).read()
-    first = view.latest(day(1))
+    first = view.last(day(1))
     assert first is not None
     assert (first.revision, first.adds_to, first.state) == (2, 1, State.PUBLISHED)
-    assert view.effective(day(1)) == base
+    assert view.in_force(day(1)) == base
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0, 1]) == offsets, (
         "source offsets do not move"
     )

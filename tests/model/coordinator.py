@@ -65,7 +65,7 @@ from fencepost.protocol.obstacle import GivenUp, obstacle
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
 from fencepost.protocol.replay import left_to_replay, newest_link
 from fencepost.protocol.revision import Circumstances, reason_to_revise
-from fencepost.protocol.view import PASSED, View, has_passed, was_withdrawn
+from fencepost.protocol.view import PASSED, View, has_passed
 from fencepost.steps import plan as planning_module
 from fencepost.steps.plan import decide_plan, decide_revision
 from fencepost.steps.replay import decide_replay
@@ -357,7 +357,7 @@ class Coordinator:
             if self.quarantines:
                 kept = makers.an_output(end, topic="quarantine")
                 written = written.model_copy(update={"quarantine": kept, "malformed": aside})
-            return record_written(view, when, revision, written)
+            return record_written(view, when, revision, written, receipts)
         elif word == "copied":
             _, _, revision, lease, rows, end = operation
             receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
@@ -395,7 +395,8 @@ class Coordinator:
 
     @staticmethod
     def _revision(view: View, day: int, revision: int) -> Batch | None:
-        return next((b for b in view.batches.get(makers.a_day(day), ()) if b.revision == revision), None)
+        found = view.revisions.get(makers.a_day(day))
+        return next((b for b in found.all if b.revision == revision), None) if found else None
 
     def groups(self, ledger: int) -> tuple[tuple[tuple[Place, int], ...], tuple[tuple[Place, int], ...]]:
         """What advance commits to the two groups."""
@@ -455,7 +456,7 @@ class Coordinator:
     def _begin(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         view = self.views[point.ledger]
         for day, when in enumerate(self.intervals):
-            latest = view.latest(when)
+            latest = view.last(when)
             if latest is None or view.is_withdrawn(when):
                 if "plan" in self.operations and (latest is None or latest.revision < self.revisions):
                     yield from self._open(point, n, ("plan", day))
@@ -742,7 +743,7 @@ class Coordinator:
 
     def _wrong(self, view: View, operation: tuple[Any, ...], records: tuple[Batch, ...], point: Point) -> Fault | None:
         """What is wrong with committing these records now."""
-        latest = view.latest(self.intervals[operation[1]])
+        latest = view.last(self.intervals[operation[1]])
         fresh = next((b for b in records if b.lease is None), None)
         if fresh is None or latest is None:
             return None
@@ -793,13 +794,13 @@ class Coordinator:
             return seen
         planned = [b.adds_to is not None for b in view.all() if b.state is State.PLANNED]
         for day in range(len(self.intervals)) if planned and all(planned) else ():
-            if self.intervals[day] not in view.batches and self.decide(point.ledger, ("plan", day), point) is None:
+            if self.intervals[day] not in view.revisions and self.decide(point.ledger, ("plan", day), point) is None:
                 return Fault("held up", f"interval {day} cannot be planned, and only additions are under way")
         ends, known = dict(point.frontier), self._accounted(point.ledger)
         anchor = view.anchor
-        gone = [r for b in view.all() if was_withdrawn(b) for r in b.plan.source.ranges]
+        gone = [r for b in view.all() if b.state is State.WITHDRAWN for r in b.plan.source.ranges]
         for when in view.standing:
-            revisions = view.batches[when]
+            revisions = view.known(when).all
             up = [b for b in revisions if b.state is State.PUBLISHED]
             if len([b for b in up if b.adds_to is None]) > 1:
                 return Fault("published wrongly", f"{[str(b.id) for b in up]} are published at once")
@@ -828,10 +829,10 @@ class Coordinator:
 
     def _replayed_wrongly(self, view: View, when: Interval, point: Point) -> Fault | None:
         """What became of the rows of the interval's record: each is in one batch, or left for the next replay."""
-        up = [b for b in view.batches[when] if b.state is State.PUBLISHED]
+        up = [b for b in view.known(when).all if b.state is State.PUBLISHED]
         if not self.quarantines or not up:
             return None
-        base = view.effective(when)
+        base = view.in_force(when)
         if any(b.adds_to is not None and (base is None or b.adds_to != base.revision) for b in up):
             return Fault("published wrongly", f"{[str(b.id) for b in up]}: an addition stands without its batch")
         published = {lease: rows for lease, rows, _ in point.wrote}
@@ -839,7 +840,7 @@ class Coordinator:
         left = next((rows for lease, _, rows in point.wrote if link and lease == link.known_lease), ())
         for row in sorted(BOTH):
             passed = [b for b in up if row in published[b.known_lease]]
-            added = [b for b in view.batches[when] if b.adds_to is not None and (b.known_lease, 0) in point.shown]
+            added = [b for b in view.known(when).all if b.adds_to is not None and (b.known_lease, 0) in point.shown]
             seen = [b for b in added if row in published[b.known_lease]]
             told = f"row {row} of {when} is in {[str(b.id) for b in passed]}, of quarantine {left} are left"
             if len(passed) > 1 or len(seen) > 1:
@@ -853,7 +854,7 @@ class Coordinator:
     def _refused(self, point: Point, day: int) -> str | None:
         """What a run that only repeats a finished interval is refused for; its four steps should find nothing to do."""
         view, when = self.views[point.ledger], self.intervals[day]
-        latest = view.latest(when)
+        latest = view.last(when)
         if latest is None or latest.state not in PASSED:
             return None
         try:
@@ -883,8 +884,8 @@ class Coordinator:
 
     def _published_wrongly(self, batch: Batch, point: Point) -> str:
         log = point.log
-        if batch.written is None or any(r.lease != batch.lease for r in batch.written.receipts):
-            return "its receipts are not its own"
+        if batch.written is None:
+            return "it is not written"
         if batch.decision is None and (batch.verdict is None or batch.verdict.outcome is not Outcome.PASSED):
             return "neither a passed verdict nor an operator stands behind it"
         low, high = batch.plan.written_to.ends[0], batch.written.output.ends[0]
@@ -907,7 +908,7 @@ class Coordinator:
         ):
             return False
         for when in self.intervals:
-            latest = view.latest(when)
+            latest = view.last(when)
             if latest is None:
                 return False
             waits = latest.state is State.REJECTED or (

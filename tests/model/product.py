@@ -105,10 +105,10 @@ def recorded(lease: Lease, receipts: tuple[Lease, ...], writers: int, malformed:
     batch = a_batch(lease=lease[1], writers=writers, ledger=lease[0])
     plan = batch.plan.model_copy(update={"malformed_writers": malformed})
     batch = batch.model_copy(update={"plan": plan})
-    made = (a_receipt(t, n, ledger=ledger) for t, (ledger, n) in enumerate(receipts))
-    result = a_written(tuple(made)).model_copy(update={"malformed": malformed})
+    made = tuple(a_receipt(t, n, ledger=ledger) for t, (ledger, n) in enumerate(receipts))
+    result = a_written(made).model_copy(update={"malformed": malformed})
     try:
-        assert record_written(View.of([batch]), batch.interval, batch.revision, result)[0].state is State.WRITTEN
+        assert record_written(View.of([batch]), batch.interval, batch.revision, result, made)[0].state is State.WRITTEN
     except FencepostError as refusal:
         return str(refusal)
     return None

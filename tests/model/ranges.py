@@ -30,12 +30,12 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, State
 from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.ranges import frozen_ranges, range_starts
-from fencepost.protocol.view import View, was_withdrawn
+from fencepost.protocol.view import View
 from fencepost.steps import plan as planning_module
 from fencepost.steps.plan import decide_plan, freeze
 from fencepost.steps.topics import check_same_topic
@@ -135,7 +135,7 @@ class Ranges:
         yield from ((label, point._replace(logs=logs)) for label, logs in self._source_steps(point.logs))
         view = self.ledgers.views[point.ledger]
         for n, when in enumerate(self.intervals):
-            latest = view.latest(when)
+            latest = view.last(when)
             if latest is None or view.is_withdrawn(when):
                 if latest is None or latest.revision <= self.revisions:
                     yield from self._plans(point, n, "plan")
@@ -276,12 +276,12 @@ class Ranges:
 
     def _badly_planned(self, ledger: int) -> Fault | None:
         view = self.ledgers.views[ledger]
-        spans = {n: _spans(view.batches[when][-1]) for n, when in enumerate(self.intervals) if when in view.standing}
+        spans = {n: _spans(view.known(when).all[-1]) for n, when in enumerate(self.intervals) if when in view.standing}
         for when in view.intervals:
-            for one, two in zip(view.batches[when], view.batches[when][1:], strict=False):
-                if not was_withdrawn(one) and _spans(one) != _spans(two):  # it was withdrawn
+            for one, two in zip(view.known(when).all, view.known(when).all[1:], strict=False):
+                if one.state is not State.WITHDRAWN and _spans(one) != _spans(two):  # it was withdrawn
                     return Fault("changed", f"{two.id} covers {_spans(two)}, the revision before it {_spans(one)}")
-            for b in view.batches[when]:
+            for b in view.known(when).all:
                 parts = sorted(
                     (r.partition, r.start, r.end) for r in (*b.plan.source.lost, *b.plan.source.ranges) if r.length
                 )
@@ -320,7 +320,7 @@ class Ranges:
                 if place in seen:
                     return Fault("doubled", f"record {place} was read by intervals {seen[place]} and {n}")
                 seen[place] = n
-            batch = self.ledgers.views[point.ledger].latest(self.intervals[n])
+            batch = self.ledgers.views[point.ledger].last(self.intervals[n])
             assert batch is not None
             for r in batch.plan.source.ranges:
                 for o in range(r.start, min(r.end, len(point.logs[r.partition][1]))):

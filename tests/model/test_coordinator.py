@@ -18,7 +18,7 @@ from fencepost.protocol.frontier import Place, frontier
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
-from fencepost.protocol.view import PASSED, View
+from fencepost.protocol.view import PASSED, Revisions, View
 from fencepost.steps.replay import decide_replay
 from model.coordinator import BOTH, Coordinator, Rows, Rules
 from model.product import a_receipt
@@ -201,7 +201,7 @@ def test_nothing_is_published_wrongly_and_the_frontier_has_no_hole(bounds: str) 
 
 def over_holes(view: View) -> dict[Place, int]:
     """Mutation: the frontier is the end of the last interval that was published, whatever lies before it."""
-    passed = [b for b in map(view.effective, view.intervals) if b is not None and b.state in PASSED]
+    passed = [b for b in map(view.in_force, view.intervals) if b is not None and b.state in PASSED]
     return {("in", part.partition): part.end for b in passed for part in b.plan.source.ranges}
 
 
@@ -228,9 +228,9 @@ def whatever_was_copied(
 
 def of_the_batch_always(fake: Any, view: View, when: Interval, *given: Any) -> Change | None:
     """Mutation: a replay takes what the batch quarantined, whatever earlier additions have taken of it."""
-    earlier = tuple(b for b in view.batches[when] if b.adds_to is None or b.state is not State.PUBLISHED)
-    change = decide_replay(fake, View({**view.batches, when: earlier}), when, *given)
-    last = view.batches[when][-1].revision
+    earlier = tuple(b for b in view.known(when).all if b.adds_to is None or b.state is not State.PUBLISHED)
+    change = decide_replay(fake, View({**view.revisions, when: Revisions.of(earlier)}), when, *given)
+    last = view.known(when).all[-1].revision
     fresh = (
         [b.model_copy(update={"revision": last + 1}) if b.lease is None else b for b in change.batches]
         if change
@@ -243,12 +243,12 @@ def beside_what_is_under_way(fake: Any, view: View, when: Interval, *given: Any)
     """Mutation: whether a new revision of the batch is under way is not asked."""
     settled = [
         b.model_copy(update={"state": State.SKIPPED}) if b.state is State.WRITTEN and b.adds_to is None else b
-        for b in view.batches[when]
+        for b in view.known(when).all
     ]
-    change = decide_replay(fake, View({**view.batches, when: tuple(settled)}), when, *given)
-    if change is None or settled[-1] == view.batches[when][-1]:
+    change = decide_replay(fake, View({**view.revisions, when: Revisions.of(settled)}), when, *given)
+    if change is None or settled[-1] == view.known(when).all[-1]:
         return change
-    aside = view.batches[when][-1].model_copy(update={"state": State.SUPERSEDED})
+    aside = view.known(when).all[-1].model_copy(update={"state": State.SUPERSEDED})
     return Change((*change.batches, aside))
 
 
@@ -259,8 +259,7 @@ def without_its_additions(*given: Any) -> tuple[Batch, ...]:
 
 def of_additions_too(view: View) -> Mapping[Place, int]:
     """Mutation: an addition is taken for its interval's batch."""
-    every = {when: tuple(b.model_copy(update={"adds_to": None}) for b in r) for when, r in view.batches.items()}
-    return frontier(View(every))
+    return frontier(View.of(b.model_copy(update={"adds_to": None}) for b in view.all()))
 
 
 def in_the_first_replay_lane(view: View, but_for: Batch | None) -> str:

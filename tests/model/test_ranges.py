@@ -138,7 +138,7 @@ def test_a_rule_taken_out_is_missed(bounds: str, rules: Rules, kinds: set[str]) 
 
 def whatever_was_published(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Mutation: what was published or skipped with records is withdrawn."""
-    passed = [b for b in view.batches[interval] if b.state in PASSED]
+    passed = [b for b in view.known(interval).all if b.state in PASSED]
     if passed and not passed[-1].plan.is_empty and view.after(interval) is None:
         return (record_withdrawn(passed[-1], decision),)
     return decide_withdraw(view, interval, decision)
@@ -146,7 +146,7 @@ def whatever_was_published(view: View, interval: Interval, decision: Decision) -
 
 def whatever_lies_behind(view: View, interval: Interval, decision: Decision) -> tuple[Batch, ...]:
     """Mutation: what has records is withdrawn though a later interval begins where it ends."""
-    latest = view.batches[interval][-1]
+    latest = view.known(interval).all[-1]
     if latest.state is State.PLANNED:
         return (record_withdrawn(latest, decision),)
     return decide_withdraw(view, interval, decision)

@@ -22,7 +22,7 @@ from fencepost.protocol.decisions import (
     record_withdrawn,
     standing_plan,
 )
-from fencepost.protocol.view import PASSED, WITHDRAW, View
+from fencepost.protocol.view import PASSED, View
 from fencepost.steps.plan import _starved
 from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written, reading
 
@@ -137,7 +137,7 @@ def test_a_starved_interval_is_told_to_withdraw_only_what_can_be_withdrawn(offse
 def test_a_withdrawn_interval_is_neither_judged_nor_published_nor_skipped_and_says_how_to_begin_again(
     asked: str, state: State
 ) -> None:
-    given = record_withdrawn(batch(state), a_decision(WITHDRAW, by="ann", reason="a typing error"))
+    given = record_withdrawn(batch(state), a_decision("withdraw", by="ann", reason="a typing error"))
     refusal = refusal_of(asked, given)
     assert refusal is not None
     assert "was withdrawn (withdraw by ann: a typing error)" in refusal

@@ -11,7 +11,7 @@ from fencepost.pages.snapshot import take
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
 from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, record_verdict, record_withdrawn
-from fencepost.protocol.view import WITHDRAW, View
+from fencepost.protocol.view import View
 from unit.pages.ledgers import batch, hour
 
 PATIENCE = timedelta(hours=4)
@@ -55,7 +55,7 @@ def test_the_newest_revision_says_whether_somebody_has_to_act(name: str, older: 
 
 @pytest.mark.parametrize("name", SECONDS)
 def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
-    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=SOON)
+    decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=SOON)
     withdrawn = record_withdrawn(SECONDS[name][0], decision)
     assert awaiting_person(View.of([batch(0), withdrawn]), LATE, PATIENCE) == ()
     assert take("orders", [batch(0), withdrawn]).unsettled == ()
@@ -100,9 +100,9 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
     assert decision is not None
     view = View.of([first, second])
     left = View.of([first, *decide_skip(view, hour(1), decision)])
-    assert left.effective(hour(1)) == first
+    assert left.in_force(hour(1)) == first
     after = View.of([first, second, *decide_publish(view, hour(1), LATE, decision)])
-    assert [b.state for b in after.batches[hour(1)]] == [State.SUPERSEDED, State.PUBLISHED]
+    assert [b.state for b in after.known(hour(1)).all] == [State.SUPERSEDED, State.PUBLISHED]
     assert awaiting_person(left, LATE, PATIENCE) == awaiting_person(after, LATE, PATIENCE) == ()
 
 

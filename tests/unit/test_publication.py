@@ -89,9 +89,8 @@ def test_a_passed_staged_batch_begins_to_be_published_and_moves_nothing() -> Non
 def test_a_batch_above_the_limit_is_copied_by_staging_partition(bytes_: int, tasks: int) -> None:
     batch = of(State.WRITTEN)
     assert batch.written is not None
-    tally = batch.written.receipts[0].tally("staging").model_copy(update={"bytes": bytes_})
-    receipt = batch.written.receipts[0].model_copy(update={"topics": {"staging": tally}})
-    large = batch.model_copy(update={"written": batch.written.model_copy(update={"receipts": (receipt,)})})
+    topics = {"staging": batch.written.tally.model_copy(update={"bytes": bytes_})}
+    large = batch.model_copy(update={"written": batch.written.model_copy(update={"topics": topics})})
     found = begin(View(), large)
     assert (found.tasks, found.atomic) == (tasks, tasks == 1)
 

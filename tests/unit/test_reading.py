@@ -13,7 +13,7 @@ from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.model import Batch, Decision, State
 from fencepost.outputs.reading import _frame, batches_told_of, check_types, schema_of
 from fencepost.protocol.decisions import record_withdrawn
-from fencepost.protocol.view import WITHDRAW, View
+from fencepost.protocol.view import View
 from makers import planned, reading
 from unit.quality.reports import batch
 
@@ -71,7 +71,7 @@ def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[tupl
 def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> None:
     """An interval by mistake was published, told of, and taken out of the order."""
     published = of(4, 1, PUBLISHED)
-    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=published.plan.planned_at)
+    decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=published.plan.planned_at)
     withdrawn = record_withdrawn(reading(published, ()), decision)
     view = View.of([*VIEW.all(), withdrawn])
     assert [str(b.id) for b in batches_told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]

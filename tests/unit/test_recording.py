@@ -11,18 +11,21 @@ import pytest
 
 from fencepost.errors import Superseded
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.ledger import Change, Ledger, Recorded
+from fencepost.ledger.ledger import recorded as recorded_in
 from fencepost.model import Batch, Decision, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
-from fencepost.protocol.view import WITHDRAW, View
+from fencepost.protocol.view import View
 from fencepost.steps.source_counts import SourceCounts
 from fencepost.steps.write import _record
 from fencepost.steps.write_job import Wrote
+from makers import a_receipt
 from unit.pages.ledgers import batch
 
 PLANNED = batch(1, State.PLANNED)
 WRITTEN = batch(1, State.WRITTEN)
-DECISION = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=PLANNED.plan.planned_at)
+RECEIPTS = [a_receipt(t, PLANNED.known_lease, 100, "orders-out") for t in range(4)]
+DECISION = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=PLANNED.plan.planned_at)
 
 
 class LedgerAt:
@@ -36,16 +39,16 @@ class LedgerAt:
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
         )
 
-    def transact(self, decide: Callable[[View], Change]) -> View:
-        return self.view.updated(decide(self.view).batches)
+    def transact(self, decide: Callable[[View], Change]) -> Recorded:
+        batches = decide(self.view).batches
+        return recorded_in(self.view.updated(batches), batches)
 
 
 def recorded(now: Batch) -> Any:
-    assert WRITTEN.written is not None
     return _record(
         cast("Ledger", LedgerAt(now)),
         PLANNED,
-        Wrote([*WRITTEN.written.receipts], SourceCounts(rows=400)),
+        Wrote([*RECEIPTS], SourceCounts(rows=400)),
         time.monotonic(),
     )
 

@@ -10,14 +10,14 @@ import pytest
 
 from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Change
+from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Batch, Outcome, State, Verdict
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
 from fencepost.steps.topics import same_topics
 from fencepost.steps.write_job import Wrote
 from makers import a_publication, an_output, planned, staged
-from unit.quality.reports import NOON, batch
+from unit.quality.reports import NOON, batch, receipts
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
 
@@ -32,9 +32,9 @@ class LedgerOf:
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda _: [9_300] * 4
         )
 
-    def transact(self, decide: Callable[[View], Change]) -> View:
+    def transact(self, decide: Callable[[View], Change]) -> Recorded:
         self.recorded += decide(View.of([self.held])).batches
-        return View.of([self.held, *self.recorded])
+        return recorded(View.of([self.held, *self.recorded]), self.recorded)
 
 
 def of(state: State) -> Batch:
@@ -56,10 +56,8 @@ def of(state: State) -> Batch:
 
 
 def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = batch().written
-    assert written is not None
     made_of: Any = ledger
-    write._record(made_of, ledger.held, Wrote([*written.receipts]), 0.0)
+    write._record(made_of, ledger.held, Wrote([*receipts()]), 0.0)
 
 
 def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import FencepostError, Overtaken, Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Outcome, Plan, State, Verdict, Written
+from fencepost.model import Batch, Interval, Outcome, Plan, Receipt, State, Verdict, Written
 from fencepost.protocol.decisions import (
     batch_to_judge,
     decide_publish,
@@ -25,7 +25,7 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.frontier import frontier, validated_ends
 from fencepost.protocol.revision import Circumstances, reason_to_revise
-from fencepost.protocol.view import PASSED, WITHDRAW, View
+from fencepost.protocol.view import PASSED, View
 from makers import NOW, a_batch, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
 from makers import a_day as day
 
@@ -40,7 +40,12 @@ def plan_of(ranges: tuple[tuple[int, int], ...] = ((0, 1),), lane: str = "0") ->
 
 def result_of(lease: int, writers: int, end: int = 1) -> Written:
     """What a write of that lease brings."""
-    return a_written(*(a_receipt(t, lease) for t in range(writers)), output=an_output(end))
+    return a_written(*receipts_of(lease, writers), output=an_output(end))
+
+
+def receipts_of(lease: int, writers: int) -> tuple[Receipt, ...]:
+    """The receipts of all writers under that lease."""
+    return tuple(a_receipt(t, lease) for t in range(writers))
 
 
 def batch_of(number: int, revision: int, state: State, lease: int, outcome: Outcome | None, plan: Plan) -> Batch:
@@ -73,7 +78,7 @@ def ledgers(draw: st.DrawFn) -> View:
         for revision in range(1, revisions + 1):
             last = revision == revisions
             older = standing if standing and revision == revisions - 1 else State.SUPERSEDED
-            open_or_done = [s for s in State if s not in {State.SUPERSEDED, State.PUBLISHING}]
+            open_or_done = [s for s in State if s not in {State.SUPERSEDED, State.WITHDRAWN, State.PUBLISHING}]
             state = draw(st.sampled_from(open_or_done)) if last else older
             lease = order[number] * 10 + revision
             outcome = draw(st.sampled_from([None, *Outcome])) if last else None
@@ -83,7 +88,7 @@ def ledgers(draw: st.DrawFn) -> View:
 
 def passed(view: View, interval: Interval) -> bool:
     """Whether the frontier may pass an interval, said in another way than the product does."""
-    return any(b.state in {State.PUBLISHED, State.SKIPPED} for b in view.batches[interval])
+    return any(b.state in {State.PUBLISHED, State.SKIPPED} for b in view.known(interval).all)
 
 
 @given(ledgers())
@@ -92,7 +97,7 @@ def test_the_frontier_passes_no_record_of_an_interval_that_is_neither_published_
     assert anchor is not None
     for interval in view.intervals:
         if interval.start >= anchor.start and not passed(view, interval):
-            for part in view.batches[interval][-1].plan.source.ranges:
+            for part in view.known(interval).all[-1].plan.source.ranges:
                 assert part.length == 0 or ends["in", part.partition] <= part.start
 
 
@@ -102,14 +107,14 @@ def test_the_frontier_goes_as_far_as_the_run_is_unbroken(view: View) -> None:
     assert anchor is not None
     run = [i for i in view.intervals if i.start >= anchor.start]
     if all(passed(view, i) for i in run):
-        last = view.batches[run[-1]][-1]
+        last = view.known(run[-1]).all[-1]
         assert frontier(view) == {("in", part.partition): part.end for part in last.plan.source.ranges}
 
 
 @given(ledgers(), st.data())
 def test_no_transition_moves_the_frontier_or_the_validated_ends_back(view: View, data: st.DataObject) -> None:
     interval = data.draw(st.sampled_from(view.intervals))
-    latest = view.latest(interval)
+    latest = view.last(interval)
     assert latest is not None
     transition = data.draw(
         st.sampled_from(
@@ -144,14 +149,14 @@ def _with_lease(batch: Batch) -> Batch:
 @given(ledgers(), st.data())
 def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: st.DataObject) -> None:
     interval = data.draw(st.sampled_from(view.intervals))
-    latest = view.latest(interval)
+    latest = view.last(interval)
     assert latest is not None
     for transition in (
         lambda: decide_publish(view, interval, NOW),
         lambda: decide_skip(view, interval, DECISION),
         lambda: record_verdict(view, interval, latest.revision, next_verdict(latest)),
         lambda: record_verdict(view, interval, latest.revision, a_verdict(Outcome.PASSED, 9)),
-        lambda: record_written(view, interval, latest.revision, result_of(latest.known_lease + 1, latest.plan.writers)),
+        lambda: late(view, latest),
         lambda: batch_to_judge(view, interval),
     ):
         refusal = refused(transition)
@@ -159,6 +164,12 @@ def test_a_refused_transition_names_the_batch_and_the_reason(view: View, data: s
             assert str(latest.id) in refusal
             assert refusal.endswith(".")
             assert len(refusal) > len(f"batch {latest.id} is {latest.state}")
+
+
+def late(view: View, batch: Batch) -> tuple[Batch, ...]:
+    """The transition of a write under a later lease."""
+    lease, writers = batch.known_lease + 1, batch.plan.writers
+    return record_written(view, batch.interval, batch.revision, result_of(lease, writers), receipts_of(lease, writers))
 
 
 def refused(transition: Callable[[], object]) -> str | None:
@@ -191,8 +202,9 @@ def test_a_batch_is_written_when_its_rows_and_its_malformed_records_are(
 ) -> None:
     """Task-partitions for malformed records are asked for where the source has some, and then each of them."""
     view = View.of([a_batch(plan=QUARANTINING)])
-    result = a_written(*(a_receipt(t) for t in tasks), malformed=malformed)
-    refusal = refused(lambda: record_written(view, day(0), 1, result))
+    receipts = [a_receipt(t) for t in tasks]
+    result = a_written(*receipts, malformed=malformed)
+    refusal = refused(lambda: record_written(view, day(0), 1, result, receipts))
     assert (refusal is None) is is_enough, refusal
 
 
@@ -256,7 +268,7 @@ def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
 @given(ledgers(), st.data())
 def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.DataObject) -> None:
     interval = data.draw(st.sampled_from(view.intervals))
-    latest = view.latest(interval)
+    latest = view.last(interval)
     assert latest is not None
     decision = data.draw(st.sampled_from([None, DECISION]))
     try:
@@ -266,7 +278,7 @@ def test_only_a_passed_verdict_or_an_operator_publishes(view: View, data: st.Dat
     if records:
         assert latest.state is State.WRITTEN or decision
         assert latest.state is State.REJECTED or (latest.verdict and latest.verdict.outcome is Outcome.PASSED)
-        newest = {b.revision: b for b in (*view.batches[interval], *records)}
+        newest = {b.revision: b for b in (*view.known(interval).all, *records)}
         assert [b.state for b in newest.values() if b.state in PASSED] == [State.PUBLISHED]
 
 
@@ -294,10 +306,11 @@ def test_receipts_that_do_not_cover_the_plan_are_refused() -> None:
     batch = batch_of(0, 1, State.PLANNED, 7, None, plan_of(((0, 1), (0, 1))))
     view = View.of([batch])
     whole = result_of(7, 2)
-    assert record_written(view, day(0), 1, whole)[0].state is State.WRITTEN
-    for receipts in (whole.receipts[:1], whole.receipts[:1] * 2, result_of(6, 2).receipts):
+    receipts = receipts_of(7, 2)
+    assert record_written(view, day(0), 1, whole, receipts)[0].state is State.WRITTEN
+    for others in (receipts[:1], receipts[:1] * 2, receipts_of(6, 2)):
         with pytest.raises(TransitionRefused, match="receipts do not cover the plan"):
-            record_written(view, day(0), 1, whole.model_copy(update={"receipts": receipts}))
+            record_written(view, day(0), 1, whole, others)
 
 
 def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
@@ -305,16 +318,16 @@ def test_the_receipts_of_a_superseded_revision_are_refused() -> None:
         [batch_of(0, 1, State.SUPERSEDED, 1, None, plan_of()), batch_of(0, 2, State.PLANNED, 2, None, plan_of())]
     )
     with pytest.raises(Superseded, match="superseded by revision 2"):
-        record_written(view, day(0), 1, result_of(1, 1))
+        record_written(view, day(0), 1, result_of(1, 1), receipts_of(1, 1))
 
 
 @pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN])
 def test_what_is_brought_for_a_withdrawn_interval_is_refused_and_says_so(state: State) -> None:
     batch = batch_of(0, 1, state, 1, None, plan_of())
-    view = View.of([record_withdrawn(batch, DECISION.model_copy(update={"action": WITHDRAW}))])
+    view = View.of([record_withdrawn(batch, DECISION.model_copy(update={"action": "withdraw"}))])
     said = r"has been withdrawn \(withdraw by operator: looked at it\): its output does not count. `fencepost run"
     with pytest.raises(Superseded, match=said):
-        record_written(view, day(0), 1, result_of(1, 1))
+        record_written(view, day(0), 1, result_of(1, 1), receipts_of(1, 1))
     with pytest.raises(Superseded, match=said):
         record_verdict(view, day(0), 1, a_verdict(Outcome.PASSED))
 

@@ -72,7 +72,7 @@ def _standing(pipeline: str, interval: Interval) -> str:
     from fencepost.ledger.ledger import Ledger
 
     try:
-        batch = Ledger(find_pipeline(pipeline)).read().latest(interval)
+        batch = Ledger(find_pipeline(pipeline)).read().last(interval)
     except FencepostError as error:
         return f"unknown ({error})"
     return f"{batch.state}, revision {batch.revision}" if batch else "not planned"

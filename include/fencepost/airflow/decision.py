@@ -68,17 +68,16 @@ class DecideOperator(HITLOperator):
         interval = interval_of(context)
         with airflow_errors():
             view = Ledger(self.pipeline).read()
-        batch = view.latest(interval)
+        batch = view.last(interval)
         if batch is not None and (batch.state in DECIDED or has_passed(batch)):
             return {"choice": None}
-        found = awaiting(view.batches[interval]) if batch is not None else None
+        found = awaiting(view.known(interval)) if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(
                 f"{state}, so there is nothing to decide. Fix the cause of the failed task, and clear that task."
             )
         asked = asked_about(batch)
-        assert asked is not None
         self.subject, self.body = subject_of(batch), body_of(found)
         self.log.info("asking about batch %s for %s", batch.id, self.response_timeout)
         try:

@@ -33,8 +33,7 @@ def subject_of(batch: Batch) -> str:
 def body_of(found: Awaiting) -> str:
     """What is known about a rejected batch, and what each answer does."""
     batch, older = found.batch, found.in_force
-    verdict = batch.verdict
-    assert verdict is not None
+    verdict = batch.known_verdict
     rows = batch.written.rows if batch.written else 0
     beside = "instead of" if batch.adds_to is None else "as an addition to"
     return (

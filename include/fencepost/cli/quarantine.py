@@ -62,8 +62,7 @@ def quarantine(
         table.add_column(name, justify="right" if name in {"rev", "tried", "records"} else "left", no_wrap=True)
     table.add_column("rule", overflow="fold")
     for batch in found:
-        assert batch.written is not None
-        for rule, rows in batch.written.quarantined.items():
+        for rule, rows in batch.known_written.quarantined.items():
             which = (str(batch.revision), str(batch.state)) if every else ()
             tried = (str(batch.plan.attempt),) if replayed else ()
             table.add_row(span(batch), *which, *tried, f"{rows:,}", escape(rule))
@@ -90,12 +89,11 @@ def quarantined_batches(view: View, start: datetime | None, end: datetime | None
 
 def as_plain(batch: Batch) -> dict[str, Any]:
     """A batch's quarantined records for programs: counts by rule, and the offset ranges."""
-    assert batch.written is not None
-    assert batch.plan.quarantine is not None
+    written = batch.known_written
     return {
         **identity(batch),
         "attempt": batch.plan.attempt,
-        "quarantined": batch.written.quarantined,
-        "topic": batch.plan.quarantine.topic,
-        "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(batch.written) if r.length},
+        "quarantined": written.quarantined,
+        "topic": batch.known_quarantine.topic,
+        "ranges": {str(r.partition): [r.start, r.end] for r in batch.quarantine_ranges(written) if r.length},
     }

@@ -24,6 +24,7 @@ STATE_STYLE = {
     State.REJECTED: "bold red",
     State.SKIPPED: "magenta",
     State.SUPERSEDED: "dim",
+    State.WITHDRAWN: "dim",
     State.PLANNED: "yellow",
     State.WRITTEN: "cyan",
 }
@@ -52,7 +53,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole = holding_back(view)
     awaiting = awaiting_person(view, utc_now(), found.schedule.patience)
-    current = [b for i in view.intervals if (b := view.effective(i)) is not None]
+    current = [revisions.in_force for _, revisions in view.in_order]
     if as_json:
         print_json(
             {
@@ -83,7 +84,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
             "lists them by rule",
             soft_wrap=True,
         )
-    additions = [b for c in current for b in view.additions(c.interval)]
+    additions = [b for _, revisions in view.in_order for b in revisions.additions_in_force]
     if additions:
         taken = sum(b.plan.replays.tally.rows for b in additions if b.plan.replays)
         passed = sum(b.written.rows for b in additions if b.written)
@@ -109,8 +110,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 def _lines_of(view: View, counts: Batch) -> list[Batch]:
     """The revision that counts, the published additions to it, and the newest one if it is another."""
-    newest = view.latest(counts.interval) or counts
-    lines = {b.revision: b for b in (counts, *view.additions(counts.interval), newest)}
+    planned = view.known(counts.interval)
+    lines = {b.revision: b for b in (counts, *planned.additions_in_force, planned.last)}
     return list(lines.values())
 
 
@@ -120,13 +121,13 @@ def _replays(view: View, counts: Batch) -> dict[str, Any]:
 
     link = newest_link(view, counts.interval)
     return {
-        "additions": [_summary(b) for b in view.additions(counts.interval)],
+        "additions": [_summary(b) for b in view.known(counts.interval).additions_in_force],
         "left_in_quarantine": link.written.quarantined if link and link.written else {},
     }
 
 
 def _newest(view: View, counts: Batch) -> dict[str, Any]:
-    newest = view.latest(counts.interval) or counts
+    newest = view.known(counts.interval).last
     return {"newest_revision": newest.revision, "newest_state": newest.state}
 
 

@@ -45,12 +45,11 @@ def check_group_offsets(look: Look) -> Iterator[Finding]:
         yield ok("no group has offsets yet")
         return
     source, output = look.source, look.role("output")
-    assert source.topic is not None
     pipeline = look.pipeline
-    have = offsets_of(look.ledger, pipeline.group, source.topic)
+    have = offsets_of(look.ledger, pipeline.group, source.there)
     ahead = unexplained(look.view, source.name, have)
     if ahead and look.look_again():  # a run may have published between the two questions
-        have = offsets_of(look.ledger, pipeline.group, source.topic)
+        have = offsets_of(look.ledger, pipeline.group, source.there)
         ahead = unexplained(look.view, source.name, have)
     wanted = of_topic(frontier(look.view), source.name)
     found = list(
@@ -68,7 +67,7 @@ def _compared(
     look: Look, group: str, topic: str, have: Mapping[int, int], wanted: Mapping[int, int], ahead: Mapping[int, int]
 ) -> Iterator[Finding]:
     """How a group's offsets differ from the ledger's. Lower and missing ones harm nobody but who reads them."""
-    if ahead and not look.view.batches:
+    if ahead and not look.view.revisions:
         yield error(f"G{offsets_told(group, topic, ahead)[1:]}.", whose(look.pipeline), kind=GroupInUse)
         return
     if ahead:

@@ -22,7 +22,6 @@ AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end ev
 def check_source(look: Look) -> Finding:
     """The source exists, and keeps a record until it is read, and until a retry reads it again."""
     source = look.source
-    assert source.topic is not None
     policy = (source.settings or {}).get("cleanup.policy", "delete")
     if "compact" in policy:
         return warning(
@@ -33,15 +32,14 @@ def check_source(look: Look) -> Finding:
                 source.name, min_compaction_lag_ms=round(look.pipeline.schedule.patience.total_seconds() * 1000)
             ),
         )
-    return ok(f"topic {source.name} has {source.topic.partitions} partitions")
+    return ok(f"topic {source.name} has {source.there.partitions} partitions")
 
 
 def check_source_times(look: Look) -> Iterator[Finding]:
     """No record of the source is dated ahead of the clock."""
     source, found = look.source, False
-    assert source.topic is not None
     limit = (look.now + CLOCKS).timestamp() * 1000
-    for partition, (offset, at) in look.cluster.largest_times(source.topic).items():
+    for partition, (offset, at) in look.cluster.largest_times(source.there).items():
         if at > limit:
             found = True
             yield warning(
@@ -112,10 +110,9 @@ def check_ledger_topic(look: Look) -> Finding:
     role = look.role("ledger")
     if role is None:
         return ok("there is none yet; the first plan makes it")
-    assert role.topic is not None
     if role.settings is None:
         return skipped(f"Kafka does not tell the settings of topic {role.name}", "Grant DescribeConfigs on it.")
-    refusal = unfit_for_ledger(role.topic, role.settings.get("cleanup.policy", "delete"))
+    refusal = unfit_for_ledger(role.there, role.settings.get("cleanup.policy", "delete"))
     if refusal:
         return error(f"The {refusal}", KEEP_THE_TOPIC, look.set_topic(role.name, cleanup_policy="compact"))
     return ok(f"topic {role.name} is compacted and has one partition")

@@ -118,11 +118,17 @@ class Transaction:
         return self
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int | None = None
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        header: tuple[str, bytes] | None = None,
     ) -> None:
         """Enqueue one record."""
         row = pa.RecordBatch.from_arrays([_one(key), _one(value)], ["key", "value"])
-        self.produce_rows(topic, row, partition=partition)
+        self.produce_rows(topic, row, partition=partition, header=header)
 
     def produce_rows(
         self,

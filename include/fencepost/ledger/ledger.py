@@ -12,29 +12,45 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import CoordinatorFenced, NeedsOperator, WriteFailed, WriterFenced
+from fencepost.errors import DEFECT, CoordinatorFenced, NeedsOperator, NotRecorded, WriteFailed, WriterFenced
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.codec import record_key, write_record
-from fencepost.ledger.reader import LedgerReader
-from fencepost.model import Batch
+from fencepost.ledger.reader import ATTEMPT_HEADER, LedgerReader
+from fencepost.model import Batch, Interval
 from fencepost.protocol.view import View
 
 log = logging.getLogger("fencepost.ledger.ledger")
 
 # A coordinator's transaction takes milliseconds. If its process dies, the transaction hides the ledger for this long.
 COORDINATOR_TIMEOUT_MS = 15_000
-LARGEST_RECORD = 2**24  # bytes: some eighty thousand task-partitions
+LARGEST_RECORD = 2**24  # bytes: some hundred thousand partitions
 TURNS = 5  # how often a fenced coordinator decides again before it gives up
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a transaction left: the ledger after it, and the batches in it that were `changed` here.
+
+    They were also changed here where the answer to their commit was lost, and the next turn found them in the ledger.
+    """
+
+    view: View
+    changed: tuple[Batch, ...] = ()
+
+    def last(self, interval: Interval) -> Batch:
+        """The batch or addition that was planned last for an interval of which something was planned."""
+        return self.view.known(interval).last
 
 
 @dataclass(frozen=True)
@@ -100,12 +116,12 @@ class Ledger:
     @property
     def topic_id(self) -> str:
         """The id of the ledger topic, whose offsets are the leases; known once the ledger was read."""
-        topic = self._reader.topic
-        assert topic is not None, "read the ledger first"
-        return topic.id
+        if self._reader.topic is None:
+            raise NotRecorded(f"pipeline {self.pipeline.name}: its ledger is not read yet. {DEFECT}")
+        return self._reader.topic.id
 
-    def transact(self, decide: Callable[[View], Change | None]) -> View:
-        """Commit the change that `decide` makes from everything committed before. Return the view after it.
+    def transact(self, decide: Callable[[View], Change | None]) -> Recorded:
+        """Commit the change that `decide` makes from everything committed before. Return the view after it, and what changed.
 
         1. init_transactions fences every other coordinator. A coordinator kept from the last commit here is reused: unless
            it was fenced since, it is still the only one that can commit;
@@ -113,23 +129,25 @@ class Ledger:
         3. `decide` returns a change or None (nothing to do), or raises;
         4. commit the change. If the coordinator was fenced or the commit aborted, start again at 1, a few times, after a
            random pause. `decide` may then find its own change in the ledger: a broker can answer "fenced" to a commit that
-           it took.
+           it took. The records' header tells whose they are.
 
         Raises:
             TransitionRefused: there is no ledger.
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
-        turn = 0
+        turn, ours = 0, list[tuple[bytes, Change]]()
         while turn < TURNS:
             kept, self._coordinator = self._coordinator, None
             try:
                 coordinator = kept or self._initialised()  # 1
                 view = self.read()  # 2
                 change = decide(view)  # 3
+                before = next((c.batches for attempt, c in ours if self._reader.has_read(attempt)), ())
                 if change is None or not (change.batches or change.offsets):
                     self._coordinator = coordinator
-                    return view
-                self._commit(coordinator, change)  # 4
+                    return recorded(view, before)
+                ours.append((secrets.token_bytes(8), change))
+                self._commit(coordinator, *ours[-1])  # 4
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
                 log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, error)
@@ -140,9 +158,10 @@ class Ledger:
             for batch in change.batches:
                 log.info("batch=%s state=%s %s", batch.id, batch.state, batch.history[-1].note)
             if any(is_lease_unknown(batch) for batch in change.batches):
-                return self.read()  # the lease of a new plan, or publication, is its record's offset
+                # The lease of a new plan, or publication, is its record's offset.
+                return recorded(self.read(), change.batches or before)
             self._reader.await_visible(self.cluster)
-            return change.after or view.updated(change.batches)
+            return recorded(change.after or view.updated(change.batches), change.batches or before)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing; run again."
@@ -155,11 +174,11 @@ class Ledger:
         coordinator.init()
         return coordinator
 
-    def _commit(self, coordinator: Transaction, change: Change) -> None:
+    def _commit(self, coordinator: Transaction, attempt: bytes, change: Change) -> None:
         with coordinator:
             for batch in change.batches:
-                value = write_record(batch)
-                coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0)
+                value, header = write_record(batch), (ATTEMPT_HEADER, attempt)
+                coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0, header=header)
             for group, offsets in change.offsets.items():
                 coordinator.add_offsets(offsets, group)
 
@@ -168,6 +187,12 @@ KEEP_THE_TOPIC = (
     "Set the policy with kafka-configs.sh, or give the pipeline a new name. Never delete and recreate the topic: leases are its "
     "offsets, so old marks would seem to belong to new batches."
 )
+
+
+def recorded(view: View, batches: Iterable[Batch]) -> Recorded:
+    """What was recorded of these batches, as the view has them now."""
+    changed = (now for batch in batches for now in view.known(batch.interval).all if now.revision == batch.revision)
+    return Recorded(view, tuple(changed))
 
 
 def unfit_for_ledger(topic: Topic, policy: str) -> str | None:
@@ -188,8 +213,8 @@ def is_lease_unknown(batch: Batch) -> bool:
 def coordinator_settings(settings: ClientSettings) -> ClientSettings:
     """The settings of a coordinator: its transaction times out early, and never later than the pipeline allows.
 
-    Its records may be larger than the pipeline's: a written batch has some 200 bytes for each task-partition, a seventh of
-    that once compressed, which is what the topic's max.message.bytes is about.
+    Its records may be larger than the pipeline's: a plan has some 50 bytes for each source partition, a few once compressed,
+    which is what the topic's max.message.bytes is about.
     """
     allowed = int(settings.values.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
     size = max(int(settings.values.get("message.max.bytes", 0)), LARGEST_RECORD)

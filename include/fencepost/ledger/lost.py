@@ -46,7 +46,7 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[st
     """
     pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
     have = offsets_of(ledger, pipeline.group, source, settled=True)
-    if view.batches:
+    if view.revisions:
         check_accounted_for(ledger, view, view, source.name, have)
     newest = unknown_batch(view, ledger.topic_id, written)
     if newest is not None:
@@ -122,7 +122,7 @@ def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
     """Raise LedgerLost, or WriterFenced if another run has changed the ledger in the meantime."""
     _unless_changed(ledger, read)
     pipeline = ledger.pipeline
-    is_empty = "is empty" if not read.batches else "is incomplete"
+    is_empty = "is empty" if not read.revisions else "is incomplete"
     raise LedgerLost(
         f"pipeline {pipeline.name}: its ledger {pipeline.ledger_topic} {is_empty}, and {found}. {ADVICE}{more}"
     )

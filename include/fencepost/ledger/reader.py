@@ -12,8 +12,9 @@ import gc
 import threading
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import cast
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
@@ -31,6 +32,7 @@ from fencepost.protocol.view import View
 OPEN_TRANSACTION_LIMIT = 90.0  # seconds
 LARGE = 4000  # records; of fewer the garbage collector takes a tenth of a second at most
 
+ATTEMPT_HEADER = "fencepost-attempt"  # of a record: which attempt of which coordinator committed it
 Record = tuple[int, bytes | None, bytes | None]  # offset, key, value
 
 
@@ -47,6 +49,7 @@ class LedgerReader:
         self._next = 0
         self._known = Records(pipeline)
         self._view: View | None = None
+        self._attempts: set[bytes] = set()
 
     @property
     def topic(self) -> Topic | None:
@@ -134,6 +137,10 @@ class LedgerReader:
                     gc.freeze()
             return self._view
 
+    def has_read(self, attempt: bytes) -> bool:
+        """Whether a record was read that this attempt has committed."""
+        return attempt in self._attempts
+
     def await_visible(self, cluster: Cluster) -> None:
         """Wait until every reader sees what is committed: the broker writes markers a moment after it answers a commit."""
         if self._topic is not None:
@@ -142,6 +149,13 @@ class LedgerReader:
 
     def _forget(self, topic: Topic | None) -> None:
         self._topic, self._next, self._known, self._view = topic, 0, Records(self._pipeline), None
+        self._attempts = set()
+
+    def _noted(self, message: Message) -> Record:
+        """The record, after it is noted which attempt committed it."""
+        headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
+        self._attempts.add(headers.get(ATTEMPT_HEADER) or b"")
+        return message.offset() or 0, message.key(), message.value()
 
     def _read(self, cluster: Cluster, topic: Topic, end: int) -> None:
         """Take the committed records between the last read and `end`."""
@@ -153,7 +167,7 @@ class LedgerReader:
             begin = self._next or cluster.earliest(topic)[0]
             consumer.assign([TopicPartition(topic.name, 0, begin)])
             messages = read_until(consumer, complaints, self._settings, {0: end}, doing, self._timeout)
-            taken = self._known.take((m.offset() or 0, m.key(), m.value()) for m in messages)
+            taken = self._known.take(self._noted(m) for m in messages)
         finally:
             consumer.close()
         self._next, self._view = end, self._view and self._view.updated(taken)

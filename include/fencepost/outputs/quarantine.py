@@ -83,8 +83,7 @@ class QuarantineTopic(BatchTopic):
         return raw.where(is_quarantined_by(str(batch.id)))
 
     def _planned(self, batch: Batch) -> TopicOutput:
-        assert batch.plan.quarantine is not None
-        return batch.plan.quarantine
+        return batch.known_quarantine
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.quarantine_ranges(batch.written) if batch.written else ()

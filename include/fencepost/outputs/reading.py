@@ -15,7 +15,7 @@ from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State, describe_ranges
 from fencepost.outputs.output import output_of
-from fencepost.protocol.view import View, was_withdrawn
+from fencepost.protocol.view import View
 from fencepost.spark.records import parse_output
 
 
@@ -73,7 +73,7 @@ def batches_told_of(view: View, names: Set[str]) -> list[Batch]:
 def _is_read(batch: Batch) -> bool:
     """Whether it is published, or was published without a record and then withdrawn."""
     had_none = batch.plan.is_empty and batch.written is not None
-    return batch.state is State.PUBLISHED or (was_withdrawn(batch) and had_none)
+    return batch.state is State.PUBLISHED or (batch.state is State.WITHDRAWN and had_none)
 
 
 def schema_of(batch: Batch, view: View) -> StructType:
@@ -102,8 +102,7 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
 
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
-    assert batch.written is not None
-    if not batch.plan.output.batch_header and batch.written.rows:
+    if not batch.plan.output.batch_header and batch.known_written.rows:
         raise NeedsOperator(
             f"batch {batch.id}: its records have no header (output.batch_header was false when it was planned), so they cannot "
             "be told apart from others in their ranges. Set output.batch_header: true; then "

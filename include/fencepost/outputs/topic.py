@@ -222,8 +222,7 @@ class StagingTopic(KafkaTopicOutput):
         """What was deleted of where a batch lies here, or, while it is not written yet, of all since it was planned."""
         if batch.written is not None:
             return self.deleted(batch)
-        assert batch.plan.staging is not None
-        starts, ends = batch.plan.staging.ends, self._cluster.high_watermarks(self._topic)
+        starts, ends = batch.known_staging.ends, self._cluster.high_watermarks(self._topic)
         ranges = [
             OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=False))
         ]
@@ -234,8 +233,7 @@ class StagingTopic(KafkaTopicOutput):
         return what_is_lost(settings, interval, utc_now(), stamped=False)
 
     def _planned(self, batch: Batch) -> TopicOutput:
-        assert batch.plan.staging is not None
-        return batch.plan.staging
+        return batch.known_staging
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.output_ranges(batch.written) if batch.written else ()

@@ -86,8 +86,8 @@ def about(run: Run, row: Row) -> Batch:
     It is the newest one in its steps' results. A step that planned a revision and then failed has no result, so a run that did
     not succeed also owns the revisions planned while it ran. If there is neither, it is the revision that matters most now.
     """
-    told = next((b for b in row.revisions if b.revision == run.told), None)
-    own = [b for b in row.revisions if not run.succeeded and _planned_within(b, run)]
+    told = next((b for b in row.revisions.all if b.revision == run.told), None)
+    own = [b for b in row.revisions.all if not run.succeeded and _planned_within(b, run)]
     known = [b for b in (told, *own) if b is not None]
     return max(known, key=lambda b: b.revision) if known else row.telling
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from fencepost.model import Batch, Interval, Outcome, State
 from fencepost.protocol.awaiting import in_force, need_of
 from fencepost.protocol.frontier import Place, frontier, holding_back
-from fencepost.protocol.view import PASSED, View, additions_to, revision_in_force, was_withdrawn
+from fencepost.protocol.view import PASSED, Revisions, View
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Row:
 
     batch: Batch
     newest: Batch
-    revisions: tuple[Batch, ...]
+    revisions: Revisions
     holds_back: bool  # it alone keeps the frontier where it is
     waits: bool  # it has passed, and the frontier has not reached it
     passed_at: datetime | None  # when its first revision was published, or it was skipped
@@ -47,7 +47,7 @@ class Row:
     @property
     def additions(self) -> tuple[Batch, ...]:
         """The published additions to the revision that counts."""
-        return additions_to(self.batch, self.revisions)
+        return self.revisions.additions_in_force
 
     @property
     def newer(self) -> Batch | None:
@@ -120,7 +120,7 @@ class Snapshot:
     @cached_property
     def last_judged(self) -> Batch | None:
         """The revision with the latest verdict of all intervals."""
-        judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions if b.verdict is not None]
+        judged = [(b.verdict.judged_at, b) for row in self.rows for b in row.revisions.all if b.verdict is not None]
         return max(judged, key=lambda each: each[0])[1] if judged else None
 
     def find(self, interval: str, revision: int | None = None) -> Batch | None:
@@ -128,35 +128,34 @@ class Snapshot:
         row = self.by_key.get(interval)
         if row is None or revision is None:
             return row.batch if row else None
-        return next((b for b in row.revisions if b.revision == revision), None)
+        return next((b for b in row.revisions.all if b.revision == revision), None)
 
 
 def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
     """The snapshot of a ledger's batches."""
     view = View.of(batches)
-    intervals = view.intervals
     anchor, hole = view.anchor, holding_back(view)
     if anchor is None:
         return Snapshot(pipeline)
+    intervals, planned = view.intervals, [revisions for _, revisions in view.in_order]
     first = intervals.index(anchor)
-    current = [revision_in_force(view.batches[i]) for i in intervals]  # no look-up for each of thousands
-    passed = _unbroken(current[first:])
+    passed = _unbroken([revisions.in_force for revisions in planned[first:]])
     rows = tuple(
         Row(
-            batch=batch,
-            newest=view.batches[interval][-1],
-            revisions=view.batches[interval],
-            holds_back=hole is not None and batch.interval == hole.interval,
-            waits=position >= first + passed and batch.state in PASSED,
-            passed_at=_passed_at(view.batches[interval]),
+            batch=revisions.in_force,
+            newest=revisions.last,
+            revisions=revisions,
+            holds_back=hole is not None and revisions.in_force.interval == hole.interval,
+            waits=position >= first + passed and revisions.in_force.state in PASSED,
+            passed_at=_passed_at(revisions),
         )
-        for position, (interval, batch) in enumerate(zip(intervals, current, strict=True))
+        for position, revisions in enumerate(planned)
     )
     return Snapshot(
         pipeline=pipeline,
         rows=rows,
         counts=Counter(state for row in rows for state in row.states),
-        unsettled=tuple(r for r in rows if r.newest.state not in PASSED and not was_withdrawn(r.newest)),
+        unsettled=tuple(r for r in rows if r.newest.state not in PASSED | {State.WITHDRAWN}),
         frontier=frontier(view),
         frontier_time=intervals[first + passed - 1].end if passed else anchor.start,
         first=first,
@@ -171,11 +170,11 @@ def _unbroken(run: Sequence[Batch]) -> int:
     for position, batch in enumerate(run, start=1):
         if batch.state in PASSED:
             passed = position
-        elif not batch.plan.is_empty and not was_withdrawn(batch):
+        elif not batch.plan.is_empty and batch.state is not State.WITHDRAWN:
             break
     return passed
 
 
-def _passed_at(revisions: Sequence[Batch]) -> datetime | None:
+def _passed_at(revisions: Revisions) -> datetime | None:
     """The moment from which the frontier could pass the interval."""
-    return min((e.at for b in revisions for e in b.history if e.state in PASSED), default=None)
+    return min((e.at for b in revisions.all for e in b.history if e.state in PASSED), default=None)

@@ -49,7 +49,7 @@ def lags_of(run: Sequence[Row], begin: int = 0) -> list[Lag]:
         return []
     ends = list(accumulate(row.offsets for row in run))
     passing = list(accumulate((_passes(row) for row in run), max))  # when the frontier went past each
-    by_plan = sorted((row.revisions[0].plan.planned_at, position) for position, row in enumerate(run))
+    by_plan = sorted((row.revisions.all[0].plan.planned_at, position) for position, row in enumerate(run))
     planned = [moment for moment, _ in by_plan]
     newest = list(accumulate((position for _, position in by_plan), max))
     lags = []

@@ -84,8 +84,7 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
 def check_source_retention(look: Look) -> Iterator[Finding]:
     """The source still has everything from the frontier on, and keeps it until it can be published."""
     source = look.source
-    assert source.topic is not None
-    reached, earliest = of_topic(frontier(look.view), source.name), look.cluster.earliest(source.topic)
+    reached, earliest = of_topic(frontier(look.view), source.name), look.cluster.earliest(source.there)
     if not reached:
         yield ok("nothing is published yet, so no record waits to be read")
         return
@@ -94,7 +93,7 @@ def check_source_retention(look: Look) -> Iterator[Finding]:
     if source.settings is None:
         yield skipped(f"Kafka does not tell the settings of topic {source.name}", "Grant DescribeConfigs on it.")
         return
-    times = look.cluster.record_times(source.topic, reached, look.pipeline.group)
+    times = look.cluster.record_times(source.there, reached, look.pipeline.group)
     yield retention_left(look, source.settings, times, reached)
 
 
@@ -125,7 +124,7 @@ def _gone(wanted: Mapping[int, int], earliest: Sequence[int]) -> str:
 
 def to_be_written(view: View, topic: str) -> dict[int, int]:
     """Per partition of the source, the first offset that no batch has written: of a planned batch, or of the next one. Pure."""
-    newest = view.newest(view.standing[-1]) if view.standing else None
+    newest = view.last_batch(view.standing[-1]) if view.standing else None
     first: dict[int, int] = {r.partition: r.end for r in newest.plan.source.ranges} if newest else {}
     for batch in view.all():
         if batch.state is State.PLANNED and batch.plan.source.topic == topic:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from fencepost.config.pipeline import Pipeline, quarantines
-from fencepost.errors import AccessDenied
+from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.ledger import Ledger
@@ -33,6 +33,17 @@ class Role:
     name: str
     topic: Topic | None
     settings: Mapping[str, str] | None
+
+    @property
+    def there(self) -> Topic:
+        """The topic.
+
+        Raises:
+            TopicMissing: it is missing.
+        """
+        if self.topic is None:
+            raise TopicMissing(f"topic {self.name}, the {self.role}, does not exist. Create it, then run again.")
+        return self.topic
 
 
 class Look:

@@ -6,14 +6,13 @@ until the newer one is published; that does not hide the newer one here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fencepost.model import Batch, Outcome, State
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.view import PASSED, View, revision_in_force, was_withdrawn
+from fencepost.protocol.view import PASSED, Revisions, View
 
 
 class Need(StrEnum):
@@ -51,7 +50,7 @@ def need_of(
 
     A revision under way is stuck if its run has `stopped`, or if it has not changed for longer than `patience`.
     """
-    if batch.state in PASSED or was_withdrawn(batch):
+    if batch.state in PASSED or batch.state is State.WITHDRAWN:
         return None
     if batch.state is State.REJECTED:
         return Need.REJECTED
@@ -64,28 +63,28 @@ def need_of(
 
 
 def awaiting(
-    revisions: Sequence[Batch],
+    revisions: Revisions,
     now: datetime | None = None,
     patience: timedelta | None = None,
     *,
     stopped: bool = False,
 ) -> Awaiting | None:
-    """What awaits a person in one interval, given its revisions in order (at least one)."""
-    newest = revisions[-1]
+    """What awaits a person in one interval."""
+    newest = revisions.last
     need = need_of(newest, now, patience, stopped=stopped)
     return None if need is None else Awaiting(newest, need, in_force(revisions))
 
 
 def awaiting_person(view: View, now: datetime | None = None, patience: timedelta | None = None) -> tuple[Awaiting, ...]:
     """Everything that awaits a person, in order of time."""
-    found = (awaiting(view.batches[interval], now, patience) for interval in view.intervals)
+    found = (awaiting(revisions, now, patience) for _, revisions in view.in_order)
     return tuple(one for one in found if one is not None)
 
 
-def in_force(revisions: Sequence[Batch]) -> Batch | None:
+def in_force(revisions: Revisions) -> Batch | None:
     """The older revision that counts, published or skipped; None if the newest one counts, or is an addition that is done."""
-    counts = revision_in_force(revisions)
-    return None if revisions[-1].state in PASSED or counts.revision == revisions[-1].revision else counts
+    counts, last = revisions.in_force, revisions.last
+    return None if last.state in PASSED or counts.revision == last.revision else counts
 
 
 def what_stays(batch: Batch, older: Batch | None, lead: str = "") -> str:

@@ -10,8 +10,7 @@ A staged batch is `publishing` between written, or rejected, and published: `pro
 become published, or be given up for a new revision or a skip.
 
 An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
-published. An operator may withdraw an interval that has no offsets or is not published: it becomes superseded, without a
-newer revision.
+published. An operator may withdraw an interval that has no offsets or is not published: what stands of it becomes withdrawn.
 
 An addition (`protocol/replay.py`) takes the same way. It replaces nothing, and it is skipped alone. Publishing a new revision of
 its interval supersedes it together with the batch it adds to.
@@ -21,10 +20,10 @@ Every function returns the records to write (none if the work is done already), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from fencepost.errors import NoFreeLane, Overtaken, Superseded, TransitionRefused
+from fencepost.errors import DEFECT, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
     Asked,
     Batch,
@@ -34,6 +33,7 @@ from fencepost.model import (
     Outcome,
     Plan,
     Publication,
+    Receipt,
     Schemas,
     State,
     Verdict,
@@ -41,7 +41,7 @@ from fencepost.model import (
 )
 from fencepost.protocol.advice import REASON, go_on, what_next, why_not_passed
 from fencepost.protocol.obstacle import GivenUp
-from fencepost.protocol.view import DECIDED, PASSED, REPLACEABLE, View, has_had_offsets, has_passed, was_withdrawn
+from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, has_had_offsets, has_passed
 
 
 def free_lane(view: View, lanes: int, but_for: Batch | None) -> str:
@@ -105,7 +105,7 @@ def standing_plan(view: View, interval: Interval, reprocess: bool, given_up: Giv
                 f"interval {interval} overlaps the planned interval {other} and is not the same, so their records could not "
                 "be told apart. Use the planned interval's own start and end, or an interval outside of it."
             )
-    latest = None if view.is_withdrawn(interval) else view.latest(interval)
+    latest = None if view.is_withdrawn(interval) else view.last(interval)
     if latest is None:
         return None
     finished = {State.PUBLISHED, State.REJECTED, State.SKIPPED}
@@ -132,7 +132,7 @@ def record_planned(
     A batch that is being published is replaced only if that very publication was `given_up`.
     """
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else note
-    latest = view.latest(interval)
+    latest = view.last(interval)
     revision = latest.revision + 1 if latest else 1
     fresh = Batch(
         pipeline=pipeline,
@@ -172,29 +172,32 @@ def record_schemas(
     return (batch.model_copy(update={"plan": batch.plan.model_copy(update={"schemas": found})}),)
 
 
-def record_written(view: View, interval: Interval, revision: int, result: Written) -> tuple[Batch, ...]:
-    """Record that all task-partitions of a planned batch have committed.
+def record_written(
+    view: View, interval: Interval, revision: int, result: Written, receipts: Sequence[Receipt]
+) -> tuple[Batch, ...]:
+    """Record that all task-partitions of a planned batch have committed: the result that sums up these receipts.
 
     Raises:
+        TransitionRefused: the receipts do not cover the plan.
         Superseded: a newer revision took the batch's place while it was written, or its interval was withdrawn.
     """
     batch = own_revision(view, interval, revision)
     if batch.state is not State.PLANNED:
         return ()  # another attempt was faster; its receipts come from the same marks as ours
-    check_receipts(batch, result)
+    check_receipts(batch, receipts, result.aside)
     done = in_state(batch, State.WRITTEN, result.written_at, f"{result.rows} rows")
     return (done.model_copy(update={"written": result}),)
 
 
-def check_receipts(batch: Batch, result: Written) -> None:
+def check_receipts(batch: Batch, receipts: Sequence[Receipt], aside: int) -> None:
     """Check that receipts cover the plan: each task-partition once, and under the batch's own lease.
 
-    The task-partitions for malformed records need receipts only if there are any to quarantine.
+    The task-partitions for malformed records need receipts only if records are read that are not for the transform: `aside`.
     """
-    wanted = batch.plan.tasks_with(result.aside)
-    tasks = sorted(r.task for r in result.receipts)
+    wanted = batch.plan.tasks_with(aside)
+    tasks = sorted(r.task for r in receipts)
     own = (batch.plan.ledger_topic_id, batch.known_lease)
-    foreign = [r.task for r in result.receipts if (r.ledger, r.lease) != own]
+    foreign = [r.task for r in receipts if (r.ledger, r.lease) != own]
     if tasks != list(range(wanted)) or foreign:
         missing = sorted(set(range(wanted)) - set(tasks))
         raise TransitionRefused(
@@ -246,7 +249,7 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
     """
     if decision is None or decision.asked is None:
         return False
-    asked, batch = decision.asked, view.latest(interval)
+    asked, batch = decision.asked, view.last(interval)
     if batch is not None and batch.decision == decision.model_copy(update={"asked": None}):
         return True
     if batch is not None and batch.state is State.REJECTED and asked == asked_about(batch):
@@ -262,16 +265,19 @@ def is_carried_out(view: View, interval: Interval, decision: Decision | None) ->
     )
 
 
-def asked_about(batch: Batch) -> Asked | None:
-    """What identifies a judged batch as it stands; None if no verdict was recorded."""
-    if batch.verdict is None:
-        return None
+def asked_about(batch: Batch) -> Asked:
+    """What identifies a judged batch as it stands."""
     return Asked(
         batch=str(batch.id),
         lease=batch.known_lease,
-        validation=batch.verdict.number,
+        validation=batch.known_verdict.number,
         addition=batch.adds_to is not None,
     )
+
+
+def begins_nothing(view: View, batch: Batch) -> Publication:
+    """For whoever asks only whether a batch is published."""
+    raise NotRecorded(f"batch {batch.id} is staged, and nobody says how it is copied. {DEFECT}")
 
 
 def decide_publish(
@@ -279,7 +285,7 @@ def decide_publish(
     interval: Interval,
     now: datetime,
     decision: Decision | None = None,
-    begin: Callable[[View, Batch], Publication] | None = None,
+    begin: Callable[[View, Batch], Publication] = begins_nothing,
 ) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one that was published or skipped before.
 
@@ -308,14 +314,17 @@ def decide_publish(
         raise TransitionRefused(
             f"batch {batch.id} is {batch.state}, not written. {go_on(batch)} writes, judges and publishes it."
         )
-    check_receipts(batch, batch.written)
+    if batch.written.tasks != (wanted := batch.plan.tasks_with(batch.written.aside)):
+        raise TransitionRefused(
+            f"batch {batch.id}: its result sums up {batch.written.tasks} receipts, and its plan has {wanted} task-partitions. "
+            "Nothing is published. Restore the ledger topic from a copy."
+        )
     if not has_passed(batch) and not (decision and batch.state is State.REJECTED):
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     decided = batch.model_copy(update={"decision": decision or batch.decision})
     if not batch.is_staged:
         return published(view, decided, now, note)
-    assert begin is not None, "whoever publishes knows how"
     publication = begin(view, batch)
     begun = in_state(decided, State.PUBLISHING, now, note or publication.way)
     return (begun.model_copy(update={"publication": publication}),)
@@ -329,7 +338,7 @@ def published(view: View, batch: Batch, now: datetime, note: str) -> tuple[Batch
     records = [in_state(batch, State.PUBLISHED, now, note)]
     if batch.adds_to is not None:
         return tuple(records)
-    for older in view.batches[batch.interval]:
+    for older in view.known(batch.interval).all:
         if older.revision < batch.revision and older.state in PASSED:
             records.append(in_state(older, State.SUPERSEDED, now, f"by revision {batch.revision}"))
     return tuple(records)
@@ -380,19 +389,19 @@ def decide_withdraw(view: View, interval: Interval, decision: Decision) -> tuple
         return ()
     if refusal := why_it_stays(view, interval):
         raise TransitionRefused(refusal)
-    standing = [b for b in view.batches[interval] if b.state is not State.SUPERSEDED]
+    standing = [b for b in view.known(interval).all if b.state not in OVER]
     return tuple(record_withdrawn(b, decision) for b in standing)
 
 
 def why_it_stays(view: View, interval: Interval) -> str | None:
     """Why a planned interval cannot be withdrawn, or None."""
     _known(view, interval)
-    latest, after = view.newest(interval), view.after(interval)
-    assert latest is not None
+    planned, after = view.known(interval), view.after(interval)
+    latest = planned.last_batch
     if not has_had_offsets(latest):
         return None
-    passed = next((b for b in view.batches[interval] if b.state in DECIDED), None)
-    under_way = view.batches[interval][-1]
+    passed = next((b for b in planned.all if b.state in DECIDED), None)
+    under_way = planned.last
     if under_way.adds_to is not None and under_way.state not in DECIDED:
         return (
             f"batch {under_way.id} is an addition to revision {under_way.adds_to}, which is published: neither can be withdrawn. "
@@ -418,9 +427,9 @@ def why_it_stays(view: View, interval: Interval) -> str | None:
 
 
 def record_withdrawn(batch: Batch, decision: Decision) -> Batch:
-    """The batch as `was_withdrawn` recognizes it."""
+    """The batch, withdrawn on an operator's decision."""
     note = f"{decision.action} by {decision.by}: {decision.reason}"
-    after = in_state(batch, State.SUPERSEDED, decision.decided_at, note)
+    after = in_state(batch, State.WITHDRAWN, decision.decided_at, note)
     return after.model_copy(update={"decision": decision})
 
 
@@ -430,7 +439,7 @@ def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
 
 
 def _known(view: View, interval: Interval) -> Batch:
-    batch = view.latest(interval)
+    batch = view.last(interval)
     if batch is None:
         begin = "`fencepost run` begins with that (in Airflow: the task plan)."
         raise TransitionRefused(f"interval {interval} was never planned. {begin}")
@@ -439,7 +448,7 @@ def _known(view: View, interval: Interval) -> Batch:
 
 def _standing(view: View, interval: Interval) -> Batch:
     batch = _known(view, interval)
-    if was_withdrawn(batch):
+    if batch.state is State.WITHDRAWN:
         raise TransitionRefused(
             f"batch {batch.id} was withdrawn ({batch.history[-1].note}): its interval counts as never planned. "
             f"{batch.command('run')} plans it again."
@@ -456,7 +465,7 @@ def own_revision(view: View, interval: Interval, revision: int) -> Batch:
     batch = _known(view, interval)
     if batch.revision != revision:
         raise Superseded(f"revision {revision} of {interval} has been superseded by revision {batch.revision}.")
-    if was_withdrawn(batch):
+    if batch.state is State.WITHDRAWN:
         raise Superseded(
             f"batch {batch.id} has been withdrawn ({batch.history[-1].note}): its output does not count. "
             f"{batch.command('run')} plans the interval again."

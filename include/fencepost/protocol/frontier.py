@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from fencepost.model import Batch, OffsetRange, State
-from fencepost.protocol.view import PASSED, View, was_withdrawn
+from fencepost.protocol.view import PASSED, View
 
 Place = tuple[str, int]  # a topic, and a partition of it
 
@@ -52,7 +52,7 @@ def accounted_for(view: View) -> dict[Place, int]:
     """
     ends: dict[Place, int] = {}
     for batch in view.all():
-        if was_withdrawn(batch):
+        if batch.state is State.WITHDRAWN:
             for place, part in _parts(batch):
                 ends[place] = max(part.start, ends.get(place, 0))
     return {**ends, **frontier(view)}
@@ -70,7 +70,7 @@ def _former_anchors(view: View) -> list[Batch]:
     anchor = view.anchor
     if anchor is None:
         return []
-    return [b for b in view.all() if was_withdrawn(b) and view.order(b) < view.planned_first(anchor)]
+    return [b for b in view.all() if b.state is State.WITHDRAWN and view.order(b) < view.planned_first(anchor)]
 
 
 def holding_back(view: View) -> Batch | None:

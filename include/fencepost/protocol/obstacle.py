@@ -104,9 +104,7 @@ def copied_receipts(publication: Publication, marks: Sequence[Receipt | None]) -
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     """Whether these receipts of all task-partitions of the copy hold the records that were written."""
-    written = batch.written
-    assert written is not None
-    copied, wanted = Tally.total(r.tally(batch.plan.output.topic) for r in receipts), written.tally
+    copied, wanted = Tally.total(r.tally(batch.plan.output.topic) for r in receipts), batch.known_written.tally
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 

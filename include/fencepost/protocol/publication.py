@@ -34,12 +34,12 @@ def begin_publication(
     view: View, batch: Batch, output: TopicOutput, ledger_topic_id: str, atomic_bytes: float, now: datetime
 ) -> Publication:
     """How a staged batch will be copied to the output, which is as it is now."""
-    assert batch.written is not None
-    atomic = batch.written.bytes <= atomic_bytes
+    written = batch.known_written
+    atomic = written.bytes <= atomic_bytes
     return Publication(
         lane=publishing_lane(view),
         ledger=ledger_topic_id,
-        tasks=1 if atomic else len(batch.written.output.ends),
+        tasks=1 if atomic else len(written.output.ends),
         atomic=atomic,
         begun=output,
         begun_at=now,
@@ -78,8 +78,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
     Raises:
         TransitionRefused: they do not.
     """
-    publication = batch.publication
-    assert publication is not None
+    publication = batch.known_publication
     own = (publication.ledger, publication.known_lease)
     tasks = sorted(r.task for r in receipts if (r.ledger, r.lease) == own)
     if tasks != list(range(publication.tasks)) or len(receipts) != publication.tasks:
@@ -119,7 +118,6 @@ def record_copied(
     check_copied(batch, receipts)
     done = publication.model_copy(
         update={
-            "receipts": tuple(sorted(receipts, key=lambda r: r.task)),
             "ended": ended,
             "seconds": seconds,
             "refused": "",

@@ -12,7 +12,7 @@ offsets. A new revision of the batch, once published, supersedes the batch and i
 
 from __future__ import annotations
 
-from fencepost.errors import TransitionRefused
+from fencepost.errors import DEFECT, NotRecorded, TransitionRefused
 from fencepost.model import Batch, Interval, Replayed, State
 from fencepost.protocol.advice import go_on
 from fencepost.protocol.view import View
@@ -27,10 +27,22 @@ def is_under_way(batch: Batch) -> bool:
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
     """The batch whose quarantined records are what is left of a published interval; None if it is not published."""
-    base = view.effective(interval)
-    if base is None or base.state is not State.PUBLISHED:
+    planned = view.revisions.get(interval)
+    if planned is None or planned.in_force.state is not State.PUBLISHED:
         return None
-    return (base, *view.additions(interval))[-1]
+    return (planned.in_force, *planned.additions_in_force)[-1]
+
+
+def known_link(view: View, interval: Interval) -> Batch:
+    """The same of an interval that is published, as it is while an addition to it is under way.
+
+    Raises:
+        NotRecorded: it is not.
+    """
+    link = newest_link(view, interval)
+    if link is None:
+        raise NotRecorded(f"interval {interval} is not published, though there is an addition to it. {DEFECT}")
+    return link
 
 
 def left_to_replay(link: Batch) -> int:
@@ -44,14 +56,12 @@ def can_be_replayed(view: View, interval: Interval) -> bool:
         link = link_to_replay(view, interval, "")
     except TransitionRefused:
         return False
-    latest = view.latest(interval)
-    return link is not None or (latest is not None and is_under_way(latest))
+    return link is not None or is_under_way(view.known(interval).last)
 
 
 def replayed(link: Batch) -> Replayed:
     """What the next addition takes from quarantine: all that this link sent there."""
-    assert link.written is not None
-    return Replayed(batch=str(link.id), tally=link.written.quarantined_tally, attempt=link.plan.attempt + 1)
+    return Replayed(batch=str(link.id), tally=link.known_written.quarantined_tally, attempt=link.plan.attempt + 1)
 
 
 def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | None:
@@ -60,15 +70,15 @@ def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | Non
     Raises:
         TransitionRefused: the interval is not published, or a new revision of its batch is under way.
     """
-    latest, newest = view.latest(interval), view.newest(interval)
-    if latest is None or newest is None:
+    planned = view.revisions.get(interval)
+    if planned is None:
         raise TransitionRefused(
             f"pipeline {pipeline}: interval {interval} was never planned, so it has nothing in quarantine. "
             f"{interval.command('run', pipeline)} processes it; `fencepost quarantine {pipeline}` lists what can be replayed."
         )
-    if is_under_way(latest):
+    if is_under_way(planned.last):
         return None
-    link = newest_link(view, interval)
+    newest, link = planned.last_batch, newest_link(view, interval)
     if link is None:
         raise TransitionRefused(
             f"batch {newest.id} is {newest.state}: only the quarantined records of a published interval are replayed. "

@@ -1,20 +1,27 @@
-"""The ledger as the decisions see it: every revision of every interval, and the one that counts.
+"""The ledger as the decisions see it: what was planned for every interval, and what of it counts.
 
-A revision is the interval's batch, or an addition to one: records of its quarantine that passed in a replay. Additions are
-numbered with the others and go through the same steps. But ranges, the frontier, and the revision that counts are those of
-batches alone.
+One numbering for both: a revision is the interval's batch, or an addition to one, which has records of its quarantine that passed
+in a replay. Both go through the same steps. But ranges, the frontier, and what counts are those of batches alone, so additions
+are kept apart. Five names say which one is meant:
+
+    last         the batch or addition that was planned last: what the next step is about
+    last_batch   the batch that was planned last, additions left out
+    holder       the last batch of an interval that is not withdrawn: its ranges are the interval's
+    in_force     the batch that counts: the published one, else a skipped one, else the last batch
+    additions_in_force   the published additions to that
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+from fencepost.errors import DEFECT, NotRecorded
 from fencepost.model import Batch, Interval, Outcome, State
 
 # A newer revision replaces these when it is planned. The frontier passes the others, which stay in force until the newer
@@ -22,12 +29,72 @@ from fencepost.model import Batch, Interval, Outcome, State
 REPLACEABLE = {State.PLANNED, State.WRITTEN, State.REJECTED}
 PASSED = {State.PUBLISHED, State.SKIPPED}
 DECIDED = PASSED | {State.PUBLISHING}  # no verdict changes any more what becomes of it
-WITHDRAW = "withdraw"  # the decision that leaves an interval without a revision in force
+OVER = {State.SUPERSEDED, State.WITHDRAWN}  # it counts for nothing any more
 
 
 T = TypeVar("T")
 Order = tuple[int, datetime, int]  # when a batch was planned; see `View.order`
 ALWAYS = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """What was planned for one interval, in order: its batches, at least one, and apart from them the additions to them."""
+
+    batches: tuple[Batch, ...]
+    additions: tuple[Batch, ...] = ()
+
+    @classmethod
+    def of(cls, records: Iterable[Batch]) -> Revisions:
+        """The revisions in these records of one interval; a later record replaces an earlier one of the same number."""
+        known = {batch.revision: batch for batch in records}
+        ordered = [known[number] for number in sorted(known)]
+        batches = tuple(b for n, b in enumerate(ordered) if b.adds_to is None or not n)
+        return cls(batches, tuple(b for b in ordered[1:] if b.adds_to is not None))
+
+    @cached_property
+    def all(self) -> tuple[Batch, ...]:
+        """Batches and additions, by number."""
+        return tuple(sorted((*self.batches, *self.additions), key=_number)) if self.additions else self.batches
+
+    @property
+    def last(self) -> Batch:
+        """The batch or addition that was planned last."""
+        return self.all[-1]
+
+    @property
+    def last_batch(self) -> Batch:
+        """The batch that was planned last."""
+        return self.batches[-1]
+
+    @cached_property
+    def in_force(self) -> Batch:
+        """The batch that counts: the published one, else a skipped one, else the last."""
+        for state in (State.PUBLISHED, State.SKIPPED):
+            for batch in reversed(self.batches):
+                if batch.state is state:
+                    return batch
+        return self.last_batch
+
+    @property
+    def additions_in_force(self) -> tuple[Batch, ...]:
+        """The published additions to the batch that counts."""
+        base = self.in_force.revision
+        return tuple(b for b in self.additions if b.adds_to == base and b.state is State.PUBLISHED)
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether an operator took the interval out of the order, and it was not planned again."""
+        return self.last.state is State.WITHDRAWN
+
+    @property
+    def holder(self) -> Batch | None:
+        """The last batch, whose ranges are the interval's; None if the interval is withdrawn."""
+        return None if self.is_withdrawn else self.last_batch
+
+
+def _number(batch: Batch) -> int:
+    return batch.revision
 
 
 @dataclass(frozen=True)
@@ -37,46 +104,60 @@ class View:
     A view never changes, so it sorts once, and what `once` computes from it is computed once.
     """
 
-    batches: dict[Interval, tuple[Batch, ...]] = field(default_factory=dict)  # revisions in order
+    revisions: dict[Interval, Revisions] = field(default_factory=dict)
     _computed: dict[Callable[[View], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, records: Iterable[Batch]) -> View:
         """Later records replace earlier ones of the same revision."""
-        newest: dict[Interval, dict[int, Batch]] = defaultdict(dict)
+        by_interval: dict[Interval, list[Batch]] = defaultdict(list)
         for batch in records:
-            newest[batch.interval][batch.revision] = batch
-        return cls({i: tuple(r[n] for n in sorted(r)) for i, r in newest.items()})
+            by_interval[batch.interval].append(batch)
+        return cls({interval: Revisions.of(batches) for interval, batches in by_interval.items()})
 
-    def latest(self, interval: Interval) -> Batch | None:
-        """The newest revision of an interval, which may be an addition."""
-        revisions = self.batches.get(interval)
-        return revisions[-1] if revisions else None
+    def known(self, interval: Interval) -> Revisions:
+        """What was planned for an interval of which it is known that something was.
 
-    def newest(self, interval: Interval) -> Batch | None:
-        """The newest revision of an interval that is not an addition."""
-        revisions = self.batches.get(interval)
-        return without_additions(revisions)[-1] if revisions else None
+        Raises:
+            NotRecorded: nothing was.
+        """
+        found = self.revisions.get(interval)
+        if found is None:
+            raise NotRecorded(f"the ledger has nothing of interval {interval}, where a step relies on it. {DEFECT}")
+        return found
 
-    def additions(self, interval: Interval) -> tuple[Batch, ...]:
-        """The published additions to the revision that counts, in order."""
-        base = self.effective(interval)
-        if base is None or len(self.batches[interval]) == 1:
-            return ()
-        return additions_to(base, self.batches[interval])
+    def last(self, interval: Interval) -> Batch | None:
+        """The batch or addition that was planned last for the interval; None if none was, as below."""
+        found = self.revisions.get(interval)
+        return found.last if found else None
 
-    def effective(self, interval: Interval) -> Batch | None:
-        """The revision of an interval that counts."""
-        revisions = self.batches.get(interval)
-        return revision_in_force(revisions) if revisions else None
+    def last_batch(self, interval: Interval) -> Batch | None:
+        """The batch that was planned last for the interval."""
+        found = self.revisions.get(interval)
+        return found.last_batch if found else None
+
+    def holder(self, interval: Interval) -> Batch | None:
+        """The batch whose ranges are the interval's; None also if the interval is withdrawn."""
+        found = self.revisions.get(interval)
+        return found.holder if found else None
+
+    def in_force(self, interval: Interval) -> Batch | None:
+        """The batch of an interval that counts."""
+        found = self.revisions.get(interval)
+        return found.in_force if found else None
+
+    def is_withdrawn(self, interval: Interval) -> bool:
+        """Whether an operator took the interval out of the order, and it was not planned again."""
+        found = self.revisions.get(interval)
+        return found is not None and found.is_withdrawn
 
     def updated(self, records: Iterable[Batch]) -> View:
         """The view with these records appended."""
-        batches = dict(self.batches)
+        revisions = dict(self.revisions)
         for batch in records:
-            others = [b for b in batches.get(batch.interval, ()) if b.revision != batch.revision]
-            batches[batch.interval] = tuple(sorted((*others, batch), key=lambda b: b.revision))
-        return View(batches)
+            known = revisions.get(batch.interval)
+            revisions[batch.interval] = Revisions.of((*(known.all if known else ()), batch))
+        return View(revisions)
 
     def once(self, compute: Callable[[View], T]) -> T:
         """What the function computes from this view. The function must not depend on anything else."""
@@ -85,27 +166,18 @@ class View:
         return cast("T", self._computed[compute])
 
     @cached_property
-    def _in_order(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
+    def in_order(self) -> list[tuple[Interval, Revisions]]:
         """All planned intervals with their revisions, in order of time. Looked up one by one, each would be hashed again."""
-        return sorted(self.batches.items(), key=lambda item: item[0].start)
+        return sorted(self.revisions.items(), key=lambda item: item[0].start)
 
     @cached_property
-    def _standing(self) -> list[tuple[Interval, tuple[Batch, ...]]]:
-        return [(interval, revisions) for interval, revisions in self._in_order if not was_withdrawn(revisions[-1])]
+    def _standing(self) -> list[tuple[Interval, Revisions]]:
+        return [(interval, revisions) for interval, revisions in self.in_order if not revisions.is_withdrawn]
 
     @cached_property
     def intervals(self) -> list[Interval]:
         """All planned intervals, in order of time, withdrawn ones too."""
-        return [interval for interval, _ in self._in_order]
-
-    def is_withdrawn(self, interval: Interval) -> bool:
-        """Whether an operator took the interval out of the order: its newest revision is superseded by none."""
-        latest = self.latest(interval)
-        return latest is not None and was_withdrawn(latest)
-
-    def standing_batch(self, interval: Interval) -> Batch | None:
-        """The interval's newest revision, additions left out; None if none was planned, or if the interval was withdrawn."""
-        return None if self.is_withdrawn(interval) else self.newest(interval)
+        return [interval for interval, _ in self.in_order]
 
     @cached_property
     def standing(self) -> list[Interval]:
@@ -116,18 +188,18 @@ class View:
         """The planned interval that precedes this one."""
         for position in range(bisect_left(self.standing, interval.start, key=lambda i: i.start) - 1, -1, -1):
             if self.standing[position].end <= interval.start:
-                return self.newest(self.standing[position])
+                return self.last_batch(self.standing[position])
         return None
 
     def after(self, interval: Interval) -> Batch | None:
         """The planned interval that follows this one."""
         position = bisect_left(self.standing, interval.end, key=lambda i: i.start)
-        return self.newest(self.standing[position]) if position < len(self.standing) else None
+        return self.last_batch(self.standing[position]) if position < len(self.standing) else None
 
     def starved_by(self, interval: Interval) -> Batch | None:
         """The later interval that was planned first and left this one no offset; None if this one has some."""
-        batch, after = self.newest(interval), self.after(interval)
-        if batch is None or after is None or self.is_withdrawn(interval) or has_had_offsets(batch):
+        batch, after = self.holder(interval), self.after(interval)
+        if batch is None or after is None or has_had_offsets(batch):
             return None
         begins = {r.partition: r.start for r in (*after.plan.source.ranges, *reversed(after.plan.source.lost))}
         if any(r.end < begins.get(r.partition, 0) for r in batch.plan.source.ranges):
@@ -136,13 +208,14 @@ class View:
 
     def planned_first(self, interval: Interval) -> Order:
         """When the interval's ranges were frozen: by its first revision, or by the first one after a withdrawal."""
-        return self._planned_first(self.batches[interval])
+        return self._planned_first(self.known(interval))
 
-    def _planned_first(self, revisions: Sequence[Batch]) -> Order:
-        if len(revisions) == 1:
-            return self.order(revisions[0])
-        since = max((n for n, b in enumerate(revisions) if was_withdrawn(b)), default=-1)
-        return self.order(revisions[min(since + 1, len(revisions) - 1)])
+    def _planned_first(self, revisions: Revisions) -> Order:
+        planned = revisions.all
+        if len(planned) == 1:
+            return self.order(planned[0])
+        since = max((n for n, b in enumerate(planned) if b.state is State.WITHDRAWN), default=-1)
+        return self.order(planned[min(since + 1, len(planned) - 1)])
 
     def order(self, batch: Batch) -> Order:
         """A key that sorts batches in the order they were planned.
@@ -170,7 +243,7 @@ class View:
 
     @cached_property
     def _all(self) -> tuple[Batch, ...]:
-        return tuple(batch for _, revisions in self._in_order for batch in revisions)
+        return tuple(batch for _, revisions in self.in_order for batch in revisions.all)
 
     @cached_property
     def anchor(self) -> Interval | None:
@@ -184,35 +257,7 @@ class View:
         anchor = self.anchor
         if anchor is None:
             return []
-        return [revision_in_force(revisions) for i, revisions in self._standing if i.start >= anchor.start]
-
-
-def was_withdrawn(batch: Batch) -> bool:
-    """Whether an operator withdrew the batch, rather than a newer revision superseding it."""
-    return batch.state is State.SUPERSEDED and batch.decision is not None and batch.decision.action == WITHDRAW
-
-
-def without_additions(revisions: Sequence[Batch]) -> Sequence[Batch]:
-    """An interval's revisions that are not additions; the first one never is."""
-    return revisions if len(revisions) == 1 else [batch for batch in revisions if batch.adds_to is None]
-
-
-def additions_to(base: Batch, revisions: Sequence[Batch]) -> tuple[Batch, ...]:
-    """The published additions to a batch, among its interval's revisions in order."""
-    return tuple(b for b in revisions if b.adds_to == base.revision and b.state is State.PUBLISHED)
-
-
-def revision_in_force(revisions: Sequence[Batch]) -> Batch:
-    """The revision that counts, of an interval's revisions in order: the published one, else a skipped one, else the newest.
-
-    An addition is never it.
-    """
-    revisions = without_additions(revisions)
-    for state in (State.PUBLISHED, State.SKIPPED):
-        for batch in reversed(revisions):
-            if batch.state is state:
-                return batch
-    return revisions[-1]
+        return [revisions.in_force for i, revisions in self._standing if i.start >= anchor.start]
 
 
 def has_had_offsets(batch: Batch) -> bool:

@@ -277,10 +277,9 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
 
 def promised(batch: Batch, written: Written) -> Quarantined:
     """A batch's quarantined records by its receipts, before any of them is read."""
-    assert batch.plan.quarantine is not None
     tally = written.quarantined_tally
     return Quarantined(
-        topic=batch.plan.quarantine.topic,
+        topic=batch.known_quarantine.topic,
         rows_expected=tally.rows,
         rows_read=0,
         fingerprint_expected=tally.fingerprint,

@@ -46,8 +46,7 @@ def render_plain(report: Report) -> str:
 
 def _aside(report: Report) -> list[str]:
     """Counts of what was read but is not in the output."""
-    found, written = report.quarantined, report.batch.written
-    assert written is not None
+    found, written = report.quarantined, report.batch.known_written
     if found is None:
         return [f"{written.malformed:,} malformed dropped"]
     again = " again" if report.batch.plan.replays else ""
@@ -62,8 +61,7 @@ def _aside(report: Report) -> list[str]:
 
 
 def _rows_in(batch: Batch) -> str:
-    written = batch.written
-    assert written is not None
+    written = batch.known_written
     if batch.plan.replays is not None:
         return f"{written.rows_in or 0:,} from quarantine"
     return (

@@ -206,6 +206,6 @@ def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:
         return Change(record_schemas(view, batch.interval, batch.revision, batch.plan.schemas, schemas))
 
     reached("write.schemas-recording")
-    view = ledger.transact(decide)
+    recorded = ledger.transact(decide)
     reached("write.schemas-recorded")
-    return own_revision(view, batch.interval, batch.revision)
+    return own_revision(recorded.view, batch.interval, batch.revision)

@@ -133,8 +133,7 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     """Copy what is not copied yet, and record the batch as published; None where that takes Spark, and there is none."""
     began = time.monotonic()
-    publication, interval = batch.publication, batch.interval
-    assert publication is not None
+    publication, interval = batch.known_publication, batch.interval
     found = check_can_go_on(ledger, batch)
     receipts = copied_receipts(publication, found.marks)
     if receipts is None:
@@ -164,8 +163,7 @@ def _copied(
         RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut: Kafka does not take the copy. The ledger
             says so, and the next attempt tries again.
     """
-    assert batch.publication is not None
-    session = spark() if spark is not None and not batch.publication.atomic else None
+    session = spark() if spark is not None and not batch.known_publication.atomic else None
     try:
         if session is None:
             return copy_here(ledger, batch)
@@ -187,8 +185,7 @@ def _copied(
 
 def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
     """Have the ledger say why the copy was refused: then an operator may give the publication up."""
-    assert batch.publication is not None
-    lease = batch.publication.known_lease
+    lease = batch.known_publication.known_lease
     try:
         ledger.transact(
             lambda view: Change(record_refused(view, batch.interval, batch.revision, lease, why, utc_now()))
@@ -209,18 +206,16 @@ def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
 def _commit(
     ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
 ) -> tuple[StepResult, Batch]:
-    pipeline, changed = ledger.pipeline, False
+    pipeline = ledger.pipeline
 
     def decide(view: View) -> Change:
-        nonlocal changed
-        if view.latest(interval) is None:
+        if view.last(interval) is None:
             raise TransitionRefused(
                 f"pipeline {pipeline.name}: interval {interval} was never planned, so it holds nothing back and there is "
                 f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
                 "lists the planned intervals."
             )
         batches = transition(view)
-        changed = bool(batches)
         after = view.updated(batches) if batches else view
         moves = _offsets_to_move(ledger, view, after)
         for begun in batches:
@@ -229,10 +224,9 @@ def _commit(
         return Change(batches, moves, after)
 
     reached("advance.deciding")
-    view = ledger.transact(decide)
+    recorded = ledger.transact(decide)
     reached("advance.answered")
-    batch = view.latest(interval)
-    assert batch is not None
+    batch, changed = recorded.last(interval), bool(recorded.changed)
     revision, publication = f"revision {batch.revision}", batch.publication
     if batch.adds_to is not None:
         revision += f", an addition to revision {batch.adds_to}"
@@ -246,7 +240,7 @@ def _commit(
         batch,
         done,
         changed=changed,
-        frontier={str(p): o for p, o in of_topic(frontier(view), ledger.pipeline.source.topic).items()},
+        frontier={str(p): o for p, o in of_topic(frontier(recorded.view), ledger.pipeline.source.topic).items()},
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         output=_output(batch),

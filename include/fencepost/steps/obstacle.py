@@ -19,7 +19,7 @@ from fencepost.protocol.obstacle import Found, GivenUp, is_whole, obstacle
 from fencepost.protocol.publication import opening_marks
 from fencepost.protocol.ranges import without_expired
 from fencepost.spark.writer import close_partition, fence_partition, found_marks, restore_mark
-from fencepost.steps.publish import publication_of, publication_task, seen_in_output
+from fencepost.steps.publish import publication_task, seen_in_output
 
 log = logging.getLogger("fencepost.steps.obstacle")
 
@@ -75,7 +75,7 @@ def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | 
         Overtaken: the decision answers a question about the batch as it was.
     """
     view = ledger.read()
-    batch = view.latest(interval)
+    batch = view.last(interval)
     if is_carried_out(view, interval, decision) or batch is None or batch.state is not State.PUBLISHING:
         return None
     found = found_of(ledger, batch)
@@ -91,8 +91,7 @@ def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
 
     Where the output topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
     """
-    publication, job, written = publication_of(batch), publication_task(ledger, batch), batch.written
-    assert written is not None
+    publication, job, written = batch.known_publication, publication_task(ledger, batch), batch.known_written
     tasks = range(publication.tasks)
     known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == found.output_topic_id
     if not found.output_topic_id:
@@ -114,11 +113,11 @@ def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
 
 def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
     """Write the marks anew that are gone: an expired or deleted group had them. What they said, the output tells."""
-    publication, job = publication_of(batch), publication_task(ledger, batch)
+    publication, job = batch.known_publication, publication_task(ledger, batch)
 
     def stood_for(task: int) -> Receipt:
         view = ledger.read()
-        now = view.latest(batch.interval)
+        now = view.last(batch.interval)
         if now is None or now.publication_under(publication.known_lease) is None:
             raise Superseded(
                 f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is copied any more."
@@ -135,7 +134,7 @@ def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
 
 def _untold(ledger: Ledger, batch: Batch) -> str:
     """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
-    begun = publication_of(batch).begun
+    begun = batch.known_publication.begun
     topic = ledger.cluster.describe(begun.topic)
     ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
     if ends == starts:

@@ -17,7 +17,7 @@ from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
 from fencepost.errors import SettingsError
 from fencepost.failpoints import reached
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import (
     Batch,
@@ -48,7 +48,7 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.ranges import CLOCKS, credible_until, frozen_ranges, range_starts, without_expired
-from fencepost.protocol.replay import newest_link, replayed
+from fencepost.protocol.replay import known_link, replayed
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
@@ -79,29 +79,27 @@ def plan_batch(
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)  # 1, 2
     given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
-    changed, checked = False, False
+    checked = False
 
     def decide(view: View) -> Change | None:
-        nonlocal changed, checked
-        changed = False
+        nonlocal checked
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
             return None
         check_not_lost(ledger, view, output.newest_batches)
         if not checked:
-            latest = view.standing_batch(interval)
+            latest = view.holder(interval)
             if latest is None and not allow_future:
                 check_has_ended(pipeline, interval)
             check_same_source(view, interval, ledger.cluster.describe(pipeline.source.topic))
-            free_lane(view, pipeline.lanes, view.latest(interval))  # a plan that waits for a lane comes by every second
+            free_lane(view, pipeline.lanes, view.last(interval))  # a plan that waits for a lane comes by every second
             check_before_plan(ledger, view)
             checked = True
         change = decide_plan(ledger, view, interval, output, reprocess, decision, given_up)
-        changed = change is not None
         return kept_until_judged(output, change)
 
-    view = ledger.transact(decide)  # 3
+    recorded = ledger.transact(decide)  # 3
     reached("plan.frozen")
-    return _result(view, interval, changed=changed)
+    return _result(recorded, interval)
 
 
 def ready(ledger: Ledger) -> Destination:
@@ -119,19 +117,10 @@ def ready(ledger: Ledger) -> Destination:
 
 def withdraw_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
     """Take an interval out of the order, so that earlier intervals get their records again. Moves no offsets."""
-    changed = False
-
-    def decide(view: View) -> Change:
-        nonlocal changed
-        batches = decide_withdraw(view, interval, decision)
-        changed = bool(batches)
-        return Change(batches)
-
-    batch = Ledger(pipeline).transact(decide).latest(interval)
-    assert batch is not None
-    return StepResult.of(
-        "plan", batch, f"{'withdrew' if changed else 'already withdrawn:'} interval {interval}", changed=changed
-    )
+    recorded = Ledger(pipeline).transact(lambda view: Change(decide_withdraw(view, interval, decision)))
+    done = "withdrew" if recorded.changed else "already withdrawn:"
+    batch, changed = recorded.last(interval), bool(recorded.changed)
+    return StepResult.of("plan", batch, f"{done} interval {interval}", changed=changed)
 
 
 def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
@@ -161,7 +150,7 @@ def decide_plan(
     """The interval's first revision, or another one on `reprocess`; None if its batch stays as it is."""
     if standing_plan(view, interval, reprocess, given_up) is not None:
         return None
-    note = "reprocess was asked for" if view.standing_batch(interval) else ""
+    note = "reprocess was asked for" if view.holder(interval) else ""
     plan = freeze(ledger, view, interval, output)
     return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision, given_up))
 
@@ -181,9 +170,7 @@ def revise(
             check_not_lost(ledger, view, output.newest_batches)
         return kept_until_judged(output, change)
 
-    latest = ledger.transact(decide).latest(interval)
-    assert latest is not None
-    return latest
+    return ledger.transact(decide).last(interval)
 
 
 def decide_revision(
@@ -199,7 +186,7 @@ def decide_revision(
     A batch that is being published is replaced only if that very publication was given up.
     """
     interval = batch.interval
-    latest = view.latest(interval)
+    latest = view.last(interval)
     if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
         return None
     if latest.state is State.PUBLISHING and (given_up is None or not given_up.is_of(latest)):
@@ -207,8 +194,7 @@ def decide_revision(
     if latest.adds_to is None:
         plan = freeze(ledger, view, interval, output)
     else:
-        link = newest_link(view, interval)
-        assert link is not None, "an addition's batch stays published while it is under way"
+        link = known_link(view, interval)
         plan = freeze_addition(ledger, view, interval, link, output)
     fresh = record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=given_up, adds_to=latest.adds_to)
     return Change(fresh)
@@ -221,7 +207,7 @@ def check_same_source(view: View, interval: Interval, source: Topic) -> None:
         TopicRecreated: the topic was deleted and created again, or is another one.
         KafkaUnavailable: the broker knew fewer of its partitions than one of those plans has.
     """
-    latest = view.standing_batch(interval)
+    latest = view.holder(interval)
     for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
         if batch is not None:
             check_same_topic(batch, source)
@@ -234,7 +220,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) 
     """
     pipeline, cluster = ledger.pipeline, ledger.cluster
     source = cluster.describe(pipeline.source.topic)
-    latest = view.standing_batch(interval)
+    latest = view.holder(interval)
     check_same_source(view, interval, source)
     gap = None
     if latest is not None:
@@ -259,7 +245,7 @@ def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) 
         raise expired_error(pipeline, interval, expired)
     malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
     read = SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired))
-    lane = free_lane(view, pipeline.lanes, view.latest(interval))
+    lane = free_lane(view, pipeline.lanes, view.last(interval))
     plan = _frozen(ledger, view, lane, read, output, malformed_writers)
     return plan.model_copy(update={"also_covers": gap})
 
@@ -270,13 +256,11 @@ def freeze_addition(ledger: Ledger, view: View, interval: Interval, link: Batch,
     Raises:
         NeedsOperator: the quarantine topic no longer has all of it.
     """
-    planned, written = link.plan.quarantine, link.written
-    assert planned is not None
-    assert written is not None
+    planned, written = link.known_quarantine, link.known_written
     ranges = link.quarantine_ranges(written)
     read = SourceTopic(topic=planned.topic, topic_id=planned.topic_id, ranges=ranges)
     check_quarantined(ledger, link, read, str(link.id), "Nothing was planned.")
-    lane = replay_lane(view, view.latest(interval))
+    lane = replay_lane(view, view.last(interval))
     plan = _frozen(ledger, view, lane, read, output, malformed_writers=len(ranges))
     return plan.model_copy(update={"replays": replayed(link)})
 
@@ -329,9 +313,9 @@ def _milliseconds(moment: datetime) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
-def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
-    batch, starved_by = view.latest(interval), view.starved_by(interval)
-    assert batch is not None
+def _result(recorded: Recorded, interval: Interval) -> StepResult:
+    view, batch, changed = recorded.view, recorded.last(interval), bool(recorded.changed)
+    starved_by = view.starved_by(interval)
     offsets = batch.plan.offsets
     if changed:
         message = f"planned revision {batch.revision}: {offsets} offsets of topic {batch.plan.source.topic}"

@@ -21,7 +21,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, WriteFailed
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Publication, Receipt, Tally, between
+from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
 from fencepost.outputs.topic import is_of
 from fencepost.protocol.marks import mark_metadata
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended
@@ -44,8 +44,7 @@ SHORTER = ", and lower output.atomic_megabytes for batches whose publication beg
 
 def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
     """What a process needs to copy a batch that is being published. Holds secrets."""
-    pipeline, publication, written = ledger.pipeline, publication_of(batch), batch.written
-    assert written is not None
+    pipeline, publication, written = ledger.pipeline, batch.known_publication, batch.known_written
     tasks, output = range(publication.tasks), batch.plan.output
     return WriterTask(
         settings=ledger.settings,
@@ -68,7 +67,7 @@ def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
 
 def publishing_marks(pipeline: Pipeline, batch: Batch, receipts: Sequence[Receipt]) -> dict[str, list[TopicPartition]]:
     """The marks of a batch's publication that say these receipts, by group: for the transaction that begins it."""
-    group, topic = pipeline.publisher_group(publication_of(batch).lane), batch.plan.output.topic
+    group, topic = pipeline.publisher_group(batch.known_publication.lane), batch.plan.output.topic
     return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
@@ -80,7 +79,7 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
     Raises:
         OpenTransaction: another producer's open transaction hides part of the output.
     """
-    publication, limit = publication_of(batch), ledger.pipeline.quality.open_transaction_wait_seconds
+    publication, limit = batch.known_publication, ledger.pipeline.quality.open_transaction_wait_seconds
     topic = ledger.cluster.describe(publication.begun.topic)
     ends = ledger.cluster.high_watermarks(topic)
     doing = f"batch {batch.id}: looking for what is copied"
@@ -95,8 +94,7 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
     """Copy a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
-    written = batch.written
-    assert written is not None
+    written = batch.known_written
     topic, ranges = written.output.topic, batch.output_ranges(written)
     records = read_staged(ledger.settings, ledger.pipeline.group, topic, ranges, str(batch.id))
     receipt, _ = write_partition(publication_task(ledger, batch), 0, records)
@@ -109,8 +107,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
     Raises:
         WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
     """
-    written = batch.written
-    assert written is not None
+    written = batch.known_written
     job, ranges = publication_task(ledger, batch), batch.output_ranges(written)
     raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(batch))
     # The writer has put a record's own timestamp, if there is one, before the batch's header, and both behind all others.
@@ -149,9 +146,3 @@ def _cause(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> Fencep
         f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
         f"committed is aborted; run again. {HOW_TO_SEE}."
     )
-
-
-def publication_of(batch: Batch) -> Publication:
-    """The publication of a batch that is being published."""
-    assert batch.publication is not None, f"batch {batch.id} is {batch.state}"
-    return batch.publication

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.failpoints import reached
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.outputs.output import Destination
 from fencepost.preflight.folder import check_pipeline
 from fencepost.protocol.decisions import is_carried_out, record_planned
-from fencepost.protocol.replay import UNDER_WAY, link_to_replay, newest_link
+from fencepost.protocol.replay import UNDER_WAY, known_link, link_to_replay
 from fencepost.protocol.view import View
 from fencepost.steps.plan import freeze_addition, kept_until_judged, ready
 
@@ -34,11 +34,10 @@ def plan_replay(
     """
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)
-    changed, checked = False, False
+    checked = False
 
     def decide(view: View) -> Change | None:
-        nonlocal changed, checked
-        changed = False
+        nonlocal checked
         if is_carried_out(view, interval, decision) or link_to_replay(view, interval, pipeline.name) is None:
             return None
         check_not_lost(ledger, view, output.newest_batches)
@@ -46,12 +45,11 @@ def plan_replay(
             check_pipeline(pipeline)
             checked = True
         change = decide_replay(ledger, view, interval, output, decision)
-        changed = change is not None
         return kept_until_judged(output, change)
 
-    view = ledger.transact(decide)
+    recorded = ledger.transact(decide)
     reached("plan.frozen")
-    return _result(view, interval, changed=changed)
+    return _result(recorded, interval)
 
 
 def decide_replay(
@@ -71,10 +69,8 @@ def decide_replay(
     return Change(record_planned(view, interval, name, plan, note, decision, adds_to=link.adds_to or link.revision))
 
 
-def _result(view: View, interval: Interval, *, changed: bool) -> StepResult:
-    batch, link = view.latest(interval), newest_link(view, interval)
-    assert batch is not None
-    assert link is not None
+def _result(recorded: Recorded, interval: Interval) -> StepResult:
+    batch, link, changed = recorded.last(interval), known_link(recorded.view, interval), bool(recorded.changed)
     replays = batch.plan.replays
     if replays is not None and batch.state in UNDER_WAY:
         done = "planned" if changed else f"already {batch.state},"

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.digest import digest
+from fencepost.config.pipeline import QUARANTINE, Pipeline, Quality
 from fencepost.errors import BatchRejected, FencepostError, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger
@@ -62,7 +63,7 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
     """
     try:
         ledger = Ledger(pipeline)
-        written = ledger.read().latest(interval)
+        written = ledger.read().last(interval)
         if written is None or str(written.id) != batch:
             return  # somebody has planned a new revision
         if validate_without_spark(pipeline, interval, ledger=ledger) is None:
@@ -81,8 +82,8 @@ def validate_without_spark(
     """The step's result if Spark has nothing to do, or None.
 
     A published or skipped batch stays as it is, and so does one that is being published. So does a batch that passed the
-    present suite: the same suite does not judge the same records twice. A batch without offsets is judged here, by checks that
-    need no record.
+    present suite under the present settings: what is the same does not judge the same records twice. A batch without offsets is
+    judged here, by checks that need no record.
 
     With `rejected`, a batch that the present suite has rejected is not judged again either.
 
@@ -95,17 +96,15 @@ def validate_without_spark(
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
-    written = batch.written
-    assert written is not None
+    written = batch.known_written
     suite = load_suite(pipeline.expectations_file)
     if batch.plan.is_empty:
         history = _history(view, batch, written, suite)
         return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
-    may_be_empty = batch.adds_to is not None or pipeline.quality.empty == "pass"  # that setting may have changed too
-    as_before = written.rows or may_be_empty
-    if rejected and batch.state is State.REJECTED and batch.verdict and batch.verdict.suite_digest == suite.digest:
+    present = digest_of_judging(suite.digest, pipeline.quality)
+    if rejected and batch.state is State.REJECTED and batch.verdict and batch.verdict.suite_digest == present:
         raise _rejected(batch)
-    return _result(batch, changed=False) if as_before and has_passed(batch, suite.digest) else None
+    return _result(batch, changed=False) if has_passed(batch, present) else None
 
 
 def validate_batch(
@@ -138,8 +137,7 @@ def validate_batch(
     batch = batch_to_judge(view, interval)
     if batch.state in DECIDED:
         return _result(batch, changed=False)
-    written = batch.written
-    assert written is not None
+    written = batch.known_written
     suite = load_suite(pipeline.expectations_file)
     check_rules(pipeline, batch)
     output = check_topics(ledger, batch)
@@ -157,6 +155,11 @@ def validate_batch(
             limit_of_batch = pipeline.quality.quarantine_limit if batch.adds_to is None else None
             evaluation = judge_quarantine(evaluation, quarantined, limit_of_batch)
     return _conclude(ledger, batch, evaluation, check, began, quarantined)  # 4
+
+
+def digest_of_judging(suite: str, quality: Quality) -> str:
+    """A digest of all that decides a verdict beside the records: the suite, by its digest, and the settings that count."""
+    return digest([suite, quality.model_dump(mode="json", include={"empty", "quarantine_limit"})])
 
 
 def _history(view: View, batch: Batch, written: Written, suite: Suite) -> History:
@@ -273,7 +276,7 @@ def _conclude(
         failed_critical=evaluation.failed_critical,
         failed_warning=evaluation.failed_warning,
         unexpected_rows=evaluation.unexpected_rows,
-        suite_digest=evaluation.suite_digest,
+        suite_digest=digest_of_judging(evaluation.suite_digest, ledger.pipeline.quality),
         report=str(files.html),
         seconds=seconds,
         judged_at=utc_now(),
@@ -282,8 +285,7 @@ def _conclude(
     def decide(view: View) -> Change:
         return Change(record_verdict(view, batch.interval, batch.revision, verdict))
 
-    after = ledger.transact(decide).latest(batch.interval)
-    assert after is not None
+    after = ledger.transact(decide).last(batch.interval)
     reached("validate.recorded")
     if after.state in DECIDED:
         return _result(after, changed=False)
@@ -307,8 +309,7 @@ def _conclude(
 
 def _rejected(batch: Batch) -> BatchRejected:
     """The error about a batch that its verdict rejects."""
-    verdict = batch.verdict
-    assert verdict is not None
+    verdict = batch.known_verdict
     return BatchRejected(
         f"batch {batch.id}: {verdict.reason} Report: {verdict.report}. No offset moved. {what_next(batch)}"
     )

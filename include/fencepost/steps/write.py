@@ -19,7 +19,7 @@ from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preflight.folder import check_pipeline
 from fencepost.preflight.rights import denials_named
-from fencepost.protocol.decisions import check_receipts, record_written
+from fencepost.protocol.decisions import record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
 from fencepost.protocol.view import View
@@ -93,7 +93,7 @@ def _fence(ledger: Ledger, plan: Plan) -> None:
 
 def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     """The interval's newest revision, or a new one if that can no longer be written as it was planned."""
-    batch = ledger.read().latest(interval)
+    batch = ledger.read().last(interval)
     if batch is None:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
@@ -142,11 +142,11 @@ def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
 def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepResult:
     """Record `written`. The topics' ends are read after every commit, so the whole batch lies below them."""
     source = wrote.source
-    result = Written(
-        receipts=tuple(sorted(wrote.receipts, key=lambda r: r.task)),
+    result = Written.of(
+        wrote.receipts,
+        wrote.rules,
         output=written_to(ledger, batch).now(),
         quarantine=QuarantineTopic(ledger, batch).now() if batch.plan.quarantine else None,
-        rules=wrote.rules,
         results=wrote.results,
         rows_in=source.rows,
         malformed=source.malformed,
@@ -157,21 +157,14 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
     )
-    check_receipts(batch, result)
-
-    changed = False
 
     def decide(view: View) -> Change:
-        nonlocal changed
         same_topics(ledger, batch)  # again: a topic created anew while executors started has other records there
-        batches = record_written(view, batch.interval, batch.revision, result)
-        changed = bool(batches)
-        return Change(batches)
+        return Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
 
-    after = ledger.transact(decide).latest(batch.interval)
-    assert after is not None
+    recorded = ledger.transact(decide)
     reached("write.recorded")
-    return _result(after, changed=changed)
+    return _result(recorded.last(batch.interval), changed=bool(recorded.changed))
 
 
 def _result(batch: Batch, *, changed: bool) -> StepResult:

@@ -391,8 +391,7 @@ def writer_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> Wri
 
 def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
     """What executors need to write this batch's malformed records. Holds secrets."""
-    quarantine = batch.plan.quarantine
-    assert quarantine is not None
+    quarantine = batch.known_quarantine
     return replace(
         results_task(ledger, batch),
         topic=quarantine.topic,
@@ -405,7 +404,6 @@ def malformed_task(ledger: Ledger, batch: Batch) -> WriterTask:
 def results_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> WriterTask:
     """What executors need to write the malformed records and the results that a replay takes up. Holds secrets."""
     pipeline, plan = ledger.pipeline, batch.plan
-    assert plan.quarantine is not None
     return replace(
         writer_task(ledger, batch, rules),
         group=pipeline.malformed_group(plan.lane),
@@ -413,7 +411,7 @@ def results_task(ledger: Ledger, batch: Batch, rules: Rules | None = None) -> Wr
         marks=tuple((plan.source.topic, r.partition, r.end) for r in plan.source.ranges),
         to_own_partition=False,  # their keys choose the partition
         compares=False,
-        quarantine=plan.quarantine.topic,
+        quarantine=batch.known_quarantine.topic,
         first=plan.writers,
     )
 

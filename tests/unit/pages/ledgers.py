@@ -82,10 +82,9 @@ def ledger(length: int, but: Mapping[int, State] | None = None, make: Callable[.
 def quarantining(made: Batch, malformed: int, topic: str = "bad", **rules: int) -> Batch:
     """The batch with malformed records in quarantine, and rows that fail rules of these names."""
     assert made.written is not None
-    receipts, bad = made.written.receipts, an_output(0, topic=topic)
-    topics = {**receipts[0].topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
-    first = receipts[0].model_copy(update={"topics": topics, "rules": dict(enumerate(rules.values()))})
-    written = {"receipts": (first, *receipts[1:]), "quarantine": bad, "rules": tuple(rules), "malformed": malformed}
+    bad = an_output(0, topic=topic)
+    topics = {**made.written.topics, topic: Tally(rows=malformed + sum(rules.values()), fingerprint=1)}
+    written = {"topics": topics, "quarantine": bad, "rules": rules, "malformed": malformed}
     plan = made.plan.model_copy(update={"quarantine": bad, "malformed_writers": PARTITIONS})
     return made.model_copy(update={"written": made.written.model_copy(update=written), "plan": plan})
 

@@ -16,7 +16,7 @@ from fencepost.pages.trend import Lag, trend
 from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
 from fencepost.protocol.decisions import in_state, record_withdrawn
 from fencepost.protocol.frontier import frontier, holding_back
-from fencepost.protocol.view import WITHDRAW, View
+from fencepost.protocol.view import OVER, View
 from makers import reading
 
 from .ledgers import HOUR, PARTITIONS, batch, hour, ledger, quarantining, replaying
@@ -43,7 +43,7 @@ def at(judged: Batch, moment: datetime) -> Batch:
 # States of an interval's revisions, in order.
 REVISIONS = [
     *[(State.PUBLISHED,)] * 8,
-    *((state,) for state in State if state is not State.SUPERSEDED),
+    *((state,) for state in State if state not in OVER),
     (State.SUPERSEDED, State.PUBLISHED),
     (State.SUPERSEDED, State.REJECTED),
     (State.PUBLISHED, State.PLANNED),
@@ -66,13 +66,13 @@ def test_the_rejected_interval_before_published_ones_is_the_hole_and_those_after
 
 def test_a_published_revision_counts_while_a_newer_one_is_under_way() -> None:
     (row,) = take("orders", [batch(0), batch(0, State.PLANNED, revision=2)]).rows
-    assert (row.batch.revision, row.newest.revision, len(row.revisions)) == (1, 2, 2)
+    assert (row.batch.revision, row.newest.revision, len(row.revisions.all)) == (1, 2, 2)
 
 
 def any_revisions(chance: random.Random, number: int) -> list[Batch]:
     """One to three revisions of an hour, as the ledger's transitions leave them: at most one of them is not settled."""
     rows = chance.choice([0, 400])
-    last = chance.choice([State.PUBLISHED] * 3 + [s for s in State if s is not State.SUPERSEDED])
+    last = chance.choice([State.PUBLISHED] * 3 + [s for s in State if s not in OVER])
     older = [chance.choice([State.PUBLISHED, State.SKIPPED, State.SUPERSEDED]) for _ in range(chance.randrange(3))]
     return [batch(number, state, revision, rows) for revision, state in enumerate([*older, last], start=1)]
 
@@ -86,8 +86,8 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
         view, snapshot = View.of(batches), take("orders", batches)
         assert snapshot.frontier == frontier(view)
         assert snapshot.hole == holding_back(view)
-        assert [row.batch for row in snapshot.rows] == [view.effective(i) for i in view.intervals]
-        assert [row.newest for row in snapshot.rows] == [view.latest(i) for i in view.intervals]
+        assert [row.batch for row in snapshot.rows] == [view.in_force(i) for i in view.intervals]
+        assert [row.newest for row in snapshot.rows] == [view.last(i) for i in view.intervals]
         assert awaiting_of(snapshot, NOW, HOUR) == awaiting_person(view, NOW, HOUR)
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
@@ -159,7 +159,7 @@ def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
 
 
 def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
-    decision = Decision(action=WITHDRAW, by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
+    decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
     snapshot = take("orders", [*ledger(3), record_withdrawn(batch(3, State.PLANNED), decision), batch(4)])
     assert (snapshot.passed, snapshot.hole) == (5, None)
 
@@ -216,7 +216,7 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
 def test_an_addition_moves_no_row_and_awaits_a_person_only_while_it_is_not_done() -> None:
     base = quarantining(batch(0), 12)
     plain = take("orders", [base, batch(1)])
-    for state in State:
+    for state in (s for s in State if s is not State.WITHDRAWN):
         snapshot = take("orders", [base, replaying(base, 2, rows=8, left=4, state=state), batch(1)])
         row = snapshot.rows[0]
         assert (snapshot.frontier, snapshot.passed, row.batch) == (plain.frontier, plain.passed, base)

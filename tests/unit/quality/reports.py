@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fencepost.config.pipeline import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Event, Interval, Outcome, Replayed, State, Tally, Written
+from fencepost.model import MALFORMED, Batch, Event, Interval, Outcome, Receipt, Replayed, State, Tally, Written
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
@@ -134,12 +134,16 @@ HOSTILE = check(
 )
 
 
-def written(tasks: int, rows: int, malformed: int = 0) -> Written:
+def receipts(tasks: int = 4, rows: int = 842) -> tuple[Receipt, ...]:
     def share(task: int) -> Tally:
         return Tally(rows=rows // tasks + (task < rows % tasks), fingerprint=(task + 1) * 0x9E3779B97F4A7)
 
-    return Written(
-        receipts=tuple(a_receipt(t, lease=41, topics={"flight_delays": share(t)}) for t in range(tasks)),
+    return tuple(a_receipt(t, lease=41, topics={"flight_delays": share(t)}) for t in range(tasks))
+
+
+def written(tasks: int, rows: int, malformed: int = 0) -> Written:
+    return Written.of(
+        receipts(tasks, rows),
         output=an_output(*(9_000 + 31 * p + rows // tasks for p in range(tasks)), topic="flight_delays"),
         rows_in=rows + malformed,
         malformed=malformed,
