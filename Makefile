@@ -90,7 +90,7 @@ lint: setup ## ruff, its formatter, mypy, and the import contracts
 requirements: ## compile requirements.txt again from pyproject.toml (UPGRADE=1: newest versions)
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --no-annotate --all-extras \
 	  --generate-hashes $(if $(UPGRADE),--upgrade) pyproject.toml include/pyproject.toml --no-emit-package fencepost \
-	  --output-file requirements.txt
+	  --override <(echo "fencepost @ file://$(CURDIR)") --output-file requirements.txt
 
 .PHONY: wheel
 wheel: setup ## dist/fencepost-VERSION-py3-none-any.whl, for an Airflow that you have; and the local stack's

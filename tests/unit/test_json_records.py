@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import struct
 import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from random import Random
@@ -16,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fencepost.formats.framing import Malformed
 from fencepost.formats.json_decoder import DEEPEST, JsonDecoder
 from fencepost.formats.rows import decode_first
 from oracle.json_reader import NotSo, read_record
@@ -158,10 +159,76 @@ def test_a_deep_value_in_a_string_is_not_held_once_for_each_level() -> None:
     inner = "[" * 900 + '"' + "x" * 100_000 + '"' + "]" * 900
     tracemalloc.start()
     try:
-        assert JsonDecoder(pa.schema([("s", pa.string())])).decode(f'{{"s":{inner}}}'.encode()) == [inner]
+        assert decoded(pa.schema([("s", pa.string())]), [f'{{"s":{inner}}}'.encode()]) == [[inner]]
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
+
+
+DEEP = "[" * 250 + "%s" + "]" * 250
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DEEP % '{"a":1}',
+        DEEP % '"]}\\"{["',
+        f"[1,{DEEP % 1},{DEEP % 2}]",
+        f'{{"a":{DEEP % ""}, "b" : {DEEP % "-0.5e-1"} }}',
+        *("9" * 5000, "-" + "9" * 5000, f"[{'9' * 5000}.5]", f"1e{'0' * 5000}1", DEEP % ("9" * 5000)),
+    ],
+)
+def test_what_is_too_much_for_the_parser_is_read_as_well(text: str) -> None:
+    schema = pa.schema([("s", pa.string()), ("n", pa.int32())])
+    values = [f'{{"n":{n},"s": {text} }}'.encode() for n in (1, -2)]
+    assert decoded(schema, [b'{"n":0,"s":""}', *values]) == [["", 0], [text, 1], [text, -2]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            DEEP % '{"a":1,"a":2}',
+            DEEP % '"\\ud83d"',
+            DEEP % "01",
+            DEEP % "NaN",
+            DEEP % "1,",
+            DEEP % '"\n"',
+            DEEP % "{1:2}",
+        ),
+        *(f"1{DEEP % 1}", f"{DEEP % 1}1", f"{{{DEEP % 1}:1}}", f"[{DEEP % 1}{DEEP % 1}]", f"{DEEP % 1} {{}}"),
+        *(f"{'[' * n}1[{']' * (n + 1)}" for n in (97, 98, 99)),  # where parts meet
+        *((DEEP % 1)[:-1], (DEEP % 1)[:-1] + "}", (DEEP % 1) + "]", "[" * 250, "]" * 250, "0" * 5000, "9" * 5000 + "."),
+        *("9" * 5000 + "e", "--" + "9" * 5000, "9" * 5000 + "x", "9" * 5000 + " 9", f'{{"a":{"9" * 5000},"a":1}}'),
+    ],
+)
+def test_what_is_too_much_for_the_parser_is_as_strict(text: str) -> None:
+    values = [f'{{{before}"s":{text}}}'.encode() for before in ("", f'"before":{DEEP % 1},')]
+    assert decoded(pa.schema([("s", pa.string())]), values) == [None, None]
+
+
+def test_a_double_is_the_nearest_to_its_text() -> None:
+    """Beside the oracle's few: bit patterns, written with as many digits as one likes, and the middles between neighbours."""
+    random = Random(20260102)
+    texts = ["0e99999999999999999999", "1e-99999999999999999999", "-0.0e5", "9007199254740993", "9" * 300]
+    for _ in range(3000):
+        number = struct.unpack("<d", random.randbytes(8))[0]
+        if math.isfinite(number):
+            texts += [repr(number), f"{number:.16e}", f"{number:.25e}"]
+        middle = (Decimal(random.random()) + Decimal(math.nextafter(1, random.random()))) / 2
+        texts += [str(middle), f"{middle}1", str(middle)[:-1]]
+    columns, _ = JsonDecoder(pa.schema([("x", pa.float64())])).decode_values([b'{"x":%s}' % t.encode() for t in texts])
+    assert [repr(x) for x in columns[0].to_pylist()] == [repr(float(text)) for text in texts]
+
+
+def test_a_minus_before_0_is_read_where_it_matters_whatever_else_is_in_the_batch() -> None:
+    schema = pa.schema([("x", pa.float64()), ("l", pa.list_(pa.float32())), ("s", pa.string()), ("i", pa.int8())])
+    values = [
+        b'{"x":0,"l":[0],"s":0,"i":-0,"day":"2026-01-01"}',
+        b'{"x":-0,"l":[1,-0],"s":-0,"i":-0}',
+        b'{"x":0,"l":[0,-0.0],"s":"-0","i":0}',
+    ]
+    assert disagreements(schema, [*values * 2, b"{", b'{"x":1}', *values]) == []
 
 
 def test_a_reason_names_the_place_and_no_value() -> None:
@@ -170,17 +237,22 @@ def test_a_reason_names_the_place_and_no_value() -> None:
         b'{"id": 4711000000}': "id: not an integer of 32 bits",
         b'{"id": null}': "id: null or missing, and declared not null",
         b'{"id": 1, "at": [{"x": "secret"}]}': "at[*].x: not a day such as 2026-01-31",
-        b'{"id": 1, "id": 1}': "a duplicate name in one object",
-        b'{"id": 1, "at': "not JSON: Unterminated string starting at character 10",
-        b'{"id": }': "not JSON: a value is missing at character 7",
-        b'{"id": 1} {}': "something follows the JSON object at character 9",
-        b"\xff": "not UTF-8",
-        b"": "not a JSON object",
+        b'{"secret": 1, "secret": 1}': "a duplicate name in one object",
+        b'{"id": 1, "secret': "not JSON: EOF while parsing a string at line 1 column 17",
+        b'{"id": secret}': "not JSON: expected value at line 1 column 8",
+        b'{"id": 1} {}': "not JSON: trailing characters at line 1 column 11",
+        b"\xff": "not JSON: expected value at line 1 column 1",
+        b'{"id": "\xff"}': "not JSON: invalid unicode code point at line 1 column 9",
+        b"[1]": "not a JSON object",
+        b"": "not JSON: EOF while parsing a value at line 1 column 0",
+        b'{"id": %b}' % (b"[" * 1001): "more than 1000 nested arrays and objects",
+        b'{"id": %b "secret" %b}' % (b"[" * 900, b"]" * 899): "not JSON: expected `,` or `]`",
+        b'{"id": %b "\xff" %b}' % (b"[" * 900, b"]" * 900): "not UTF-8",
+        b'[{"id": %b}]' % (b"9" * 5000): "not a JSON object",
     }
-    for value, reason in reasons.items():
-        with pytest.raises(Malformed) as raised:
-            decoder.decode(value)
-        assert str(raised.value) == reason
+    columns, why = decoder.decode_values(list(reasons))
+    assert why == list(reasons.values())
+    assert [column.null_count for column in columns] == [len(reasons)] * 2
 
 
 def test_a_batch_keeps_its_other_columns_and_tells_tombstones_from_malformed_records() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from fencepost.config.files import open_file, unreadable
 
 # The packages that compute a record or its bytes. Libraries that only a transform imports are unknown here.
-COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "confluent-kafka")
+COMPUTING = ("pyspark", "pyarrow", "pandas", "numpy", "jiter", "confluent-kafka")
 
 # Spark settings for a job's resources, access and logging. A name that ends with a dot stands for all names below it.
 # `spark.sql.shuffle.partitions` is not here: sums of doubles depend on it.

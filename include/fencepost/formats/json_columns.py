@@ -1,0 +1,334 @@
+"""What a column of a declared type takes from parsed JSON: exactly what a record says, or it is malformed with the reason.
+
+A parsed value is None, a bool, an int, a str, a list, a dict, or the text of a number with a fraction or an exponent.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from functools import partial
+from types import NoneType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from jiter import LosslessFloat
+
+from fencepost.formats.format import LONGEST_NAME
+from fencepost.formats.framing import Malformed
+
+
+class Untold(Exception):
+    """The parsed value does not tell all that the column needs."""
+
+
+class Sourced:
+    """An array or object that knows its own text, as a slice of the record: at a thousand levels, copies would be too much."""
+
+    record: str
+    place: slice
+
+    @property
+    def text(self) -> str:
+        return self.record[self.place]
+
+
+# Turns a value that is not null into one that pyarrow takes. It may ask whether a 0 in the record has a minus.
+Convert = Callable[[Any, Callable[[], bool]], Any]
+Make = Callable[[Sequence[Any]], pa.Array]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of one type. If all values are of `usual` types, `make` may take all of them at once, and else raises."""
+
+    kind: pa.DataType
+    convert: Convert
+    usual: frozenset[type]
+    make: Make
+
+    def at_once(self, values: Sequence[Any]) -> pa.Array | None:
+        """The column of these values, or None if one of them has to be converted by itself."""
+        if self.usual.issuperset(map(type, values)):
+            with suppress(ValueError, ArithmeticError):
+                return self.make(values)
+        return None
+
+
+def column_of(kind: pa.DataType, at: str) -> Column:
+    """The column of this type at this place in the record."""
+    usual = set[type]()
+    make: Make = partial(pa.array, type=kind)
+    if pa.types.is_integer(kind):
+        usual = {int}
+    elif pa.types.is_decimal(kind):
+        usual, make = NUMBERS, partial(_decimals, kind)
+    elif pa.types.is_float64(kind):
+        usual, make = NUMBERS, _doubles
+    elif pa.types.is_boolean(kind):
+        usual = {bool}
+    elif pa.types.is_string(kind):
+        usual = {str}
+    elif pa.types.is_date32(kind):
+        usual, make = {str}, partial(_alike, DAY, kind)
+    elif pa.types.is_timestamp(kind):
+        usual, make = {str}, _timestamps if kind.tz else partial(_alike, TIME_NTZ, kind)
+    return Column(kind, converter(kind, at), frozenset(usual | {NoneType} if usual else ()), make)
+
+
+def converter(kind: pa.DataType, at: str) -> Convert:
+    """The function that converts one value for this type."""
+    if pa.types.is_integer(kind):
+        return _integer(kind.bit_width, at)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale, at)
+    if pa.types.is_timestamp(kind):
+        return _text(at, _instant if kind.tz else _local, ZONED_TIME if kind.tz else A_TIME)
+    if pa.types.is_struct(kind):
+        return _struct([(f.name, converter(f.type, f"{at}.{f.name}")) for f in kind], at)
+    if pa.types.is_map(kind):
+        return _map(converter(kind.item_type, f"{at}.*"), at)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list(converter(kind.value_type, f"{at}[*]"), at)
+    for is_it, make in SIMPLE:
+        if is_it(kind):
+            return make(at)
+    raise NotImplementedError(f"{at}: {kind} of JSON")
+
+
+def _misfit(at: str, what: str) -> Malformed:
+    return Malformed(f"{at}: not {what}")
+
+
+NUMBERS: set[type] = {int, LosslessFloat}
+
+
+def _integer(bits: int, at: str) -> Convert:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def convert(value: Any, minus: Callable[[], bool]) -> int:
+        if type(value) is LosslessFloat and bytes(value) == b"-0":
+            return 0
+        if type(value) is int and low <= value <= high:
+            return value
+        raise _misfit(at, f"an integer of {bits} bits")
+
+    return convert
+
+
+def _exact(value: Any) -> Decimal:
+    return value.as_decimal() if type(value) is LosslessFloat else Decimal(value)
+
+
+def _decimal(precision: int, scale: int, at: str) -> Convert:
+    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal((0, (1,), -scale))
+
+    def convert(value: Any, minus: Callable[[], bool]) -> Decimal:
+        if type(value) not in NUMBERS:
+            raise _misfit(at, "a number")
+        try:
+            return _exact(value).quantize(unit, context=exact)
+        except DecimalException:
+            raise _misfit(at, f"a decimal({precision},{scale})") from None
+
+    return convert
+
+
+def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    return pa.array([None if value is None else _exact(value) for value in values], kind)
+
+
+def _double(at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> float:
+        if type(value) not in NUMBERS:
+            raise _misfit(at, "a number")
+        if value == 0 and minus():  # an integer: no text equals 0
+            raise Untold
+        with suppress(OverflowError):
+            number = float(value)
+            if number not in (float("inf"), float("-inf")):
+                return number
+        raise _misfit(at, "within a double's range")
+
+    return convert
+
+
+def _doubles(values: Sequence[Any]) -> pa.Array:
+    if 0 in values:
+        raise ValueError("it may have a minus")
+    found = pa.array([None if value is None else float(value) for value in values], pa.float64())
+    if not pc.all(pc.is_finite(found), min_count=0).as_py():
+        raise ValueError("out of a double's range")
+    return found
+
+
+def _float(at: str) -> Convert:
+    double = _double(at)
+
+    def convert(value: Any, minus: Callable[[], bool]) -> float:
+        number: float = double(value, minus)
+        try:
+            near: float = struct.unpack("<f", struct.pack("<f", number))[0]
+        except OverflowError:
+            raise _misfit(at, "within a float's range") from None
+        # The double nearest to the text may lie midway between two floats where the text does not.
+        if number != near:
+            away = 1 if abs(number) > abs(near) else -1
+            (bits,) = struct.unpack("<i", struct.pack("<f", near))
+            other: float
+            (other,) = struct.unpack("<f", struct.pack("<I", (bits & 0x7FFFFFFF) + away | bits & 0x80000000))
+            if number - near == other - number and (text := _exact(value)) != number:
+                return max(near, other) if text > number else min(near, other)
+        return near
+
+    return convert
+
+
+def _boolean(at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> bool:
+        if type(value) is bool:
+            return value
+        raise _misfit(at, "true or false")
+
+    return convert
+
+
+def _string(at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> str:
+        if type(value) is str:
+            return value
+        if type(value) is bool:
+            return "true" if value else "false"
+        if type(value) is LosslessFloat:
+            return bytes(value).decode()
+        if type(value) is int and not (value == 0 and minus()):
+            return str(value)
+        if isinstance(value, Sourced):
+            return value.text
+        raise Untold
+
+    return convert
+
+
+def _text(at: str, read: Callable[[str], Any], what: str) -> Convert:
+    """Of a text that `read` takes, or raises ValueError."""
+
+    def convert(value: Any, minus: Callable[[], bool]) -> Any:
+        if type(value) is str:
+            with suppress(ValueError):
+                return read(value)
+        raise _misfit(at, what)
+
+    return convert
+
+
+def _base64(text: str) -> bytes:
+    found = binascii.a2b_base64(text)
+    if binascii.b2a_base64(found, newline=False).decode() != text:
+        raise ValueError("other bits than those of the bytes")
+    return found
+
+
+DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+# Minutes, seconds, or seconds with a fraction in whole microseconds.
+TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*)?)?"
+ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?)"
+TIME_NTZ = rf"{DAY}(?:[T ]{TIME})?"
+is_date = re.compile(DAY).fullmatch
+is_timestamp = re.compile(rf"{DAY}(?:[T ]{TIME}{ZONE}?)?").fullmatch
+is_timestamp_ntz = re.compile(TIME_NTZ).fullmatch
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+FIRST, LAST = ((end.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))  # noqa: DTZ901
+A_DAY = "a day such as 2026-01-31"
+A_TIME = "a time without a zone such as 2026-01-31T23:59:59.999999"
+ZONED_TIME = "a time such as 2026-01-31T23:59:59.999999Z, within the years 1 to 9999 in UTC"
+
+
+def _day(text: str) -> date:
+    if not is_date(text):
+        raise ValueError("another text")
+    return date.fromisoformat(text)
+
+
+def _instant(text: str) -> int:
+    if not is_timestamp(text):
+        raise ValueError("another text")
+    moment = datetime.fromisoformat(text)
+    micros = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+    if not FIRST <= micros <= LAST:
+        raise ValueError("another year")
+    return micros
+
+
+def _local(text: str) -> int:
+    if not is_timestamp_ntz(text):
+        raise ValueError("another text")
+    return _instant(text)
+
+
+def _alike(like: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """A column of days or times that are all written like this."""
+    texts = pa.array(values, pa.string())
+    if not pc.all(pc.match_substring_regex(texts, f"^{like}$"), min_count=0).as_py():
+        raise ValueError("another text")
+    found = texts.cast(kind)
+    ends = pc.min_max(found.cast(pa.timestamp("us")).cast(pa.int64()))
+    if ends["min"].is_valid and not (ends["min"].as_py() >= FIRST and ends["max"].as_py() <= LAST):
+        raise ValueError("another year")
+    return found
+
+
+def _timestamps(values: Sequence[Any]) -> pa.Array:
+    """Times that all have a zone, or all have none."""
+    in_utc = pa.timestamp("us", tz="UTC")
+    with suppress(ValueError):
+        return _alike(f"{DAY}[T ]{TIME}{ZONE}", in_utc, values)
+    return _alike(TIME_NTZ, pa.timestamp("us"), values).cast(in_utc)
+
+
+def _list(item: Convert, at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> list[Any]:
+        if not isinstance(value, list):
+            raise _misfit(at, "an array")
+        return [None if v is None else item(v, minus) for v in value]
+
+    return convert
+
+
+def _map(item: Convert, at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise _misfit(at, "an object")
+        if any(4 * len(k) > LONGEST_NAME and len(k.encode()) > LONGEST_NAME for k in value):
+            raise Malformed(f"{at}: a name of more than {LONGEST_NAME:,} bytes")
+        return [(k, None if v is None else item(v, minus)) for k, v in value.items()]
+
+    return convert
+
+
+def _struct(fields: list[tuple[str, Convert]], at: str) -> Convert:
+    def convert(value: Any, minus: Callable[[], bool]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _misfit(at, "an object")
+        return {name: None if (v := value.get(name)) is None else field(v, minus) for name, field in fields}
+
+    return convert
+
+
+SIMPLE: list[tuple[Callable[[pa.DataType], bool], Callable[[str], Convert]]] = [
+    (pa.types.is_string, _string),
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_float64, _double),
+    (pa.types.is_float32, _float),
+    (pa.types.is_date32, partial(_text, read=_day, what=A_DAY)),
+    (pa.types.is_binary, partial(_text, read=_base64, what="Base64")),
+]
