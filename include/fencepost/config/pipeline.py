@@ -31,7 +31,7 @@ from fencepost.config.registry import RegistrySettings
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
-from fencepost.formats import FORMATS
+from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.model import Layout
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -85,12 +85,12 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 def _check_subjects(part: Source | Output) -> None:
     """Check that subjects and versions are given only where a registry has a say."""
-    values = FORMATS[part.format].has_registry
+    values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
         ("subject", values, "format: avro or json_schema"),
         ("version", values, "format: avro or json_schema"),
-        ("key_subject", part.key_format == "avro", "key_format: avro"),
-        ("key_version", part.key_format == "avro", "key_format: avro"),
+        ("key_subject", keys, "key_format: avro"),
+        ("key_version", keys, "key_format: avro"),
     ):
         if getattr(part, name) is not None and not used:
             raise ValueError(f"{name} needs {what}")
