@@ -12,6 +12,7 @@
     │   ├── JobFailed              a read-only Spark job failed
     │   ├── DriverDied             Spark's JVM ended in the middle of a step
     │   ├── Overtaken              another attempt at the step, or something newer, was recorded first
+    │   │   └── FactsOutdated         the ledger changed while a step asked what its decision depends on
     │   ├── NoFreeLane             a batch holds every lane
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
@@ -90,6 +91,10 @@ class DriverDied(Retriable):
 
 class Overtaken(Retriable):
     """Another attempt at the step, or something newer than the answer, was recorded first and takes precedence."""
+
+
+class FactsOutdated(Overtaken):
+    """The ledger changed while a step gathered what its decision depends on. The step gathers it again, a few times."""
 
 
 class NoFreeLane(Retriable):

@@ -80,7 +80,7 @@ def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is
                 raise failure
             return self
 
-        def latest(self, interval: Interval) -> None:
+        def last(self, interval: Interval) -> None:
             asked.append(interval)
 
     monkeypatch.setattr("fencepost.ledger.ledger.Ledger", FakeLedger)

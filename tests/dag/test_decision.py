@@ -202,6 +202,9 @@ class OnView:
     def read(self) -> View:
         return self.view
 
+    def decide(self, gather: Callable[[View], Any], decide: Callable[[View, Any], Any]) -> Recorded:
+        return self.transact(lambda view: decide(view, gather(view)))
+
     def transact(self, decide: Callable[[View], Any]) -> Recorded:
         change = decide(self.view)
         batches = change.batches if change else ()
@@ -296,6 +299,7 @@ def carry_out(
     monkeypatch.setattr("fencepost.steps.advance.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.advance.same_topics", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.advance._offsets_now", lambda *_: {})
     monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
     monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (None, None))
     context = context_of() | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError, TransitionRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Decision, Interval, State, StepResult, utc_now
-from fencepost.outputs.output import Destination
+from fencepost.protocol.planning import Facts, Neighbours
 from fencepost.steps import plan as plan_module
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch, withdraw_batch
@@ -145,22 +146,24 @@ def test_a_transform_or_suite_that_cannot_be_loaded_keeps_an_interval_from_being
 def test_a_partition_that_another_run_planned_meanwhile_is_read_once(
     pipeline: Pipeline, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run that was slower knows one partition when it begins, and two when it decides."""
+    """The run that was slower has gathered all about one partition when the other plans on two, and gathers again."""
     topic = pipeline.source.topic
     arrive(broker, pipeline, 1)
     plan_batch(pipeline, day(1))
-    began = plan_module.ready
+    gathered, before = plan_module.facts_of_plan, list[Neighbours]()
 
-    def slowly(ledger: Ledger) -> Destination:
-        output = began(ledger)
-        monkeypatch.setattr(plan_module, "ready", began)
-        ledger.cluster.grow_topic(ledger.cluster.describe(topic), 2)
-        produce(broker.bootstrap, topic, [(b"k", {"n": n}, 1, at(2)) for n in range(3)])
-        plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(2))
-        return output
+    def slowly(ledger: Ledger, near: Neighbours, *given: Any) -> Facts:
+        facts = gathered(ledger, near, *given)
+        before.append(near)
+        if len(before) == 1:
+            ledger.cluster.grow_topic(ledger.cluster.describe(topic), 2)
+            produce(broker.bootstrap, topic, [(b"k", {"n": n}, 1, at(2)) for n in range(3)])
+            plan_batch(make_pipeline(name=pipeline.name, lanes=4), day(2))
+        return facts
 
-    monkeypatch.setattr(plan_module, "ready", slowly)
+    monkeypatch.setattr(plan_module, "facts_of_plan", slowly)
     plan_batch(pipeline, day(3))
+    assert [near.before and near.before.interval for near in before] == [day(1), day(1), day(2)]
     plan_batch(pipeline, day(4))
     assert [offsets(pipeline, day(n))[1:] for n in (2, 3, 4)] == [[(0, 3)], [(3, 3)], [(3, 3)]]
 

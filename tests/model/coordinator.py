@@ -28,8 +28,10 @@ copies are lost while all this goes on. Where records are replayed, each interva
 batch, and every addition, publishes it whole or sends it to quarantine; where the transform does not keep it (`results`), that
 goes row by row.
 
-Every decision is `fencepost.steps.plan.decide_plan`, `decide_revision`, `fencepost.protocol.*`; ledgers are kept as numbers,
-so each decision is made once per ledger.
+Where facts are gathered apart, a step that plans or begins a publication reads the ledger and gathers first; between that and its
+init others may do anything.
+
+Every decision is one of `fencepost.protocol`; ledgers are kept as numbers, so each decision is made once per ledger.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
-from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Publication, Receipt, State
 from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
+from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import (
     batch_to_judge,
     decide_publish,
@@ -58,17 +60,18 @@ from fencepost.protocol.decisions import (
     record_verdict,
     record_written,
     replay_lane,
+    standing_plan,
 )
 from fencepost.protocol.frontier import Place, accounted_for, frontier, validated_ends
 from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp, obstacle
+from fencepost.protocol.planning import Facts, Neighbours, decide_plan, decide_replay, decide_revision
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
 from fencepost.protocol.replay import left_to_replay, newest_link
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import PASSED, View, has_passed
-from fencepost.steps import plan as planning_module
-from fencepost.steps.plan import decide_plan, decide_revision
-from fencepost.steps.replay import decide_replay
+from fencepost.steps import plan as gathering_module
+from fencepost.steps.plan import facts_of_addition, facts_of_plan
 from model import product
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -81,8 +84,9 @@ REMEMBERED = (
     "copied",
     "refuse",
 )  # what is decided again by whom a fenced coordinator left it to
+GATHERS = ("plan", "reprocess", "replay", "revise", "advance", "publish")  # the steps that ask more than the ledger
 GOES_ON = re.compile(
-    r"(skip|reprocess) \d+( \d+:|: closes|: finds the publication over)"
+    r"(skip|reprocess) \d+( \d+:|: closes|: finds the publication over|( \d+)* with its facts:)"
 )  # an operator's request has begun
 OUTCOMES = {"passed": Outcome.PASSED, "rejected": Outcome.REJECTED, "undetermined": Outcome.UNDETERMINED}
 
@@ -98,6 +102,11 @@ def routed(taken: Rows, passing: Rows, results: bool) -> tuple[Rows, Rows]:
     return (taken, frozenset()) if passing == taken else (frozenset(), taken)
 
 
+def replay_of(view: View, when: Interval, gather: Callable[[View], Facts | None]) -> tuple[Batch, ...]:
+    """A replay as the product decides it, of facts that are gathered against the same view."""
+    return decide_replay(view, when, "p", gather(view))
+
+
 @dataclass(frozen=True)
 class Rules:
     """The coordinator's rules; a mutation takes one out."""
@@ -106,7 +115,8 @@ class Rules:
     standing: Callable[[int | None, int], Standing] = product.copy_standing_of
     skip: Callable[[View, Interval, Decision, GivenUp | None], tuple[Batch, ...]] = decide_skip
     publish: Callable[..., tuple[Batch, ...]] = decide_publish
-    replay: Callable[..., Change | None] = decide_replay
+    replay: Callable[[View, Interval, Callable[[View], Facts | None]], tuple[Batch, ...]] = replay_of
+    bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
     routed: Callable[[Rows, Rows, bool], tuple[Rows, Rows]] = routed
     begin: Callable[..., Publication] = begin_publication
     opening: Callable[[View, Publication], tuple[Receipt, ...]] = opening_marks
@@ -225,10 +235,11 @@ class Coordinator:
         losing: bool = False,
         headers: bool = True,
         results: bool = False,
+        apart: bool = False,
     ) -> None:
         self.rules = rules or Rules()
         self.quarantines = "replay" in operations
-        self.parts, self.deletion, self.results = parts, deletion, results
+        self.parts, self.deletion, self.results, self.apart = parts, deletion, results, apart
         self.refusal, self.mending, self.losing, self.headers = refusal, mending, losing, headers
         self.intervals = [makers.a_day(n) for n in range(intervals)]
         self.revisions, self.count, self.lanes = revisions, processes, lanes
@@ -277,6 +288,31 @@ class Coordinator:
         staging = StagingTopic(fake, "staging") if self.parts else None
         return fake, Destination(KafkaTopicOutput(fake, "out"), staging)
 
+    def _facts(self, view: View, when: Interval, point: Point) -> Facts:
+        """What a plan depends on, as the product gathers it against this view."""
+        fake, output = self._fake(point)
+        with mock.patch.object(gathering_module, "software", return_value="model"):  # it reads files
+            return facts_of_plan(fake, Neighbours.of(view, when), when, output)
+
+    def _facts_of_addition(self, view: View, when: Interval, point: Point) -> Facts | None:
+        fake, output = self._fake(point)
+        link = newest_link(view, when)
+        if link is None or link.plan.quarantine is None or link.written is None:
+            return None
+        with mock.patch.object(gathering_module, "software", return_value="model"):
+            return facts_of_addition(fake, link, when, output)
+
+    @staticmethod
+    def _as_it_was(point: Point, was: tuple[Any, ...]) -> Point:
+        digest, aged, log, shown, marks, gone = was
+        return point._replace(
+            digest=digest, aged=aged, log=point.log[:log], shown=point.shown[:shown], marks=marks, gone=gone
+        )
+
+    @staticmethod
+    def _now(point: Point) -> tuple[Any, ...]:
+        return point.digest, point.aged, len(point.log), len(point.shown), point.marks, point.gone
+
     def _found(self, batch: Batch, point: Point) -> Circumstances:
         age = 2 if batch.known_lease < point.aged else 0
         found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
@@ -316,7 +352,10 @@ class Coordinator:
         if key not in self._decided:
             lanes = {"free_lane": self.rules.free_lane, "replay_lane": self.rules.replay_lane}
             try:
-                with mock.patch.multiple(planning_module, **lanes):
+                with (
+                    mock.patch.multiple(planning_module, **lanes),
+                    mock.patch.object(Neighbours, "bound_alike", self.rules.bound_alike),
+                ):
                     self._decided[key] = self._decide(self.views[ledger], operation, point)
             except FencepostError:
                 self._decided[key] = None
@@ -325,27 +364,39 @@ class Coordinator:
     @staticmethod
     def _decided_by(operation: tuple[Any, ...], point: Point) -> tuple[Any, ...]:
         """All that a decision depends on beside the ledger."""
+        if operation[0] == "apart":
+            return (operation,)
         return operation, point.digest, point.aged, len(point.log), len(point.shown), point.marks, point.gone
 
     def _decide(self, view: View, operation: tuple[Any, ...], point: Point) -> tuple[Batch, ...]:
+        """What the operation commits. One that gathered its facts apart has them as the ledger and the topics were then."""
+        read = view
+        if apart := operation[0] == "apart":
+            _, operation, ledger, was = operation
+            read, point = self.views[ledger], self._as_it_was(point, was)
         word, day = operation[0], operation[1]
         when = self.intervals[day]
         if word in ("plan", "reprocess"):
-            fake, output = self._fake(point)
             given_up = GivenUp(*operation[2:]) if operation[2:] else None
-            change = decide_plan(fake, view, when, output, word == "reprocess", None, given_up)
-        elif word == "replay":
-            fake, output = self._fake(point)
-            change = self.rules.replay(fake, view, when, output)
-        elif word == "revise":
-            fake, output = self._fake(point)
+            is_there = standing_plan(read, when, word == "reprocess", given_up) is not None
+            facts = None if is_there else self._facts(read, when, point)
+            return decide_plan(view, when, facts, reprocess=word == "reprocess", given_up=given_up)
+        if word == "replay":
+            return self.rules.replay(
+                view, when, lambda view: self._facts_of_addition(read if apart else view, when, point)
+            )
+        if word == "revise":
             found = self._revision(view, day, operation[2])
             if found is None:
                 return ()
             batch = found.model_copy(update={"state": operation[3]})  # as it was when the write step read it
             given_up = GivenUp(*operation[4:]) if operation[4:] else None
-            change = decide_revision(fake, view, batch, output, lambda found: self._why(batch, found, point), given_up)
-        elif word == "record":
+            gathered = self._revision(read, day, operation[2]) or found
+            facts = (self._facts if found.adds_to is None else self._facts_of_addition)(read, when, point)
+            if not self.rules.decide_revision_again:  # it goes by what was read before
+                view = view.updated([found.model_copy(update={"state": batch.state})])
+            return decide_revision(view, batch, self._found(gathered, point), facts, given_up)
+        if word == "record":
             _, _, revision, lease, end, aside = operation
             batch = self._revision(view, day, revision)
             writers = batch.plan.writers if batch else 1
@@ -358,28 +409,26 @@ class Coordinator:
                 kept = makers.an_output(end, topic="quarantine")
                 written = written.model_copy(update={"quarantine": kept, "malformed": aside})
             return record_written(view, when, revision, written, receipts)
-        elif word == "copied":
+        if word == "copied":
             _, _, revision, lease, rows, end = operation
             receipts = tuple(product.a_receipt(part, lease, copied) for part, copied in enumerate(rows))
             return self.rules.record(view, when, revision, lease, receipts, makers.an_output(end), 0, makers.NOW)
-        elif word == "refuse":
+        if word == "refuse":
             return record_refused(view, when, *operation[2:], "it is refused", makers.NOW)
-        elif word == "judge":
+        if word == "judge":
             found = self._revision(view, day, operation[2])
             verdict = product.a_verdict(OUTCOMES[operation[3]], found.verdict if found else None)
             return record_verdict(view, when, operation[2], verdict)
-        elif word in ("advance", "publish"):
+        if word in ("advance", "publish"):
             decision = makers.a_decision("publish") if word == "publish" else None
             return self.rules.publish(
                 view, when, makers.NOW, decision, lambda view, batch: self._begun(view, batch, point)
             )
-        elif word == "withdraw":
+        if word == "withdraw":
             return decide_withdraw(view, when, makers.a_decision("withdraw"))
-        else:
-            return self.rules.skip(
-                view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
-            )
-        return change.batches if change else ()
+        return self.rules.skip(
+            view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
+        )
 
     def _begun(self, view: View, batch: Batch, point: Point) -> Publication:
         if self._is_gone(batch, point):
@@ -387,11 +436,6 @@ class Coordinator:
         _, output = self._fake(point)
         limit = 0 if self.parts == 1 else -1  # nothing has a size here: in one transaction, or by partition
         return self.rules.begin(view, batch, output.now()[0], "ledger-0", limit, makers.NOW)
-
-    def _why(self, remembered: Batch, found: Batch, point: Point) -> str | None:
-        """The reason to revise, asked about what the ledger says now; the mutation goes by what was read before."""
-        about = found if self.rules.decide_revision_again else remembered
-        return self._reason(about, point)
 
     @staticmethod
     def _revision(view: View, day: int, revision: int) -> Batch | None:
@@ -679,7 +723,14 @@ class Coordinator:
         return tuple(sorted((dict(point.marks) | {(lane, part): mark}).items()))
 
     def _open(self, point: Point, n: int, operation: tuple[Any, ...]) -> Iterator[tuple[str, Point | Fault]]:
-        """init_transactions, read, decide. What changes nothing or is refused ends the step."""
+        """init_transactions, read, decide. What changes nothing or is refused ends the step.
+
+        Where facts are gathered apart, whoever needs some gathers them first, of the ledger as it is now.
+        """
+        if self.apart and operation[0] in GATHERS and self.decide(point.ledger, operation, point) is not None:
+            gathered = ("apart", operation, point.ledger, self._now(point))
+            yield f"{_told(operation)}: reads the ledger and gathers", self._moved(point, n, gathered)
+            return
         if not self.rules.read_after_init:
             yield f"{_told(operation)}: reads the ledger", self._moved(point, n, ("read", operation, point.ledger))
             return
@@ -696,7 +747,7 @@ class Coordinator:
 
     def _behind(self, point: Point, operation: tuple[Any, ...]) -> bool:
         """Whether this step, that finds its batch done, still has group offsets to restore."""
-        return operation[0] in ADVANCES and self.groups(point.ledger) != (point.frontier, point.validated)
+        return _plain(operation)[0] in ADVANCES and self.groups(point.ledger) != (point.frontier, point.validated)
 
     def _init_late(self, point: Point, n: int) -> Iterator[tuple[str, Point | Fault]]:
         """Mutation: the ledger was read before init."""
@@ -729,7 +780,7 @@ class Coordinator:
                 lane, opening = b.publication.lane, self.rules.opening(self.views[point.ledger], b.publication)
                 marks = dict(after.marks) | {(lane, r.task): (r.lease, 0) for r in opening}
                 after = after._replace(marks=tuple(sorted(marks.items())))
-        if operation[0] in ADVANCES:
+        if _plain(operation)[0] in ADVANCES:
             ends = self.groups(ledger)
             for old, new, group in zip(
                 (point.frontier, point.validated), ends, ("frontier", "validated ends"), strict=True
@@ -743,6 +794,7 @@ class Coordinator:
 
     def _wrong(self, view: View, operation: tuple[Any, ...], records: tuple[Batch, ...], point: Point) -> Fault | None:
         """What is wrong with committing these records now."""
+        operation = _plain(operation)
         latest = view.last(self.intervals[operation[1]])
         fresh = next((b for b in records if b.lease is None), None)
         if fresh is None or latest is None:
@@ -858,8 +910,7 @@ class Coordinator:
         if latest is None or latest.state not in PASSED:
             return None
         try:
-            fake, output = self._fake(point)
-            assert decide_plan(fake, view, when, output, False) is None
+            assert decide_plan(view, when, None, reprocess=False) == ()
             assert self._reason(latest, point) is None
             assert batch_to_judge(view, when) is latest
             assert decide_publish(view, when, makers.NOW) == ()
@@ -962,11 +1013,16 @@ class Coordinator:
         return f"[{batches}] log {list(point.log)}{shown} {groups} | {at}"
 
 
+def _plain(operation: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operation without the facts that were gathered for it."""
+    return operation[1] if operation[0] == "apart" else operation
+
+
 def _order(process: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(map(str, process))
 
 
 def _told(operation: tuple[Any, ...]) -> str:
-    if operation[0] == "read":
-        return f"{_told(operation[1])} read"
+    if operation[0] in ("read", "apart"):
+        return f"{_told(operation[1])} {'read' if operation[0] == 'read' else 'with its facts'}"
     return " ".join(str(part) for part in operation[:3])

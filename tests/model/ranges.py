@@ -13,7 +13,11 @@ The same holds for the intervals that stand when others were withdrawn; what a p
 What is modelled. Records of any day arrive in any order in the source's partitions, on their own or in a transaction that
 commits or aborts later; old ones expire; a partition is added. Records also arrive between the questions that one plan
 asks. A plan may know of any number of partitions that there has been: it, or the broker that it asks, learnt it earlier.
-Every plan is `fencepost.steps.plan.decide_plan` on a cluster that answers as Kafka does.
+Where facts are gathered apart, other runs plan, records arrive and a partition is added between what a plan asks and its
+decision, which knows nothing newer but the ledger.
+
+Facts are gathered by `fencepost.steps.plan.source_facts` on a cluster that answers as Kafka does; every plan is decided by
+`fencepost.protocol.planning.decide_plan`.
 """
 
 from __future__ import annotations
@@ -31,14 +35,13 @@ import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, State
-from fencepost.outputs.output import Destination
-from fencepost.outputs.topic import KafkaTopicOutput
+from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
+from fencepost.protocol.planning import Facts, Neighbours, check_same_source, decide_plan, next_plan
 from fencepost.protocol.ranges import frozen_ranges, range_starts
 from fencepost.protocol.view import View
-from fencepost.steps import plan as planning_module
-from fencepost.steps.plan import decide_plan, freeze
-from fencepost.steps.topics import check_same_topic
+from fencepost.steps import topics as topics_module
+from fencepost.steps.plan import source_facts
 from model.ledgers import Ledgers
 from model.search import Fault
 
@@ -54,17 +57,22 @@ class Rules:
     ranges: Callable[..., tuple[OffsetRange, ...]] = frozen_ranges
     starts: Callable[..., list[int]] = range_starts
     withdrawn: Callable[[View, Interval, Decision], tuple[Batch, ...]] = decide_withdraw
-    same_topic: Callable[[Batch, Topic], None] = check_same_topic
+    same_source: Callable[[Batch, str, str, int], None] = check_same_source
+    bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
     end_is_last_stable: bool = True
     frozen: bool = True
 
 
 class Point(NamedTuple):
-    """A state. `read[i]` is what the newest write of interval i read, (partition, offset) each, or None."""
+    """A state. `read[i]` is what the newest write of interval i read, (partition, offset) each, or None.
+
+    `gathered` is what a run is at that has gathered facts for a plan: the interval, the ledger that it read, and the answers.
+    """
 
     ledger: int
     logs: tuple[Log, ...]
     read: tuple[tuple[tuple[int, int], ...] | None, ...]
+    gathered: tuple[int, int, Answers] | None = None
 
 
 class _Cluster:
@@ -113,6 +121,7 @@ class Ranges:
         gaps: bool = False,
         writing: bool = True,
         withdrawals: bool = False,
+        apart: bool = False,
     ) -> None:
         self.rules = rules or Rules()
         # With gaps, every interval is a day of two, so that no two touch.
@@ -120,7 +129,7 @@ class Ranges:
         self.days = tuple(range(2 * intervals + 1)) if gaps else tuple(range(intervals + 1))
         self.records, self.partitions, self.expiry, self.revisions = records, partitions, expiry, revisions
         self.transactions, self.racing, self.writing = transactions, racing, writing
-        self.withdrawals = withdrawals
+        self.withdrawals, self.apart = withdrawals, apart
         self.ledgers = Ledgers()
         self._decided: dict[tuple[Any, ...], int | None] = {}
         self._faults: dict[tuple[Any, ...], Fault | None] = {}
@@ -134,11 +143,19 @@ class Ranges:
     def steps(self, point: Point) -> Iterator[tuple[str, Point | Fault]]:
         yield from ((label, point._replace(logs=logs)) for label, logs in self._source_steps(point.logs))
         view = self.ledgers.views[point.ledger]
+        if point.gathered is not None:
+            n, read, answers = point.gathered
+            decided = self._decide(point.ledger, n, "plan", answers, read)
+            told = "the ledger changed, or refused" if decided is None else "planned"
+            ledger = point.ledger if decided is None else decided
+            yield f"decide {n}: {told}", point._replace(ledger=ledger, gathered=None)
         for n, when in enumerate(self.intervals):
             latest = view.last(when)
             if latest is None or view.is_withdrawn(when):
                 if latest is None or latest.revision <= self.revisions:
                     yield from self._plans(point, n, "plan")
+                    if self.apart and point.gathered is None:
+                        yield from self._gather(point, n)
                 continue
             if self.withdrawals:
                 yield from self._withdraw(point, n)
@@ -205,7 +222,16 @@ class Ranges:
                 continue
             read = _with(point.read, n, None)
             logs = (*three, *point.logs[len(three) :])
-            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", Point(ledger, logs, read)
+            after = point._replace(ledger=ledger, logs=logs, read=read)
+            yield f"{'skip, then ' if word == 'reprocess' else ''}{word} {n}{told}", after
+
+    def _gather(self, point: Point, n: int) -> Iterator[tuple[str, Point]]:
+        """A run gathers what a plan depends on, from a broker that knows any number of partitions, and decides later."""
+        for known in range(1, len(point.logs) + 1):
+            answers = self._answers(*(3 * (point.logs[:known],)), self.intervals[n])
+            if self._decide(point.ledger, n, "plan", answers) is not None:
+                told = f"gather {n}: it knows {known} of {len(point.logs)} partitions"
+                yield told, point._replace(gathered=(n, point.ledger, answers))
 
     # Decisions, all of them the product's.
 
@@ -216,36 +242,50 @@ class Ranges:
         by_end = tuple(tuple(_first(log, end, o) for o in range(len(log[1]) + 1)) for log in three)
         return stable, by_start, by_end, tuple(log[0] for log in three)
 
-    def _decide(self, ledger: int, n: int, word: str, answers: Answers) -> int | None:
-        key = (ledger, n, word, answers)
+    def _decide(self, ledger: int, n: int, word: str, answers: Answers, read: int | None = None) -> int | None:
+        """The ledger after a plan that is decided on this one, of facts that were gathered against `read`, or this one too."""
+        key = (ledger, n, word, answers, ledger if read is None else read)
         if key not in self._decided:
             with (
                 mock.patch.object(planning_module, "frozen_ranges", self.rules.ranges),
                 mock.patch.object(planning_module, "range_starts", self.rules.starts),
-                mock.patch.object(planning_module, "check_same_topic", self.rules.same_topic),
+                mock.patch.object(planning_module, "check_same_source", self.rules.same_source),
+                mock.patch.object(topics_module, "check_same_source", self.rules.same_source),
+                mock.patch.object(Neighbours, "bound_alike", self.rules.bound_alike),
             ):
                 try:
-                    fake, output = self._fake(answers)
                     view, when = self.ledgers.views[ledger], self.intervals[n]
-                    change = decide_plan(fake, view, when, output, word == "reprocess")
-                    self._decided[key] = self.ledgers.after(ledger, change.batches) if change else ledger
+                    facts = self._facts(self.ledgers.views[ledger if read is None else read], when, answers)
+                    batches = decide_plan(view, when, facts, reprocess=word == "reprocess")
+                    self._decided[key] = self.ledgers.after(ledger, batches) if batches else ledger
                 except FencepostError:
                     self._decided[key] = None
         return self._decided[key]
 
-    def _fake(self, answers: Answers) -> tuple[Any, Destination]:
-        pipeline = SimpleNamespace(
-            name="p",
-            group="p",
-            lanes=64,
-            write_digests=lambda: {"transform": "0"},
-            source=SimpleNamespace(
-                format="json", key_format="bytes", on_expired="skip", on_malformed="fail", topic="in"
-            ),
-            output=SimpleNamespace(format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1),
+    @staticmethod
+    def _facts(view: View, when: Interval, answers: Answers) -> Facts:
+        """The facts of a plan that is gathered against this view, from a cluster that answers so."""
+        near = Neighbours.of(view, when)
+        ledger: Any = SimpleNamespace(
+            pipeline=SimpleNamespace(group="p", source=SimpleNamespace(topic="in")), cluster=_Cluster(answers)
         )
-        ledger: Any = SimpleNamespace(pipeline=pipeline, cluster=_Cluster(answers), topic_id="ledger-0")
-        return ledger, Destination(KafkaTopicOutput(ledger, "out"))
+        return Facts(
+            pipeline="p",
+            neighbours=near,
+            source=source_facts(ledger, near, when),
+            output=makers.an_output(0),
+            staging=None,
+            quarantine=None,
+            ledger_topic_id="ledger-0",
+            layout=Layout.SOURCE,
+            lanes=64,
+            accept_loss=True,
+            quarantines_malformed=False,
+            digests={"transform": "0"},
+            software="model",
+            schemas=None,
+            now=makers.NOW,
+        )
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:
@@ -258,8 +298,8 @@ class Ranges:
         if not self.rules.frozen:
             others = tuple(b for b in self.ledgers.batches[point.ledger] if b.interval != batch.interval)
             view = self.ledgers.views[self.ledgers.number(others)]
-            fake, output = self._fake(self._answers(point.logs, point.logs, point.logs, batch.interval))
-            ranges = freeze(fake, view, batch.interval, output).source.ranges
+            facts = self._facts(view, batch.interval, self._answers(point.logs, point.logs, point.logs, batch.interval))
+            ranges = next_plan(view, batch.interval, facts).source.ranges
         return tuple(
             (r.partition, o)
             for r in ranges
@@ -320,8 +360,7 @@ class Ranges:
                 if place in seen:
                     return Fault("doubled", f"record {place} was read by intervals {seen[place]} and {n}")
                 seen[place] = n
-            batch = self.ledgers.views[point.ledger].last(self.intervals[n])
-            assert batch is not None
+            batch = self.ledgers.views[point.ledger].known(self.intervals[n]).last
             for r in batch.plan.source.ranges:
                 for o in range(r.start, min(r.end, len(point.logs[r.partition][1]))):
                     if point.logs[r.partition][1][o][1] == COMMITTED and (r.partition, o) not in read:
@@ -340,7 +379,7 @@ class Ranges:
             f"{self.intervals.index(b.interval)}/{b.revision}={ {p: f'{s}..{e}' for p, (s, e) in _spans(b).items()} }"
             for b in self.ledgers.views[point.ledger].all()
         )
-        return f"{logs} {plans}"
+        return f"{logs} {plans}{'' if point.gathered is None else f' gathered for {point.gathered[0]}'}"
 
 
 def _spans(batch: Batch) -> dict[int, tuple[int, int]]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fencepost.ledger.ledger import Change
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State
 from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
 from fencepost.protocol.frontier import Place, frontier
@@ -19,8 +18,7 @@ from fencepost.protocol.marks import Standing
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.view import PASSED, Revisions, View
-from fencepost.steps.replay import decide_replay
-from model.coordinator import BOTH, Coordinator, Rows, Rules
+from model.coordinator import BOTH, Coordinator, Rows, Rules, replay_of
 from model.product import a_receipt
 from model.search import DEEP, Search, explore, without_way_out
 
@@ -114,6 +112,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "outcomes": ("passed",),
         "losing": True,
         "headers": False,
+    },
+    "facts are gathered apart": {
+        "intervals": 1,
+        "parts": 1,
+        "operations": (*RUN, "reprocess"),
+        "outcomes": ("passed",),
+        "apart": True,
     },
     "two staged intervals are published side by side": {
         "intervals": 2,
@@ -226,30 +231,25 @@ def whatever_was_copied(
     return record_copied(view, interval, revision, lease, whole, *rest)
 
 
-def of_the_batch_always(fake: Any, view: View, when: Interval, *given: Any) -> Change | None:
+def of_the_batch_always(view: View, when: Interval, gather: Any) -> tuple[Batch, ...]:
     """Mutation: a replay takes what the batch quarantined, whatever earlier additions have taken of it."""
     earlier = tuple(b for b in view.known(when).all if b.adds_to is None or b.state is not State.PUBLISHED)
-    change = decide_replay(fake, View({**view.revisions, when: Revisions.of(earlier)}), when, *given)
+    batches = replay_of(View({**view.revisions, when: Revisions.of(earlier)}), when, gather)
     last = view.known(when).all[-1].revision
-    fresh = (
-        [b.model_copy(update={"revision": last + 1}) if b.lease is None else b for b in change.batches]
-        if change
-        else []
-    )
-    return Change(tuple(fresh)) if fresh else None
+    return tuple(b.model_copy(update={"revision": last + 1}) if b.lease is None else b for b in batches)
 
 
-def beside_what_is_under_way(fake: Any, view: View, when: Interval, *given: Any) -> Change | None:
+def beside_what_is_under_way(view: View, when: Interval, gather: Any) -> tuple[Batch, ...]:
     """Mutation: whether a new revision of the batch is under way is not asked."""
     settled = [
         b.model_copy(update={"state": State.SKIPPED}) if b.state is State.WRITTEN and b.adds_to is None else b
         for b in view.known(when).all
     ]
-    change = decide_replay(fake, View({**view.revisions, when: Revisions.of(settled)}), when, *given)
-    if change is None or settled[-1] == view.known(when).all[-1]:
-        return change
+    batches = replay_of(View({**view.revisions, when: Revisions.of(settled)}), when, gather)
+    if not batches or settled[-1] == view.known(when).last:
+        return batches
     aside = view.known(when).all[-1].model_copy(update={"state": State.SUPERSEDED})
-    return Change((*change.batches, aside))
+    return (*batches, aside)
 
 
 def without_its_additions(*given: Any) -> tuple[Batch, ...]:

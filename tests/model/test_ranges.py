@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Decision, Interval, OffsetRange, State
 from fencepost.protocol.decisions import decide_withdraw, record_withdrawn
+from fencepost.protocol.planning import Neighbours
 from fencepost.protocol.ranges import frozen_ranges
 from fencepost.protocol.view import PASSED, View
 from model.ranges import Ranges, Rules
@@ -38,6 +38,15 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "transactions": False,
         "racing": False,
         "withdrawals": True,
+    },
+    "facts are gathered apart, and a partition is added": {
+        "intervals": 4,
+        "records": 1,
+        "partitions": 2,
+        "transactions": False,
+        "racing": False,
+        "writing": False,
+        "apart": True,
     },
     "records expire between three revisions": {
         "intervals": 2,
@@ -102,12 +111,28 @@ def from_the_end_of_now(
     return list(stable)
 
 
-def whatever_the_broker_knows(batch: Batch, source: Topic) -> None:
+def whatever_the_broker_knows(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
     """Mutation: a plan takes the partitions that it knows for all there are."""
+
+
+def whoever_they_are(gathered: Neighbours, now: Neighbours) -> bool:
+    """Mutation: facts count, whatever was planned since they were gathered."""
+    return True
+
+
+def alike_where_it_was_known(gathered: Neighbours, now: Neighbours) -> bool:
+    """Mutation: neighbours count as the same that bound the ranges alike in the partitions that were known."""
+    if (gathered.own, now.own) != (None, None) or gathered.after != now.after:
+        return gathered.bound_alike(now) if gathered.own is not None else False
+    if gathered.before is None or now.before is None:
+        return gathered.before is now.before
+    before, after = gathered.before.plan.source.ranges, now.before.plan.source.ranges
+    return all(one.end == two.end for one, two in zip(before, after, strict=False))
 
 
 TWO = "two intervals, three records"
 ADDED = "a partition is added to three intervals"
+APART = "facts are gathered apart, and a partition is added"
 
 
 @pytest.mark.parametrize(
@@ -116,9 +141,21 @@ ADDED = "a partition is added to three intervals"
         pytest.param(TWO, Rules(frozen=False), {"doubled", "lost"}, id="ranges are computed again on a retry"),
         pytest.param(
             ADDED,
-            Rules(same_topic=whatever_the_broker_knows),
+            Rules(same_source=whatever_the_broker_knows),
             {"doubled"},
             id="a partition that neighbours have is unknown",
+        ),
+        pytest.param(
+            APART,
+            Rules(bound_alike=whoever_they_are),
+            {"doubled", "lost"},
+            id="a plan is decided of what was known before its neighbour was planned",
+        ),
+        pytest.param(
+            APART,
+            Rules(bound_alike=alike_where_it_was_known),
+            {"doubled"},
+            id="a plan knows fewer partitions than its neighbour, which was planned meanwhile",
         ),
         pytest.param(
             TWO, Rules(end_is_last_stable=False), {"lost"}, id="the end is the high watermark, open transactions in it"

@@ -9,11 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from fencepost.errors import FencepostError, KafkaUnavailable, LedgerLost, TopicMissing, TransitionRefused
+from fencepost.errors import (
+    FactsOutdated,
+    FencepostError,
+    KafkaUnavailable,
+    LedgerLost,
+    TopicMissing,
+    TransitionRefused,
+)
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster, Topic
-from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.ledger import TURNS, Ledger, Recorded
 from fencepost.ledger.reader import LARGE, LedgerReader
+from fencepost.protocol.view import View
 
 PIPELINE: Any = SimpleNamespace(
     name="orders", ledger_topic="fencepost.orders.ledger", coordinator_id="orders.coordinator"
@@ -62,6 +70,33 @@ def test_who_decides_asks_for_the_ledger_before_it_becomes_coordinator(
     ledger.cluster = cluster(answer)
     with pytest.raises((TransitionRefused, KafkaUnavailable)):
         ledger.transact(lambda view: None)
+
+
+@pytest.mark.parametrize("outdated", [0, 2, TURNS])
+def test_facts_that_do_not_hold_for_the_ledger_are_gathered_again_a_few_times(
+    outdated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are gathered before the coordinator's init, against what the ledger says each time."""
+    ledger = Ledger(PIPELINE, NOWHERE)
+    views, gathered = iter(View() for _ in range(TURNS)), list[View]()
+    monkeypatch.setattr(ledger, "read", lambda: next(views))
+    monkeypatch.setattr(ledger, "transact", lambda decide: Recorded(View(), decide(View()) or ()))
+
+    def gather(view: View) -> int:
+        gathered.append(view)
+        return len(gathered)
+
+    def decide(view: View, facts: int) -> None:
+        if facts <= outdated:
+            raise FactsOutdated("another run has planned")
+
+    if outdated < TURNS:
+        ledger.decide(gather, decide)
+        assert len(gathered) == outdated + 1
+    else:
+        with pytest.raises(FactsOutdated, match=f"orders: other runs changed the ledger {TURNS} times"):
+            ledger.decide(gather, decide)
+        assert len(gathered) == TURNS
 
 
 class Client:

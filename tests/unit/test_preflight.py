@@ -156,7 +156,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     def plan(view: View, interval: Interval = HOUR) -> None:
         cluster = SimpleNamespace(describe=lambda _: source)
         ledger: Any = SimpleNamespace(
-            transact=lambda decide: decide(view), read=lambda: view, pipeline=broken, cluster=cluster
+            decide=lambda gather, decide: decide(view, gather(view)), pipeline=broken, cluster=cluster
         )
         plan_batch(broken, interval, ledger=ledger)
 

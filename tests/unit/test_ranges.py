@@ -54,6 +54,16 @@ def test_days_planned_in_any_order_while_the_source_grows_touch_and_do_not_overl
             assert left.end == right.start
 
 
+def test_a_partition_that_a_later_plan_does_not_know_is_left_to_the_newest_interval() -> None:
+    """Day 2 was planned by a broker that knew one of two partitions; the second one is read from its beginning, once."""
+    source = [[0, 1, 2], [0, 0, 3]]
+    planned = {2: plan(source[:1], 2, {})}
+    for number in (1, 0, 3):
+        planned[number] = plan(source, number, planned)
+    second = {n: batch.plan.source.ranges[1] for n, batch in planned.items() if n != 2}
+    assert {n: (r.start, r.end) for n, r in second.items()} == {0: (0, 0), 1: (0, 0), 3: (0, 3)}
+
+
 @given(SOURCES, st.lists(st.integers(0, DAYS - 1), unique=True, min_size=1))
 def test_days_left_out_leave_no_hole_after_the_first_plan_and_no_overlap_anywhere(
     source: list[list[int]], order: list[int]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from fencepost.errors import LedgerLost, WriterFenced
+from fencepost.errors import FactsOutdated, LedgerLost
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, OffsetRange, State
 from fencepost.protocol.decisions import decide_skip, record_withdrawn
@@ -102,7 +102,7 @@ def test_offsets_set_forward_by_hand_are_named_with_where_they_belong() -> None:
 
 def test_what_another_run_published_meanwhile_is_no_loss() -> None:
     """The ledger is read before the offsets; who finds it changed decides again."""
-    with pytest.raises(WriterFenced):
+    with pytest.raises(FactsOutdated):
         check(View.of(HISTORY[:3]), COMMITTED, now=View.of(HISTORY))
 
 

@@ -32,6 +32,9 @@ class LedgerOf:
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda _: [9_300] * 4
         )
 
+    def decide(self, gather: Callable[[View], Any], decide: Callable[[View, Any], Change]) -> Recorded:
+        return self.transact(lambda view: decide(view, gather(view)))
+
     def transact(self, decide: Callable[[View], Change]) -> Recorded:
         self.recorded += decide(View.of([self.held])).batches
         return recorded(View.of([self.held, *self.recorded]), self.recorded)
@@ -63,6 +66,7 @@ def record(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
 def publish(ledger: LedgerOf, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline: Any = ledger.pipeline
     monkeypatch.setattr(advance, "Ledger", lambda _: ledger)
+    monkeypatch.setattr(advance, "_offsets_now", lambda *_: {})
     monkeypatch.setattr(advance, "_offsets_to_move", lambda *_: {})
     advance.advance_batch(pipeline, ledger.held.interval)
 

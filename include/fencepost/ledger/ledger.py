@@ -16,11 +16,21 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import DEFECT, CoordinatorFenced, NeedsOperator, NotRecorded, WriteFailed, WriterFenced
+from fencepost.errors import (
+    DEFECT,
+    CoordinatorFenced,
+    FactsOutdated,
+    NeedsOperator,
+    NotRecorded,
+    WriteFailed,
+    WriterFenced,
+)
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT
@@ -30,6 +40,7 @@ from fencepost.ledger.reader import ATTEMPT_HEADER, LedgerReader
 from fencepost.model import Batch, Interval
 from fencepost.protocol.view import View
 
+F = TypeVar("F")
 log = logging.getLogger("fencepost.ledger.ledger")
 
 # A coordinator's transaction takes milliseconds. If its process dies, the transaction hides the ledger for this long.
@@ -166,6 +177,32 @@ class Ledger:
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing; run again."
         )
+
+    def decide(self, gather: Callable[[View], F], decide: Callable[[View, F], Change | None]) -> Recorded:
+        """Gather what a decision depends on beside the ledger, then decide, and commit the change.
+
+        1. read the ledger, and `gather` what its present state asks for. This may take long and fail; nothing is fenced by it;
+        2. `transact`. The decision knows no more than the facts and the view, which may be a newer one. Where the facts do not
+           hold for it, it raises `FactsOutdated`: start again at 1, a few times.
+
+        Raises:
+            TransitionRefused, CoordinatorFenced: as `transact`.
+            FactsOutdated: the ledger changed each time.
+        """
+        for turn in range(1, TURNS + 1):
+            try:
+                facts = gather(self.read())  # 1
+                return self.transact(partial(self._with, decide, facts))  # 2
+            except FactsOutdated as outdated:
+                log.info("%s: gathering again (%d): %s", self.pipeline.name, turn, outdated)
+        raise FactsOutdated(
+            f"pipeline {self.pipeline.name}: other runs changed the ledger {TURNS} times while this one prepared its change, so "
+            "it recorded nothing; run again."
+        )
+
+    @staticmethod
+    def _with(decide: Callable[[View, F], Change | None], facts: F, view: View) -> Change | None:
+        return decide(view, facts)
 
     def _initialised(self) -> Transaction:
         if self._reader.topic is None:

@@ -13,7 +13,7 @@ from typing import NoReturn, cast
 from confluent_kafka import TopicPartition
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import GroupInUse, LedgerLost, WriterFenced
+from fencepost.errors import FactsOutdated, GroupInUse, LedgerLost
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Topic
 from fencepost.kafka.offsets import committed_offsets, read_until
@@ -42,7 +42,7 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[st
     Raises:
         LedgerLost: a batch is missing.
         GroupInUse: the ledger is empty, and the group has offsets that say no more than that somebody committed them.
-        WriterFenced: another run changed the ledger since it was read.
+        FactsOutdated: another run changed the ledger since it was read.
     """
     pipeline, source = ledger.pipeline, ledger.cluster.describe(ledger.pipeline.source.topic)
     have = offsets_of(ledger, pipeline.group, source, settled=True)
@@ -79,7 +79,7 @@ def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, hav
     is based on, read before the offsets.
 
     Raises:
-        LedgerLost, WriterFenced: as above.
+        LedgerLost, FactsOutdated: as above.
     """
     known, ahead = accounted_for(after), unexplained(after, topic, have)
     if not ahead:
@@ -130,7 +130,9 @@ def _lost(ledger: Ledger, read: View, found: str, more: str = "") -> NoReturn:
 
 def _unless_changed(ledger: Ledger, read: View) -> None:
     if ledger.read() != read:
-        raise WriterFenced(f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one decided.")
+        raise FactsOutdated(
+            f"pipeline {ledger.pipeline.name}: another run changed the ledger while this one looked at it."
+        )
 
 
 def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:

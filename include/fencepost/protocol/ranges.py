@@ -35,14 +35,15 @@ def range_starts(
     """Where each source partition's range starts. Pure: the lists hold one offset per partition.
 
     It starts at the end of the preceding planned interval. If none precedes, `by_start` is given: the range starts at the
-    first record at or after the interval's start, or at the last stable offset if there is no such record yet.
+    first record at or after the interval's start, or at the last stable offset if there is no such record yet. A partition that
+    the following interval's plan does not know is read from its beginning by the newest interval, so it starts there, empty.
     """
     if before is not None or by_start is None:
         known = _bounds(before, "end")
         return [known.get(p, 0) for p in range(len(stable))]  # a younger partition starts at its beginning
     limit = _bounds(after, "start")
     found = [stable[p] if offset is None else offset for p, offset in enumerate(by_start)]
-    return [min(offset, limit.get(p, offset)) for p, offset in enumerate(found)]
+    return [min(offset, limit.get(p, offset if after is None else 0)) for p, offset in enumerate(found)]
 
 
 def frozen_ranges(

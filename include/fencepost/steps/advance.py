@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import TopicPartition
 from pydantic import JsonValue
@@ -18,6 +20,7 @@ from pyspark.sql import SparkSession
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     AccessDenied,
+    FactsOutdated,
     FencepostError,
     KafkaRefused,
     NeedsOperator,
@@ -32,7 +35,7 @@ from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, utc_now
+from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, TopicOutput, utc_now
 from fencepost.outputs.output import output_of
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal
@@ -40,13 +43,14 @@ from fencepost.protocol.decisions import decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.obstacle import Found, copied_receipts
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
-from fencepost.protocol.view import View
+from fencepost.protocol.view import DECIDED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
 from fencepost.steps.publish import copy_here, copy_on_spark, publishing_marks
 from fencepost.steps.topics import same_topics
 
 log = logging.getLogger("fencepost.steps.advance")
+F = TypeVar("F")
 MEGABYTE = 1_000_000
 # What ends a copy that Kafka does not take. A broker that is away, or another attempt, is not among them.
 REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut)
@@ -107,27 +111,63 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
     """
     ledger = Ledger(pipeline)
     given_up = give_up_if_stopped(ledger, interval, decision)
-    return _commit(ledger, interval, lambda view: decide_skip(view, interval, decision, given_up), "skipped")[0]
+
+    def skip(view: View, _: None) -> tuple[Batch, ...]:
+        return decide_skip(view, interval, decision, given_up)
+
+    return _commit(ledger, interval, lambda _: None, skip, "skipped")[0]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What was found in order for a batch to be published, under that name: of a staged batch also its output as it is now."""
+
+    batch: str
+    output: TopicOutput | None = None
 
 
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
-    def begin(view: View, batch: Batch) -> Publication:
-        check_can_go_on(ledger, batch)
-        same_topics(ledger, batch, staged=False)
-        output, atomic = output_of(ledger, batch), ledger.pipeline.output.atomic_megabytes * MEGABYTE
-        output.check_takes(batch)
-        return begin_publication(view, batch, output.now(), ledger.topic_id, atomic, utc_now())
+    def gather(view: View) -> Ready | None:
+        would_begin = list[Batch]()
 
-    def publish(view: View) -> tuple[Batch, ...]:
+        def begin(view: View, batch: Batch) -> Publication:
+            would_begin.append(batch)
+            return begin_publication(view, batch, batch.plan.output, ledger.topic_id, 0, utc_now())
+
         batches = decide_publish(view, interval, utc_now(), decision, begin)
+        for batch in would_begin:
+            check_can_go_on(ledger, batch)
+            same_topics(ledger, batch, staged=False)
+            output = output_of(ledger, batch)
+            output.check_takes(batch)
+            return Ready(str(batch.id), output.now())
         for batch in batches:
             if batch.state is State.PUBLISHED:
                 same_topics(ledger, batch)  # the offsets about to be published have to be of the present topics
+                return Ready(str(batch.id))
+        return None
+
+    def publish(view: View, ready: Ready | None) -> tuple[Batch, ...]:
+        def begin(view: View, batch: Batch) -> Publication:
+            if ready is None or ready.output is None:
+                raise outdated(batch)
+            atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
+            return begin_publication(view, batch, ready.output, ledger.topic_id, atomic, utc_now())
+
+        batches = decide_publish(view, interval, utc_now(), decision, begin)
+        for batch in batches:
+            if batch.state in DECIDED and (ready is None or ready.batch != str(batch.id)):
+                raise outdated(batch)
         return batches
 
-    result, batch = _commit(ledger, interval, publish, "published")
+    result, batch = _commit(ledger, interval, gather, publish, "published")
     reached("advance.begun")
     return result, batch
+
+
+def outdated(batch: Batch) -> FactsOutdated:
+    """The batch is to be published by now, and its topics were not looked at for that."""
+    return FactsOutdated(f"batch {batch.id} came to be published while this step looked at the batch before it.")
 
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
@@ -145,12 +185,14 @@ def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | No
     ended = output_of(ledger, batch).now()  # behind every commit, so all of the batch lies below
     seconds = round(time.monotonic() - began, 3)
 
-    def record(view: View) -> tuple[Batch, ...]:
-        same_topics(ledger, batch, staged=False)
+    def record(view: View, _: object) -> tuple[Batch, ...]:
         lease = publication.known_lease
         return record_copied(view, interval, batch.revision, lease, receipts, ended, seconds, utc_now())
 
-    return _commit(ledger, interval, record, "published")[0]
+    def look(view: View) -> None:
+        same_topics(ledger, batch, staged=False)
+
+    return _commit(ledger, interval, look, record, "published")[0]
 
 
 def _copied(
@@ -204,27 +246,36 @@ def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
 
 
 def _commit(
-    ledger: Ledger, interval: Interval, transition: Callable[[View], tuple[Batch, ...]], word: str
+    ledger: Ledger,
+    interval: Interval,
+    look: Callable[[View], F],
+    transition: Callable[[View, F], tuple[Batch, ...]],
+    word: str,
 ) -> tuple[StepResult, Batch]:
+    """Gather what a transition depends on (`look`) and the groups' offsets; commit it with the offsets that it moves."""
     pipeline = ledger.pipeline
 
-    def decide(view: View) -> Change:
+    def gather(view: View) -> tuple[F, Committed]:
         if view.last(interval) is None:
             raise TransitionRefused(
                 f"pipeline {pipeline.name}: interval {interval} was never planned, so it holds nothing back and there is "
                 f"nothing to decide. {interval.command('run', pipeline.name)} processes it; `fencepost status {pipeline.name}` "
                 "lists the planned intervals."
             )
-        batches = transition(view)
+        return look(view), _offsets_now(ledger, view, interval)
+
+    def decide(view: View, gathered: tuple[F, Committed]) -> Change:
+        facts, have = gathered
+        batches = transition(view, facts)
         after = view.updated(batches) if batches else view
-        moves = _offsets_to_move(ledger, view, after)
+        moves = _offsets_to_move(ledger, view, after, have)
         for begun in batches:
             if begun.publication is not None and begun.publication.lease is None:
                 moves |= publishing_marks(pipeline, begun, opening_marks(view, begun.publication))
         return Change(batches, moves, after)
 
     reached("advance.deciding")
-    recorded = ledger.transact(decide)
+    recorded = ledger.decide(gather, decide)
     reached("advance.answered")
     batch, changed = recorded.last(interval), bool(recorded.changed)
     revision, publication = f"revision {batch.revision}", batch.publication
@@ -256,8 +307,26 @@ def _output(batch: Batch) -> dict[str, JsonValue]:
     return {str(r.partition): [r.start, r.end] for r in batch.published_ranges if r.length}
 
 
-def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[TopicPartition]]:
+Committed = Mapping[str, Mapping[Place, TopicPartition]]  # by group
+
+
+def _offsets_now(ledger: Ledger, view: View, interval: Interval) -> Committed:
+    """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
+    pipeline, batches = ledger.pipeline, view.known(interval).batches
+    source = {*frontier(view), *((s.topic, r.partition) for b in batches for s in b.plan.sources for r in s.ranges)}
+    output = {*output_of(ledger).validated(view)[1]}
+    output |= {(pipeline.output.topic, p) for batch in batches for p in range(len(batch.plan.output.ends))}
+    found: dict[str, Mapping[Place, TopicPartition]] = {}
+    for group, places in ((pipeline.group, source), (pipeline.validated_group, output)):
+        asked, doing = [TopicPartition(*place) for place in sorted(places)], f"reading offsets of group {group}"
+        found[group] = committed_offsets(ledger.settings, group, asked, doing) if asked else {}
+    return found
+
+
+def _offsets_to_move(ledger: Ledger, read: View, after: View, have: Committed) -> dict[str, list[TopicPartition]]:
     """The offsets of both groups that differ from what the changed ledger says.
+
+    Where another run moves offsets after these were read, `after` has what it recorded, so nothing is moved back.
 
     Raises:
         LedgerLost: source offsets are ahead, so the ledger lacks the batches that moved them. Moving them back would hide that.
@@ -269,13 +338,11 @@ def _offsets_to_move(ledger: Ledger, read: View, after: View) -> dict[str, list[
         output_of(ledger).validated(after),
     )
     for group, ends in wanted:
-        if not ends:
-            continue
-        asked = [TopicPartition(*place) for place in ends]
-        have = committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}")
         if group == pipeline.group:
-            check_accounted_for(ledger, read, after, pipeline.source.topic, have)
-        behind = [TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have, place, end)]
+            check_accounted_for(ledger, read, after, pipeline.source.topic, have[group])
+        behind = [
+            TopicPartition(*place, end) for place, end in sorted(ends.items()) if not _is_at(have[group], place, end)
+        ]
         if behind:
             moves[group] = behind
     return moves

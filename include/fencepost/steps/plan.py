@@ -2,11 +2,14 @@
 
 What is frozen is never computed again. Ranges of neighbouring intervals touch and never overlap, so no record is lost or
 read twice. A late record falls in the batch that is open when it arrives.
+
+Here the facts are gathered; what the plan is, `protocol/planning.py` decides of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -14,17 +17,14 @@ from pydantic import JsonValue
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
-from fencepost.errors import SettingsError
+from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
-from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import (
     Batch,
     Decision,
     Interval,
-    Layout,
-    Plan,
     SourceTopic,
     State,
     StepResult,
@@ -36,23 +36,23 @@ from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preflight.limits import check_before_plan, check_limits
 from fencepost.preflight.rights import require_rights
 from fencepost.protocol.advice import REASON
-from fencepost.protocol.decisions import (
-    decide_withdraw,
-    free_lane,
-    is_carried_out,
-    record_planned,
-    replay_lane,
-    standing_plan,
-    unsettled_ids,
-    why_it_stays,
-)
+from fencepost.protocol.decisions import decide_withdraw, free_lane, is_carried_out, standing_plan, why_it_stays
 from fencepost.protocol.obstacle import GivenUp
-from fencepost.protocol.ranges import CLOCKS, credible_until, frozen_ranges, range_starts, without_expired
-from fencepost.protocol.replay import known_link, replayed
+from fencepost.protocol.planning import (
+    Facts,
+    Neighbours,
+    SourceFacts,
+    decide_plan,
+    decide_revision,
+    starts_of,
+)
+from fencepost.protocol.ranges import CLOCKS, credible_until
+from fencepost.protocol.replay import known_link
+from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
-from fencepost.steps.topics import check_quarantined, check_same_topic, expired_error
+from fencepost.steps.topics import check_quarantined, check_same_topic
 
 
 def plan_batch(
@@ -68,9 +68,9 @@ def plan_batch(
 
     1. check the user's rights on topics, and make the ledger and the output topic if they are missing;
     2. check the cluster's limits, which could make every write fail;
-    3. decide and freeze in one coordinator transaction. Before anything is planned, in this order: the ledger must be
-       complete, the interval must have ended, the source must be the topic of the neighbouring plans, a lane must be free,
-       transform and suite must load. The output must keep the records until they are judged.
+    3. gather the facts. Before anything is planned, in this order: the ledger must be complete, the interval must have ended, the
+       source must be the topic of the neighbouring plans, a lane must be free, transform and suite must load;
+    4. decide and freeze in one coordinator transaction. The output must keep the records until they are judged.
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A publication that cannot go on
     is given up for it. A `decision` says who asked for it and why; it is stored with the new revision. `allow_future` plans an
@@ -79,25 +79,24 @@ def plan_batch(
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)  # 1, 2
     given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
-    checked = False
 
-    def decide(view: View) -> Change | None:
-        nonlocal checked
+    def gather(view: View) -> Facts | None:
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
             return None
         check_not_lost(ledger, view, output.newest_batches)
-        if not checked:
-            latest = view.holder(interval)
-            if latest is None and not allow_future:
-                check_has_ended(pipeline, interval)
-            check_same_source(view, interval, ledger.cluster.describe(pipeline.source.topic))
-            free_lane(view, pipeline.lanes, view.last(interval))  # a plan that waits for a lane comes by every second
-            check_before_plan(ledger, view)
-            checked = True
-        change = decide_plan(ledger, view, interval, output, reprocess, decision, given_up)
-        return kept_until_judged(output, change)
+        if view.holder(interval) is None and not allow_future:
+            check_has_ended(pipeline, interval)
+        source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
+        for batch in near.planned:
+            check_same_topic(batch, source)
+        free_lane(view, pipeline.lanes, view.last(interval))  # a plan that waits for a lane comes by every second
+        check_before_plan(ledger, view)
+        return facts_of_plan(ledger, near, interval, output)
 
-    recorded = ledger.transact(decide)  # 3
+    def decide(view: View, facts: Facts | None) -> Change:
+        return Change(decide_plan(view, interval, facts, reprocess=reprocess, decision=decision, given_up=given_up))
+
+    recorded = ledger.decide(gather, decide)  # 3, 4
     reached("plan.frozen")
     return _result(recorded, interval)
 
@@ -138,157 +137,117 @@ def check_has_ended(pipeline: Pipeline, interval: Interval) -> None:
         )
 
 
-def decide_plan(
-    ledger: Ledger,
-    view: View,
-    interval: Interval,
-    output: Destination,
-    reprocess: bool,
-    decision: Decision | None = None,
-    given_up: GivenUp | None = None,
-) -> Change | None:
-    """The interval's first revision, or another one on `reprocess`; None if its batch stays as it is."""
-    if standing_plan(view, interval, reprocess, given_up) is not None:
-        return None
-    note = "reprocess was asked for" if view.holder(interval) else ""
-    plan = freeze(ledger, view, interval, output)
-    return Change(record_planned(view, interval, ledger.pipeline.name, plan, note, decision, given_up))
-
-
 def revise(
-    ledger: Ledger, batch: Batch, reason: Callable[[Batch], str | None], given_up: GivenUp | None = None
+    ledger: Ledger, batch: Batch, circumstances: Callable[[Batch], Circumstances], given_up: GivenUp | None = None
 ) -> Batch:
-    """Plan the batch's input again as a new revision, which supersedes it; return the interval's newest revision.
+    """Plan the batch's input again as a new revision, which supersedes it, if its circumstances ask for that; return what was
+    planned last for the interval.
 
-    `reason` gets the batch as it stands at the decision: a concurrent run may have published it.
+    They are gathered again, of the batch as it stands by then: a concurrent run may have published it.
     """
     output, interval = destination_of(ledger), batch.interval
 
-    def decide(view: View) -> Change | None:
-        change = decide_revision(ledger, view, batch, output, reason, given_up)
-        if change is not None:
-            check_not_lost(ledger, view, output.newest_batches)
-        return kept_until_judged(output, change)
+    def gather(view: View) -> tuple[Circumstances | None, Facts | None]:
+        latest = view.last(interval)
+        if latest is None or latest.revision != batch.revision or not may_be_revised(latest):
+            return None, None
+        found = circumstances(latest)
+        if reason_to_revise(latest, found) is None:
+            return None, None
+        check_not_lost(ledger, view, output.newest_batches)
+        if latest.adds_to is not None:
+            return found, facts_of_addition(ledger, known_link(view, interval), interval, output)
+        return found, facts_of_plan(ledger, Neighbours.of(view, interval), interval, output)
 
-    return ledger.transact(decide).last(interval)
+    def decide(view: View, gathered: tuple[Circumstances | None, Facts | None]) -> Change:
+        return Change(decide_revision(view, batch, *gathered, given_up))
 
-
-def decide_revision(
-    ledger: Ledger,
-    view: View,
-    batch: Batch,
-    output: Destination,
-    reason: Callable[[Batch], str | None],
-    given_up: GivenUp | None = None,
-) -> Change | None:
-    """The revision that replaces the batch; None if another run has revised it, or if the reason no longer holds.
-
-    A batch that is being published is replaced only if that very publication was given up.
-    """
-    interval = batch.interval
-    latest = view.last(interval)
-    if latest is None or latest.revision != batch.revision or (why := reason(latest)) is None:
-        return None
-    if latest.state is State.PUBLISHING and (given_up is None or not given_up.is_of(latest)):
-        return None
-    if latest.adds_to is None:
-        plan = freeze(ledger, view, interval, output)
-    else:
-        link = known_link(view, interval)
-        plan = freeze_addition(ledger, view, interval, link, output)
-    fresh = record_planned(view, interval, ledger.pipeline.name, plan, why, given_up=given_up, adds_to=latest.adds_to)
-    return Change(fresh)
+    return ledger.decide(gather, decide).last(interval)
 
 
-def check_same_source(view: View, interval: Interval, source: Topic) -> None:
-    """Check that the plans that bound the interval's ranges read this very topic: its own plan, or else its neighbours'.
-
-    Raises:
-        TopicRecreated: the topic was deleted and created again, or is another one.
-        KafkaUnavailable: the broker knew fewer of its partitions than one of those plans has.
-    """
-    latest = view.holder(interval)
-    for batch in [latest] if latest else [view.before(interval), view.after(interval)]:
-        if batch is not None:
-            check_same_topic(batch, source)
+def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> Facts:
+    """What the plan of an interval with these neighbours depends on."""
+    source = source_facts(ledger, near, interval)
+    return _facts(ledger, near, source, None, interval, output)
 
 
-def freeze(ledger: Ledger, view: View, interval: Interval, output: Destination) -> Plan:
-    """The plan of the interval's next revision. It keeps the ranges of the one before, unless that was withdrawn.
-
-    All that it depends on is asked here, after the ledger was read: what was known earlier may be older than a neighbour's plan.
-    """
+def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> SourceFacts:
+    """What the source has for an interval with these neighbours."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
-    source = cluster.describe(pipeline.source.topic)
-    latest = view.holder(interval)
-    check_same_source(view, interval, source)
-    gap = None
-    if latest is not None:
-        ranges, lost, gap = latest.plan.source.ranges, latest.plan.source.lost, latest.plan.also_covers
-    else:
-        before, after = view.before(interval), view.after(interval)
-        stable = cluster.last_stable(source)  # asked first: a record that arrives meanwhile is the next batch's
-        until = credible_until(interval, utc_now())
+    topic = cluster.describe(pipeline.source.topic)
+    for batch in near.planned:
+        check_same_topic(batch, topic)
+    if near.own is not None:
+        return SourceFacts(topic=topic.name, topic_id=topic.id, earliest=tuple(cluster.earliest(topic)))
+    stable = tuple(cluster.last_stable(topic))  # first: a record that arrives meanwhile is the next batch's
+    until = credible_until(interval, utc_now())
+    limit = None if until is None else _milliseconds(until)
 
-        def first_at(moment: datetime, starts: Sequence[int] | None = None) -> list[int | None]:
-            limit = None if until is None else _milliseconds(until)
-            return cluster.first_at_or_after(source, _milliseconds(moment), pipeline.group, starts, limit)
+    def first_at(moment: datetime, starts: list[int] | None = None) -> tuple[int | None, ...]:
+        return tuple(cluster.first_at_or_after(topic, _milliseconds(moment), pipeline.group, starts, limit))
 
-        starts = range_starts(before, after, stable, None if before else first_at(interval.start))
-        by_end = first_at(interval.end, starts)
-        ranges = frozen_ranges(interval, starts, after, stable, by_end)
-        lost = ()
-        if before is not None and before.interval.end < interval.start and any(r.length for r in ranges):
-            gap = Interval(start=before.interval.end, end=interval.start)
-    ranges, expired = without_expired(ranges, cluster.earliest(source))
-    if expired and pipeline.source.on_expired == "fail":
-        raise expired_error(pipeline, interval, expired)
-    malformed_writers = len(ranges) if pipeline.source.on_malformed == QUARANTINE else 0
-    read = SourceTopic(topic=source.name, topic_id=source.id, ranges=ranges, lost=(*lost, *expired))
-    lane = free_lane(view, pipeline.lanes, view.last(interval))
-    plan = _frozen(ledger, view, lane, read, output, malformed_writers)
-    return plan.model_copy(update={"also_covers": gap})
+    known = SourceFacts(
+        topic=topic.name,
+        topic_id=topic.id,
+        stable=stable,
+        by_start=None if near.before else first_at(interval.start),
+        earliest=(0,) * len(stable),
+    )
+    by_end = first_at(interval.end, starts_of(near, known))
+    return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
 
 
-def freeze_addition(ledger: Ledger, view: View, interval: Interval, link: Batch, output: Destination) -> Plan:
-    """The plan of an addition: it takes from quarantine all that the link, a published batch or addition, sent there.
+def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> Facts:
+    """What the plan of an addition depends on that takes what this batch or addition quarantined.
 
     Raises:
         NeedsOperator: the quarantine topic no longer has all of it.
     """
-    planned, written = link.known_quarantine, link.known_written
-    ranges = link.quarantine_ranges(written)
-    read = SourceTopic(topic=planned.topic, topic_id=planned.topic_id, ranges=ranges)
+    planned = link.known_quarantine
+    read = SourceTopic(
+        topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written)
+    )
     check_quarantined(ledger, link, read, str(link.id), "Nothing was planned.")
-    lane = replay_lane(view, view.last(interval))
-    plan = _frozen(ledger, view, lane, read, output, malformed_writers=len(ranges))
-    return plan.model_copy(update={"replays": replayed(link)})
+    return _facts(ledger, Neighbours(), None, link, interval, output)
 
 
-def _frozen(
-    ledger: Ledger, view: View, lane: str, read: SourceTopic, output: Destination, malformed_writers: int
-) -> Plan:
-    """The plan of a batch that reads that in this lane, with everything else as it is now."""
-    pipeline = ledger.pipeline
+def _facts(
+    ledger: Ledger,
+    near: Neighbours,
+    source: SourceFacts | None,
+    link: Batch | None,
+    interval: Interval,
+    output: Destination,
+) -> Facts:
+    """What a plan depends on beside the ledger and this, as it is now. Makes topics that are missing."""
+    pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
     now, staging = output.now()
-    writers = len(read.ranges) if pipeline.output.layout is Layout.SOURCE else len((staging or now).ends)
-    digests = pipeline.write_digests()
-    return Plan(
-        sources=(read,),
+    unkept = None
+    try:
+        output.check_keeps(interval)
+    except NeedsOperator as error:
+        unkept = error
+    sets_apart = link is not None or pipeline.source.on_malformed == QUARANTINE or quarantines(pipeline, digests)
+    return Facts(
+        pipeline=pipeline.name,
+        neighbours=near,
+        source=source,
+        link=link,
         output=now,
         staging=staging,
+        quarantine=_quarantine(ledger) if sets_apart else None,
         ledger_topic_id=ledger.topic_id,
         layout=pipeline.output.layout,
-        writers=writers,
-        lane=lane,
-        fence_up_to=unsettled_ids(view, lane),
+        lanes=pipeline.lanes,
+        accept_loss=pipeline.source.on_expired == "skip",
+        quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
         digests=digests,
         software=software(),
-        planned_at=utc_now(),
-        quarantine=_quarantine(ledger) if malformed_writers or quarantines(pipeline, digests) else None,
-        malformed_writers=malformed_writers,
-        # After the ranges: whoever wrote a record in them has registered its schema before.
-        schemas=freeze_schemas(pipeline),
+        schemas=freeze_schemas(
+            pipeline
+        ),  # after the ranges: whoever wrote a record in them has registered its schema before
+        now=utc_now(),
+        unkept=unkept,
     )
 
 
@@ -298,14 +257,6 @@ def _quarantine(ledger: Ledger) -> TopicOutput:
     topic.prepare()
     topic.check_keeps()
     return topic.now()
-
-
-def kept_until_judged(output: Destination, change: Change | None) -> Change | None:
-    """The change, after a check that the output keeps the planned records until they are judged."""
-    for batch in change.batches if change else ():
-        if batch.state is State.PLANNED and not batch.plan.is_empty:
-            output.check_keeps(batch.interval)
-    return change
 
 
 def _milliseconds(moment: datetime) -> int:

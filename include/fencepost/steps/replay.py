@@ -12,12 +12,12 @@ from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import Decision, Interval, StepResult
-from fencepost.outputs.output import Destination
 from fencepost.preflight.folder import check_pipeline
-from fencepost.protocol.decisions import is_carried_out, record_planned
+from fencepost.protocol.decisions import is_carried_out
+from fencepost.protocol.planning import Facts, decide_replay
 from fencepost.protocol.replay import UNDER_WAY, known_link, link_to_replay
 from fencepost.protocol.view import View
-from fencepost.steps.plan import freeze_addition, kept_until_judged, ready
+from fencepost.steps.plan import facts_of_addition, ready
 
 
 def plan_replay(
@@ -34,39 +34,23 @@ def plan_replay(
     """
     ledger = ledger or Ledger(pipeline)
     output = ready(ledger)
-    checked = False
 
-    def decide(view: View) -> Change | None:
-        nonlocal checked
-        if is_carried_out(view, interval, decision) or link_to_replay(view, interval, pipeline.name) is None:
+    def gather(view: View) -> Facts | None:
+        if is_carried_out(view, interval, decision):
+            return None
+        link = link_to_replay(view, interval, pipeline.name)
+        if link is None:
             return None
         check_not_lost(ledger, view, output.newest_batches)
-        if not checked:
-            check_pipeline(pipeline)
-            checked = True
-        change = decide_replay(ledger, view, interval, output, decision)
-        return kept_until_judged(output, change)
+        check_pipeline(pipeline)
+        return facts_of_addition(ledger, link, interval, output)
 
-    recorded = ledger.transact(decide)
+    def decide(view: View, facts: Facts | None) -> Change:
+        return Change(decide_replay(view, interval, pipeline.name, facts, decision))
+
+    recorded = ledger.decide(gather, decide)
     reached("plan.frozen")
     return _result(recorded, interval)
-
-
-def decide_replay(
-    ledger: Ledger,
-    view: View,
-    interval: Interval,
-    output: Destination,
-    decision: Decision | None = None,
-) -> Change | None:
-    """A new addition to the interval's published batch; None if one is under way, or nothing is left to replay."""
-    name = ledger.pipeline.name
-    link = link_to_replay(view, interval, name)
-    if link is None:
-        return None
-    plan = freeze_addition(ledger, view, interval, link, output)
-    note = f"replay of what batch {link.id} quarantined"
-    return Change(record_planned(view, interval, name, plan, note, decision, adds_to=link.adds_to or link.revision))
 
 
 def _result(recorded: Recorded, interval: Interval) -> StepResult:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fencepost.config.pipeline import Pipeline
-from fencepost.errors import KafkaUnavailable, NeedsOperator, SourceDataExpired, TopicMissing, TopicRecreated
+from fencepost.errors import NeedsOperator, TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import (
     Batch,
-    Interval,
-    OffsetRange,
     SourceTopic,
     State,
     describe_ranges,
@@ -19,47 +14,13 @@ from fencepost.model import (
 from fencepost.outputs.output import Output, output_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.advice import REASON
+from fencepost.protocol.planning import check_same_source, expired_error
 from fencepost.protocol.ranges import without_expired
-
-NEW_NAME = (
-    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
-    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
-)
-
-
-def expired_error(pipeline: Pipeline, interval: Interval, expired: Sequence[OffsetRange]) -> SourceDataExpired:
-    """The error for records of the interval that the source no longer has."""
-    return SourceDataExpired(
-        f"pipeline {pipeline.name}, interval {interval}: topic {pipeline.source.topic} no longer has {describe_ranges(expired)}; "
-        "retention deleted them before the batch was written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again. The run processes what is left and records the loss."
-    )
 
 
 def check_same_topic(batch: Batch, source: Topic) -> None:
-    """Check that the batch's offsets were frozen in this very source topic, and that all of its partitions are known.
-
-    Raises:
-        TopicRecreated: they were not, so they mean other records here.
-        KafkaUnavailable: the batch has partitions that the broker did not know yet.
-    """
-    planned = batch.plan.source
-    if planned.topic == source.name and planned.topic_id != source.id:
-        raise TopicRecreated(
-            f"source topic {source.name} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{planned.topic_id}, now {source.id}): its offsets mean other records. {NEW_NAME}"
-        )
-    if planned.topic != source.name:
-        raise TopicRecreated(
-            f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
-            f"{source.name}. Offsets of one topic mean nothing in another. {NEW_NAME}"
-        )
-    if source.partitions < len(planned.ranges):
-        raise KafkaUnavailable(
-            f"source topic {source.name} has {source.partitions} partitions as far as the broker that answered knows, and batch "
-            f"{batch.id} was planned on {len(planned.ranges)}. Nothing was changed. Brokers learn of new partitions within "
-            "moments: run again."
-        )
+    """As `check_same_source`, of the topic as the broker describes it now."""
+    check_same_source(batch, source.name, source.id, source.partitions)
 
 
 def check_quarantined(ledger: Ledger, batch: Batch, read: SourceTopic, sent_by: str, after: str) -> None:
@@ -129,5 +90,5 @@ def check_topics(ledger: Ledger, batch: Batch) -> Output:
         return output
     _, expired = without_expired(batch.plan.source.ranges, ledger.cluster.earliest(source))
     if expired and batch.state is State.PLANNED:
-        raise expired_error(ledger.pipeline, batch.interval, expired)
+        raise expired_error(ledger.pipeline.name, source.name, batch.interval, expired)
     return output

@@ -22,7 +22,6 @@ from fencepost.preflight.rights import denials_named
 from fencepost.protocol.decisions import record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
-from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import (
     jvm_watched,
 )
@@ -111,7 +110,7 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found_of(ledger, batch))) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
-    return revise(ledger, batch, lambda found: why if reason(found) else None, given_up)
+    return revise(ledger, batch, lambda found: _circumstances(ledger, found), given_up)
 
 
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
@@ -157,12 +156,10 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
     )
-
-    def decide(view: View) -> Change:
-        same_topics(ledger, batch)  # again: a topic created anew while executors started has other records there
-        return Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
-
-    recorded = ledger.transact(decide)
+    same_topics(ledger, batch)  # again: a topic created anew while executors started has other records there
+    recorded = ledger.transact(
+        lambda view: Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
+    )
     reached("write.recorded")
     return _result(recorded.last(batch.interval), changed=bool(recorded.changed))
 

@@ -1,0 +1,322 @@
+"""What the next plan of an interval is, from facts that were gathered for it; pure.
+
+Facts are gathered before the decision, against the ledger as it was read then: asking Kafka and the registry, hashing files and
+creating topics takes seconds, in which another run may plan. So the decision refuses facts whose neighbours are others than
+those in the ledger now, and they are gathered again. Without that, a plan that knew four partitions of its source could follow
+one that knew five: the plan after it would read the fifth from its beginning, for the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from fencepost.errors import FactsOutdated, KafkaUnavailable, NeedsOperator, SourceDataExpired, TopicRecreated
+from fencepost.model import (
+    Batch,
+    Decision,
+    Interval,
+    Layout,
+    OffsetRange,
+    Plan,
+    Schemas,
+    SourceTopic,
+    State,
+    TopicOutput,
+    describe_ranges,
+)
+from fencepost.protocol.decisions import (
+    free_lane,
+    is_carried_out,
+    record_planned,
+    replay_lane,
+    standing_plan,
+    unsettled_ids,
+)
+from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
+from fencepost.protocol.replay import known_link, link_to_replay, replayed
+from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.view import View
+
+NEW_NAME = (
+    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
+    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
+)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The batches whose ranges bound an interval's: its own, which it keeps, or else those of the intervals beside it."""
+
+    own: Batch | None = None
+    before: Batch | None = None
+    after: Batch | None = None
+
+    @classmethod
+    def of(cls, view: View, interval: Interval) -> Neighbours:
+        """Those in the ledger."""
+        own = view.holder(interval)
+        return cls(own) if own is not None else cls(None, view.before(interval), view.after(interval))
+
+    @property
+    def planned(self) -> tuple[Batch, ...]:
+        """Those that there are."""
+        return tuple(batch for batch in (self.own, self.before, self.after) if batch is not None)
+
+    def bound_alike(self, other: Neighbours) -> bool:
+        """Whether the others bound the interval's ranges in the same way, whatever else became of them."""
+        return all(
+            _bounds(one) == _bounds(two)
+            for one, two in ((self.own, other.own), (self.before, other.before), (self.after, other.after))
+        )
+
+
+def _bounds(batch: Batch | None) -> object:
+    return None if batch is None else (batch.interval, batch.plan.sources, batch.plan.also_covers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """What Kafka says of a source topic, a number for each partition that it knows.
+
+    `by_start` has the first record at or after the interval's start, if no interval was planned before it; `by_end` the first at
+    or after its end, from where its range starts. Both have None where there is no such record yet. `stable` was asked first: a
+    record that arrives meanwhile is the next batch's.
+    """
+
+    topic: str
+    topic_id: str
+    earliest: tuple[int, ...]
+    stable: tuple[int, ...] = ()
+    by_start: tuple[int | None, ...] | None = None
+    by_end: tuple[int | None, ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        """How many the broker that answered knows."""
+        return len(self.earliest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a plan depends on beside the ledger. `neighbours` are those that `source` was asked about.
+
+    Of an addition `link` is the batch whose quarantine it takes, and `source` is None: that this is all there was checked.
+    `unkept` is why a topic would not take the batch's records, or not keep them until they are judged: then nothing that has
+    offsets is planned. `quarantine` is None if the pipeline quarantines nothing.
+    """
+
+    pipeline: str
+    neighbours: Neighbours
+    source: SourceFacts | None
+    link: Batch | None = None
+    output: TopicOutput
+    staging: TopicOutput | None
+    quarantine: TopicOutput | None
+    ledger_topic_id: str
+    layout: Layout
+    lanes: int
+    accept_loss: bool
+    quarantines_malformed: bool
+    digests: Mapping[str, str]
+    software: str
+    schemas: Schemas | None
+    now: datetime
+    unkept: NeedsOperator | None = None
+
+
+def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
+    """Check that the batch's offsets were frozen in this very source topic, and that all of its partitions are known.
+
+    Raises:
+        TopicRecreated: they were not, so they mean other records here.
+        KafkaUnavailable: the batch has partitions that the broker did not know yet.
+    """
+    planned = batch.plan.source
+    if planned.topic == topic and planned.topic_id != topic_id:
+        raise TopicRecreated(
+            f"source topic {topic} was deleted and created again since batch {batch.id} was planned (topic id "
+            f"{planned.topic_id}, now {topic_id}): its offsets mean other records. {NEW_NAME}"
+        )
+    if planned.topic != topic:
+        raise TopicRecreated(
+            f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
+            f"{topic}. Offsets of one topic mean nothing in another. {NEW_NAME}"
+        )
+    if partitions < len(planned.ranges):
+        raise KafkaUnavailable(
+            f"source topic {topic} has {partitions} partitions as far as the broker that answered knows, and batch "
+            f"{batch.id} was planned on {len(planned.ranges)}. Nothing was changed. Brokers learn of new partitions within "
+            "moments: run again."
+        )
+
+
+def expired_error(pipeline: str, topic: str, interval: Interval, expired: tuple[OffsetRange, ...]) -> SourceDataExpired:
+    """The error for records of the interval that the source no longer has."""
+    return SourceDataExpired(
+        f"pipeline {pipeline}, interval {interval}: topic {topic} no longer has {describe_ranges(expired)}; "
+        "retention deleted them before the batch was written. Nothing was changed. Restore them, or accept the loss: set "
+        "source.on_expired: skip in pipeline.yaml and run again. The run processes what is left and records the loss."
+    )
+
+
+def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
+    """Where the ranges of an interval start that has none yet."""
+    return range_starts(neighbours.before, neighbours.after, source.stable, source.by_start)
+
+
+def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[SourceTopic, Interval | None]:
+    """What the interval's next batch reads, and which stretch before the interval it covers too.
+
+    It keeps the ranges of the batch before it. What expired of them is recorded.
+
+    Raises:
+        SourceDataExpired: some of it has expired, and the pipeline does not accept that.
+    """
+    near = facts.neighbours
+    for batch in near.planned:
+        check_same_source(batch, source.topic, source.topic_id, source.partitions)
+    lost: tuple[OffsetRange, ...] = ()
+    gap = None
+    if near.own is not None:
+        ranges, lost, gap = near.own.plan.source.ranges, near.own.plan.source.lost, near.own.plan.also_covers
+    else:
+        ranges = frozen_ranges(interval, starts_of(near, source), near.after, source.stable, source.by_end)
+        if near.before is not None and near.before.interval.end < interval.start and any(r.length for r in ranges):
+            gap = Interval(start=near.before.interval.end, end=interval.start)
+    ranges, expired = without_expired(ranges, source.earliest)
+    if expired and not facts.accept_loss:
+        raise expired_error(facts.pipeline, source.topic, interval, expired)
+    read = SourceTopic(topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired))
+    return read, gap
+
+
+def next_plan(view: View, interval: Interval, facts: Facts) -> Plan:
+    """The plan of the interval's next revision.
+
+    Raises:
+        FactsOutdated: the interval's neighbours are not those any more that its facts were gathered for.
+        NoFreeLane: see `free_lane`.
+        TopicRecreated, KafkaUnavailable, SourceDataExpired: the source is not what the ranges need.
+        NeedsOperator: a topic would not keep the records.
+    """
+    if not facts.neighbours.bound_alike(Neighbours.of(view, interval)) or facts.source is None:
+        raise FactsOutdated(f"interval {interval}: its neighbours in the ledger changed while its plan was prepared.")
+    read, gap = source_of(interval, facts, facts.source)
+    lane = free_lane(view, facts.lanes, view.last(interval))
+    malformed_writers = len(read.ranges) if facts.quarantines_malformed else 0
+    plan = _frozen(view, lane, read, facts, malformed_writers)
+    return plan.model_copy(update={"also_covers": gap})
+
+
+def next_addition(view: View, interval: Interval, facts: Facts) -> Plan:
+    """The plan of an addition: it takes from quarantine all that its link, a published batch or addition, sent there.
+
+    Raises:
+        FactsOutdated: another link is the last by now.
+    """
+    link = known_link(view, interval)
+    if facts.link is None or facts.link.id != link.id:
+        raise FactsOutdated(f"interval {interval}: what is left of its quarantine changed while a replay was prepared.")
+    read = SourceTopic(
+        topic=link.known_quarantine.topic,
+        topic_id=link.known_quarantine.topic_id,
+        ranges=link.quarantine_ranges(link.known_written),
+    )
+    lane = replay_lane(view, view.last(interval))
+    plan = _frozen(view, lane, read, facts, malformed_writers=len(read.ranges))
+    return plan.model_copy(update={"replays": replayed(link)})
+
+
+def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_writers: int) -> Plan:
+    """The plan of a batch that reads that in this lane, with everything else as the facts have it."""
+    plan = Plan(
+        sources=(read,),
+        output=facts.output,
+        staging=facts.staging,
+        ledger_topic_id=facts.ledger_topic_id,
+        layout=facts.layout,
+        writers=len(read.ranges) if facts.layout is Layout.SOURCE else len((facts.staging or facts.output).ends),
+        lane=lane,
+        fence_up_to=unsettled_ids(view, lane),
+        digests=dict(facts.digests),
+        software=facts.software,
+        planned_at=facts.now,
+        quarantine=facts.quarantine,
+        malformed_writers=malformed_writers,
+        schemas=facts.schemas,
+    )
+    if facts.unkept is not None and not plan.is_empty:
+        raise facts.unkept
+    return plan
+
+
+def decide_plan(
+    view: View,
+    interval: Interval,
+    facts: Facts | None,
+    *,
+    reprocess: bool,
+    decision: Decision | None = None,
+    given_up: GivenUp | None = None,
+) -> tuple[Batch, ...]:
+    """The interval's first revision, or another one on `reprocess`; nothing if its batch stays as it is.
+
+    `facts` are None where it stayed as it was when they would have been gathered.
+    """
+    if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
+        return ()
+    note = "reprocess was asked for" if view.holder(interval) else ""
+    plan = next_plan(view, interval, gathered(interval, facts))
+    return record_planned(view, interval, gathered(interval, facts).pipeline, plan, note, decision, given_up)
+
+
+def decide_revision(
+    view: View,
+    batch: Batch,
+    found: Circumstances | None,
+    facts: Facts | None,
+    given_up: GivenUp | None = None,
+) -> tuple[Batch, ...]:
+    """The revision that replaces the batch; nothing if another run has revised it, or if no reason to holds any more.
+
+    A batch that is being published is replaced only if that very publication was given up.
+    """
+    interval = batch.interval
+    latest = view.last(interval)
+    if latest is None or latest.revision != batch.revision or found is None:
+        return ()
+    if (why := reason_to_revise(latest, found)) is None:
+        return ()
+    if latest.state is State.PUBLISHING and (given_up is None or not given_up.is_of(latest)):
+        return ()
+    known = gathered(interval, facts)
+    plan = (next_plan if latest.adds_to is None else next_addition)(view, interval, known)
+    return record_planned(view, interval, known.pipeline, plan, why, given_up=given_up, adds_to=latest.adds_to)
+
+
+def decide_replay(
+    view: View, interval: Interval, pipeline: str, facts: Facts | None, decision: Decision | None = None
+) -> tuple[Batch, ...]:
+    """A new addition to the interval's published batch; nothing if one is under way, or nothing is left to replay."""
+    if is_carried_out(view, interval, decision):
+        return ()
+    link = link_to_replay(view, interval, pipeline)
+    if link is None:
+        return ()
+    plan = next_addition(view, interval, gathered(interval, facts))
+    note = f"replay of what batch {link.id} quarantined"
+    return record_planned(view, interval, pipeline, plan, note, decision, adds_to=link.adds_to or link.revision)
+
+
+def gathered(interval: Interval, facts: Facts | None) -> Facts:
+    """The facts.
+
+    Raises:
+        FactsOutdated: none were gathered, for there was nothing to plan then.
+    """
+    if facts is None:
+        raise FactsOutdated(f"interval {interval}: it has to be planned by now, and had not when the ledger was read.")
+    return facts
