@@ -215,17 +215,16 @@ class Attacked:
         newest = {r.key: json.loads(r.value or b"") for r in raw}
         states = Counter(b["state"] for b in newest.values())
         found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
-        receipts = [receipt for b in newest.values() for receipt in b["written"]["receipts"]]
         rows = Counter[str]()
-        for receipt in receipts:
-            rows.update({topic: tally["rows"] for topic, tally in receipt["topics"].items()})
+        for batch in newest.values():
+            rows.update({topic: tally["rows"] for topic, tally in batch["written"]["topics"].items()})
         staged = self.pipeline.output.publish == "staged"
         wanted = {
             self.pipeline.staging_topic if staged else self.pipeline.output.topic: len(self.source()),
             self.pipeline.quarantine_topic: len(self.bad_source()),
         }
         if rows != Counter(wanted):
-            found.append(f"receipts promise {dict(rows)} rows")
+            found.append(f"the ledger promises {dict(rows)} rows")
         assert Ledger(self.pipeline).read().all(), "the product reads its own ledger"
         return found
 
