@@ -29,6 +29,8 @@ ENCRYPTED: dict[str, str] = {
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
+# Jobs are not submitted to the master by REST: its server knows no secret, so that a master with one does not start beside it.
+NO_REST = {"spark.master.rest.enabled": "false"}
 # A job gets one executor on each of two workers, so that two jobs fit beside each other.
 SHARED: dict[str, str] = {"spark.cores.max": "2", "spark.executor.cores": "1"}
 ON_ONE_MACHINE: dict[str, str] = {
@@ -142,7 +144,7 @@ class StandaloneSpark:
 
 def write_settings(file: Path, settings: Mapping[str, str], secret: str) -> None:
     """Spark's settings for master, workers and drivers, with the secret that they share and what it needs."""
-    lines = {**ENCRYPTED, **SHARED, **settings, "spark.authenticate.secret": secret}
+    lines = {**ENCRYPTED, **NO_REST, **SHARED, **settings, "spark.authenticate.secret": secret}
     write_private(file, "".join(f"{name} {value}\n" for name, value in lines.items()))
 
 

@@ -152,8 +152,8 @@ def at_failpoint(name: str, do: Callable[[], object]) -> Iterator[None]:
             do()
 
     with ExitStack() as stack:
-        for module in ("plan", "schemas_of_write", "write_job", "advance"):
-            stack.enter_context(patch(f"fencepost.steps.{module}.reached", reached))
+        for module in ("steps.plan", "schemas.settle", "steps.write_job", "steps.advance"):
+            stack.enter_context(patch(f"fencepost.{module}.reached", reached))
         yield
     assert visits[wanted] >= int(nth or 1), f"{name} did not strike"
 

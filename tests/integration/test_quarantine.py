@@ -149,7 +149,7 @@ def test_rules_add_no_copy_of_a_row_on_its_way(
     plan_and_write(spark, pipeline, day(1))
     nodes = re.findall(r"^\W*(?:\*\((\d+)\) )?([A-Z]\w+)", plans[0], re.MULTILINE)
     assert [name for name, _ in itertools.groupby(name if not stage else "generated" for stage, name in nodes)] == [
-        *("MapInArrow", "CollectMetrics", "generated", "CollectMetrics", "MapInArrow", "generated")
+        *("MapInArrow", "CollectMetrics", "generated", "CollectMetrics", "MapInArrow", "generated", "BatchScan")
     ]
 
 

@@ -78,6 +78,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
 
 def _start(folder: Path, name: str, what: str, *options: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = "-Dspark.master.rest.enabled=false"  # it would listen on one port for all
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
             [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", "--webui-port", "0", *options],
