@@ -37,7 +37,7 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     if batch.state is State.PUBLISHING:
         if stopped is None or not (stopped.lasting or changed):
             return None
-        return stopped.why if stopped.lasting else f"{stopped.why} And {changed}"
+        return f"{stopped.why.removesuffix('.')}. And {changed}" if changed else stopped.why
     if changed:
         return changed
     if stopped is not None:
