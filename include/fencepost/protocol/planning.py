@@ -268,9 +268,9 @@ def decide_plan(
     """
     if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
         return ()
-    note = "reprocess was asked for" if view.holder(interval) else ""
-    plan = next_plan(view, interval, gathered(interval, facts))
-    return record_planned(view, interval, gathered(interval, facts).pipeline, plan, note, decision, given_up)
+    note, known = "reprocess was asked for" if view.holder(interval) else "", gathered(interval, facts)
+    plan = next_plan(view, interval, known)
+    return record_planned(view, interval, known.pipeline, plan, note, decision, given_up)
 
 
 def decide_revision(
