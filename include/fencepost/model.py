@@ -23,6 +23,7 @@ TIMESTAMP_HEADER = (
     "fencepost-timestamp"  # of a staged record: the timestamp it is published with, in milliseconds, as text
 )
 MALFORMED = "malformed"  # stands for a rule's name where records are malformed
+QUARANTINE_LIMIT = "quality.quarantine_limit"  # stands for a check's name where too much went to quarantine
 
 
 class Frozen(BaseModel):

@@ -10,8 +10,9 @@ from markdown_it import MarkdownIt
 
 from fencepost.airflow.question import body_of, subject_of
 from fencepost.model import Batch, Outcome, State, Verdict
-from fencepost.protocol.awaiting import Awaiting, Need, awaiting
-from fencepost.protocol.view import Revisions
+from fencepost.protocol.awaiting import Awaiting, Need
+from fencepost.protocol.snapshot import snapshot_of
+from fencepost.protocol.view import View
 from fencepost.quality.report import Report
 from fencepost.quality.report_files import write_report
 from unit.quality.reports import FAILED_SET, FAILED_WARNING, NOON, PASSING, REPORTS, check, report, sample
@@ -60,8 +61,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(batch: Batch, *older: Batch) -> str:
-    found = awaiting(Revisions.of((*older, batch)))
-    assert found is not None
+    (found,) = snapshot_of(View.of((*older, batch))).awaiting()
     return body_of(found)
 
 
@@ -175,6 +175,6 @@ def test_beside_a_published_revision_it_says_what_each_answer_does_to_that_one(r
 def test_a_skipped_interval_that_was_written_again_stays_skipped(reports: Path) -> None:
     second = rejected(REPORTS["rejected"], reports, revision=2)
     first = second.model_copy(update={"revision": 1, "state": State.SKIPPED})
-    assert awaiting(Revisions.of((first, second))) == Awaiting(second, Need.REJECTED, first)
+    assert snapshot_of(View.of((first, second))).awaiting() == (Awaiting(second, Need.REJECTED, first),)
     assert "revision 1 stays skipped" in ask(second, first)
     assert FAILED_WARNING.title in ask(second, first)

@@ -19,6 +19,7 @@ from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State
 from fencepost.outputs.reading import read_validated
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.quality.report import Report
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
@@ -163,7 +164,7 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     assert read_all(broker.bootstrap, pipeline.output.topic) == out, "nothing passes twice"
     again = quarantined(broker, second)
     assert {key: ours(r)["fencepost-attempt"] for key, r in again.items()} == {b"broken": "3", b"nobody": "3"}
-    listed = list(quarantined_batches(Ledger(mended).read(), None, None, every=False))
+    listed = list(quarantined_batches(snapshot_of(Ledger(mended).read()), None, None, every=False))
     assert [(b.id, b.plan.attempt) for b in listed] == [(second.id, 3)], "what is left, and how often it was tried"
     assert run(spark, mended, day(1)).changed is False
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import typer
@@ -13,6 +14,7 @@ import typer
 from fencepost.cli.app import app
 from fencepost.errors import TransitionRefused
 from fencepost.model import Batch, Interval, OffsetRange, Outcome, State
+from fencepost.protocol import advice
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.decisions import (
     batch_to_judge,
@@ -22,13 +24,15 @@ from fencepost.protocol.decisions import (
     record_withdrawn,
     standing_plan,
 )
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import PASSED, View
 from fencepost.steps.plan import _starved
 from makers import NOW, a_batch, a_decision, a_receipt, a_verdict, a_written, reading
+from unit.quality.reports import REPORTS
 
 
 def batch(state: State, outcome: Outcome | None = None) -> Batch:
-    written = a_written(a_receipt(rows=0)) if state in {State.WRITTEN, State.REJECTED, State.PUBLISHED} else None
+    written = a_written(a_receipt(rows=1)) if state in {State.WRITTEN, State.REJECTED, State.PUBLISHED} else None
     return a_batch(state, written=written, verdict=outcome and a_verdict(outcome))
 
 
@@ -39,12 +43,31 @@ def batch(state: State, outcome: Outcome | None = None) -> Batch:
         (State.WRITTEN, None, "clear validate) judges and publishes it"),
         (State.WRITTEN, Outcome.PASSED, "clear advance) publishes it"),
         (State.WRITTEN, Outcome.UNDETERMINED, "Read its report and fix what it names, most often the suite"),
-        (State.REJECTED, Outcome.REJECTED, "If the suite is wrong, fix it"),
-        (State.REJECTED, Outcome.UNDETERMINED, "If the suite is wrong, fix it"),
+        (State.REJECTED, Outcome.REJECTED, "If the suite is wrong, fix expectations.yaml"),
+        (State.REJECTED, Outcome.UNDETERMINED, "If the suite is wrong, fix expectations.yaml"),
     ],
 )
 def test_the_advice_fits_the_batch(state: State, outcome: Outcome | None, words: str) -> None:
     assert words in what_next(batch(state, outcome))
+
+
+@pytest.mark.parametrize("name", ["rejected", "empty_failed", "empty_rejected", "too_much_quarantined"])
+def test_a_report_and_whoever_shows_the_rejected_batch_word_the_cure_alike(name: str) -> None:
+    report = REPORTS[name]
+    verdict = a_verdict(Outcome.REJECTED, failed_critical=report.evaluation.failed_critical)
+    rejected = report.batch.model_copy(update={"state": State.REJECTED, "verdict": verdict})
+    cure = report.next_step.removesuffix(" docs/operating.md says more.")
+    assert cure.endswith("(in Airflow: clear write) writes and judges a new revision.")
+    row = snapshot_of(View.of([rejected])).rows[0]
+    found = row.awaiting()
+    assert found is not None
+    assert cure in found.advice == row.next_step
+
+
+def test_only_the_advice_words_what_to_clear_in_airflow() -> None:
+    package = Path(advice.__file__).parents[1]
+    wording = [p.relative_to(package) for p in package.rglob("*.py") if "(in Airflow: clear" in p.read_text()]
+    assert wording == [Path("protocol/advice.py")]
 
 
 DECISION = a_decision("publish")

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from fencepost.model import Batch, Decision, Outcome, State
-from fencepost.pages.snapshot import take
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
+from fencepost.protocol.awaiting import Awaiting, Need
 from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, record_verdict, record_withdrawn
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
-from unit.pages.ledgers import batch, hour
+from unit.pages.ledgers import batch, hour, taken
 
 PATIENCE = timedelta(hours=4)
 SOON, LATE = hour(1).end, hour(9).end
@@ -50,20 +50,20 @@ def test_the_newest_revision_says_whether_somebody_has_to_act(name: str, older: 
     view = View.of([batch(0), *first, newest, batch(2)])
     counts = first[0] if first and older is not State.SUPERSEDED else None
     for now, need in ((SOON, soon), (LATE, late)):
-        assert awaiting_person(view, now, PATIENCE) == ((Awaiting(newest, need, counts),) if need else ())
+        assert snapshot_of(view).awaiting(now, PATIENCE) == ((Awaiting(newest, need, counts),) if need else ())
 
 
 @pytest.mark.parametrize("name", SECONDS)
 def test_an_interval_that_was_withdrawn_awaits_nobody(name: str) -> None:
     decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=SOON)
     withdrawn = record_withdrawn(SECONDS[name][0], decision)
-    assert awaiting_person(View.of([batch(0), withdrawn]), LATE, PATIENCE) == ()
-    assert take("orders", [batch(0), withdrawn]).unsettled == ()
+    assert taken([batch(0), withdrawn]).awaiting(LATE, PATIENCE) == ()
+    assert taken([batch(0), withdrawn]).unsettled == ()
 
 
 def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
     view = View.of([batch(3, State.REJECTED), batch(0), batch(1, State.REJECTED), batch(2)])
-    assert [one.batch.interval for one in awaiting_person(view)] == [hour(1), hour(3)]
+    assert [one.batch.interval for one in snapshot_of(view).awaiting()] == [hour(1), hour(3)]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_everything_that_awaits_is_listed_in_order_of_time() -> None:
     ],
 )
 def test_it_says_what_happened_and_what_stays(older: Batch, newest: Batch, says: str) -> None:
-    (found,) = awaiting_person(View.of([older, newest]), LATE, PATIENCE)
+    (found,) = taken([older, newest]).awaiting(LATE, PATIENCE)
     assert found.says == says
 
 
@@ -103,7 +103,7 @@ def test_what_the_advice_says_of_skip_and_publish_is_what_they_do_beside_a_publi
     assert left.in_force(hour(1)) == first
     after = View.of([first, second, *decide_publish(view, hour(1), LATE, decision)])
     assert [b.state for b in after.known(hour(1)).all] == [State.SUPERSEDED, State.PUBLISHED]
-    assert awaiting_person(left, LATE, PATIENCE) == awaiting_person(after, LATE, PATIENCE) == ()
+    assert snapshot_of(left).awaiting(LATE, PATIENCE) == snapshot_of(after).awaiting(LATE, PATIENCE) == ()
 
 
 def test_a_reprocess_awaits_nobody_until_it_is_judged_and_then_a_person_at_once() -> None:
@@ -111,10 +111,10 @@ def test_a_reprocess_awaits_nobody_until_it_is_judged_and_then_a_person_at_once(
     first = batch(1)
     (fresh,) = record_planned(View.of([first]), hour(1), "orders", first.plan, "reprocess was asked for")
     view = View.of([first, fresh.model_copy(update={"lease": 99})])
-    assert awaiting_person(view, SOON, PATIENCE) == ()
+    assert snapshot_of(view).awaiting(SOON, PATIENCE) == ()
     written = fresh.model_copy(update={"state": State.WRITTEN, "written": first.written, "lease": 99})
     bad = batch(1, State.REJECTED).verdict
     assert bad is not None
     (rejected,) = record_verdict(View.of([first, written]), hour(1), 2, bad)
-    (found,) = awaiting_person(View.of([first, rejected]), SOON, PATIENCE)
+    (found,) = taken([first, rejected]).awaiting(SOON, PATIENCE)
     assert (found.need, found.in_force) == (Need.REJECTED, first)

@@ -25,6 +25,7 @@ from fencepost.preflight.limits import longest_write, retention_left, to_be_writ
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written
+from unit.pages.ledgers import taken
 
 MINUTE = timedelta(minutes=1)
 LOOK: Any = SimpleNamespace(
@@ -102,7 +103,7 @@ def test_the_longest_transaction_of_the_ledger_against_its_timeout() -> None:
     ],
 )
 def test_batches_under_way_against_the_life_of_their_marks(batch: Any, minutes: int, level: Level, words: str) -> None:
-    (found,) = unfinished([batch], 100 * MINUTE, NOW + minutes * MINUTE)
+    (found,) = unfinished(taken([batch]), 100 * MINUTE, NOW + minutes * MINUTE)
     assert found.level is level
     assert words in found.found
 

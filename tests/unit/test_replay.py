@@ -7,7 +7,6 @@ import pytest
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Replayed, State, Tally
 from fencepost.outputs.reading import batches_told_of
-from fencepost.protocol.awaiting import awaiting
 from fencepost.protocol.decisions import (
     decide_publish,
     decide_skip,
@@ -18,7 +17,8 @@ from fencepost.protocol.decisions import (
 )
 from fencepost.protocol.frontier import frontier, holding_back, validated_ends
 from fencepost.protocol.replay import left_to_replay, link_to_replay, replayed
-from fencepost.protocol.view import Revisions, View
+from fencepost.protocol.snapshot import snapshot_of
+from fencepost.protocol.view import View
 from fencepost.quality.history import history_of
 from makers import (
     NOW,
@@ -191,8 +191,7 @@ def test_an_addition_is_skipped_alone_and_not_withdrawn() -> None:
 
 def test_a_rejected_addition_awaits_a_person_who_is_told_what_each_command_does_to_it() -> None:
     rejected = an_addition(State.REJECTED, verdict=a_verdict(Outcome.REJECTED))
-    found = awaiting(Revisions.of([a_base(), rejected]))
-    assert found is not None
+    (found,) = snapshot_of(View.of([a_base(), rejected])).awaiting()
     assert found.says == "revision 2 was rejected; revision 1, which it adds to, stays published"
     assert "adds it to revision 1 as it is" in found.advice
     assert "drops this addition and leaves revision 1 as it is" in found.advice

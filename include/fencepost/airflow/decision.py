@@ -24,8 +24,9 @@ from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subj
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Asked, Decision, StepResult
-from fencepost.protocol.awaiting import Need, awaiting
+from fencepost.protocol.awaiting import Need
 from fencepost.protocol.decisions import asked_about
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import DECIDED, has_passed
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class DecideOperator(HITLOperator):
         batch = view.last(interval)
         if batch is not None and (batch.state in DECIDED or has_passed(batch)):
             return {"choice": None}
-        found = awaiting(view.known(interval)) if batch is not None else None
+        found = snapshot_of(view).by_key[str(interval)].awaiting() if batch is not None else None
         if batch is None or found is None or found.need is not Need.REJECTED or batch.verdict is None:
             state = f"batch {batch.id} is {batch.state}" if batch else "nothing was planned"
             raise AirflowFailException(

@@ -15,7 +15,7 @@ from fencepost.cli.console import out, print_json
 from fencepost.cli.status import identity, span
 from fencepost.errors import SettingsError
 from fencepost.model import Batch
-from fencepost.protocol.replay import newest_link
+from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
 
@@ -48,8 +48,8 @@ def quarantine(
     if first and last and last <= first:
         raise SettingsError(f"--end {end} does not lie after --start {start}.")
     ledger = Ledger(pipeline_of(pipeline))
-    view = ledger.read() if ledger.exists() else View()
-    found = list(quarantined_batches(view, first, last, every=every))
+    snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
+    found = list(quarantined_batches(snapshot, first, last, every=every))
     if as_json:
         print_json({"pipeline": pipeline, "batches": [as_plain(batch) for batch in found]})
         return
@@ -73,18 +73,18 @@ def quarantine(
         )
 
 
-def quarantined_batches(view: View, start: datetime | None, end: datetime | None, *, every: bool) -> Iterable[Batch]:
+def quarantined_batches(
+    snapshot: Snapshot, start: datetime | None, end: datetime | None, *, every: bool
+) -> Iterable[Batch]:
     """The batches with quarantined records whose intervals overlap the time, in order. Pure.
 
     Of each published interval that is the batch, or the last published addition to it; with `every`, it is all batches there are.
     """
-    links = (newest_link(view, interval) for interval in view.intervals)
-    for batch in view.all() if every else (link for link in links if link is not None):
-        if batch.written is None or not batch.written.quarantined:
+    for row in snapshot.rows:
+        if (start and row.interval.end <= start) or (end and row.interval.start >= end):
             continue
-        if (start and batch.interval.end <= start) or (end and batch.interval.start >= end):
-            continue
-        yield batch
+        listed = row.revisions.all if every else (row.revisions.link,)
+        yield from (b for b in listed if b is not None and b.written is not None and b.written.quarantined)
 
 
 def as_plain(batch: Batch) -> dict[str, Any]:

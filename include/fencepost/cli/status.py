@@ -12,7 +12,7 @@ from fencepost.model import Batch, State, utc_now
 
 if TYPE_CHECKING:
     from fencepost.protocol.awaiting import Awaiting
-    from fencepost.protocol.view import View
+    from fencepost.protocol.snapshot import Row
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
 
@@ -38,97 +38,79 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     Example: fencepost status nyc_flights
     """
     from fencepost.ledger.ledger import Ledger
-    from fencepost.protocol.advice import what_next
-    from fencepost.protocol.awaiting import awaiting_person
-    from fencepost.protocol.frontier import frontier, holding_back, of_topic
-    from fencepost.protocol.replay import newest_link
+    from fencepost.protocol.frontier import of_topic
+    from fencepost.protocol.snapshot import snapshot_of
     from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
     ledger = Ledger(found)
-    view = ledger.read() if ledger.exists() else View()
-    ends = of_topic(frontier(view), found.source.topic)
+    snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
+    ends = of_topic(snapshot.frontier, found.source.topic)
     source = ledger.cluster.describe(found.source.topic)
     stable = ledger.cluster.last_stable(source)
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
-    hole = holding_back(view)
-    awaiting = awaiting_person(view, utc_now(), found.schedule.patience)
-    current = [revisions.in_force for _, revisions in view.in_order]
+    hole, rows = snapshot.hole, snapshot.rows
+    awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     if as_json:
         print_json(
             {
                 "pipeline": pipeline,
                 "awaiting_person": [_awaiting(one) for one in awaiting],
-                "batches": [_summary(b) | _newest(view, b) | _replays(view, b) for b in current],
+                "batches": [_interval(row) for row in rows],
                 "frontier": {str(p): o for p, o in ends.items()},
                 "lag": {str(p): n for p, n in lag.items()},
-                "held_back_by": str(hole.id) if hole else None,
+                "held_back_by": str(hole.batch.id) if hole else None,
             }
         )
         return
-    if not current:
+    if not rows:
         command = f"`fencepost run {pipeline} --start ... --end ...`"
         out.print(f"{pipeline}: nothing has been planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
     _print_awaiting(awaiting)
-    out.print(_table(f"{pipeline}: intervals", [b for c in current for b in _lines_of(view, c)]))
+    out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
         soft_wrap=True,
     )
-    last = [newest_link(view, b.interval) or b for b in current]  # of a published interval: what replays have left
-    quarantined = [sum(b.written.quarantined.values()) for b in last if b.written and b.written.quarantined]
+    quarantined = [sum(row.left.values()) for row in rows if row.left]
     if quarantined:
         out.print(
             f"in quarantine: {sum(quarantined):,} records of {len(quarantined):,} intervals; `fencepost quarantine {pipeline}` "
             "lists them by rule",
             soft_wrap=True,
         )
-    additions = [b for _, revisions in view.in_order for b in revisions.additions_in_force]
-    if additions:
-        taken = sum(b.plan.replays.tally.rows for b in additions if b.plan.replays)
-        passed = sum(b.written.rows for b in additions if b.written)
+    replayed = [row.replayed for row in rows if row.replayed]
+    if replayed:
+        taken, passed = (sum(each) for each in zip(*replayed, strict=True))
+        additions = sum(len(row.additions) for row in rows)
         out.print(
-            f"replayed: {taken:,} records in {len(additions):,} additions (+ in the table), which added {passed:,} rows to the "
-            "output",
+            f"replayed: {taken:,} records in {additions:,} additions (+ in the table), which added {passed:,} rows to the output",
             soft_wrap=True,
         )
-    for batch in [b for b in current if b.plan.also_covers is not None][-SHOWN_REPORTS:]:
+    for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:
         out.print(f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.told_also}.", soft_wrap=True)
-    for batch in current:
-        if batch.interval.end > utc_now() and not view.is_withdrawn(batch.interval):
+    for row in rows:
+        if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(
-                f"[bold yellow]ends in the future:[/] {batch.id}. Earlier intervals that are planned from now on get no "
+                f"[bold yellow]ends in the future:[/] {row.batch.id}. Earlier intervals that are planned from now on get no "
                 "records. If this interval was a mistake, `fencepost withdraw` takes it out of the order.",
                 soft_wrap=True,
             )
     if hole:
-        known = any(one.batch == hole for one in awaiting)
-        line = f"[bold red]held back by[/] {hole.id} ({hole.state})"
-        out.print(line if known else f"{line}: {escape(what_next(hole))}", soft_wrap=True)
+        known = any(one.batch == hole.batch for one in awaiting)
+        line = f"[bold red]held back by[/] {hole.batch.id} ({hole.batch.state})"
+        out.print(line if known else f"{line}: {escape(hole.next_step)}", soft_wrap=True)
 
 
-def _lines_of(view: View, counts: Batch) -> list[Batch]:
-    """The revision that counts, the published additions to it, and the newest one if it is another."""
-    planned = view.known(counts.interval)
-    lines = {b.revision: b for b in (counts, *planned.additions_in_force, planned.last)}
-    return list(lines.values())
-
-
-def _replays(view: View, counts: Batch) -> dict[str, Any]:
-    """The published additions to the revision that counts, and what is left of its quarantine."""
-    from fencepost.protocol.replay import newest_link
-
-    link = newest_link(view, counts.interval)
+def _interval(row: Row) -> dict[str, Any]:
     return {
-        "additions": [_summary(b) for b in view.known(counts.interval).additions_in_force],
-        "left_in_quarantine": link.written.quarantined if link and link.written else {},
+        **_summary(row.batch),
+        "newest_revision": row.newest.revision,
+        "newest_state": row.newest.state,
+        "additions": [_summary(b) for b in row.additions],
+        "left_in_quarantine": row.left if row.revisions.link else {},
     }
-
-
-def _newest(view: View, counts: Batch) -> dict[str, Any]:
-    newest = view.known(counts.interval).last
-    return {"newest_revision": newest.revision, "newest_state": newest.state}
 
 
 def _awaiting(one: Awaiting) -> dict[str, Any]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fencepost.errors import AccessDenied
-from fencepost.model import Batch, State
+from fencepost.model import State
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
+from fencepost.protocol.snapshot import Row, Snapshot, snapshot_of
 
 MARGIN = 0.9  # of the time for which marks are kept: the steps trust them no longer
 SHARE = 0.5  # of that time: what has waited for longer is worth a word
@@ -49,22 +50,22 @@ def check_expiry_of_marks(look: Look) -> Iterator[Finding]:
 
 def check_unfinished_batches(look: Look) -> Iterator[Finding]:
     """The batches that are planned or being published still have their marks."""
-    yield from unfinished(look.view.all(), look.marks_kept_for, look.now)
+    yield from unfinished(snapshot_of(look.view), look.marks_kept_for, look.now)
 
 
-def unfinished(batches: Sequence[Batch], kept: timedelta, now: datetime) -> Iterator[Finding]:
+def unfinished(snapshot: Snapshot, kept: timedelta, now: datetime) -> Iterator[Finding]:
     """What the expiry of marks means for the batches under way. Pure."""
-    under_way = [batch for batch in batches if batch.state in {State.PLANNED, State.PUBLISHING}]
-    found = [one for batch in under_way if (one := _expiry_of(batch, kept, now)) is not None]
+    under_way = [row for row in snapshot.unsettled if row.newest.state in {State.PLANNED, State.PUBLISHING}]
+    found = [one for row in under_way if (one := _expiry_of(row, kept, now)) is not None]
     count = len(under_way)
     yield from found or [
         ok(f"{count} batches are under way" if count > 1 else f"{'one' if count else 'no'} batch is under way")
     ]
 
 
-def _expiry_of(batch: Batch, kept: timedelta, now: datetime) -> Finding | None:
+def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
     """What there is to do about one that is under way, once half of the time of its marks is over."""
-    run = batch.command("run").strip("`")
+    batch, run = row.newest, row.newest.command("run").strip("`")
     publication = batch.publication if batch.state is State.PUBLISHING else None
     since = publication.begun_at if publication else batch.plan.planned_at
     left, ago = since + kept * MARGIN - now, told(now - since)
@@ -79,19 +80,19 @@ def _expiry_of(batch: Batch, kept: timedelta, now: datetime) -> Finding | None:
             then = "has to give it up, when readers may have seen a part of it, or all: its records have no header"
         return warning(
             f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}: then its next run {then}.",
-            "Finish it.",
+            row.next_step,
             run,
         )
     if left <= timedelta(0):
         return warning(
             f"Batch {batch.id} was planned {ago} ago and is not written. Its marks may have expired, so its next write makes a "
             "new revision; rows of the old one that are committed keep its header.",
-            "Run the interval, or skip it.",
+            row.next_step,
             run,
         )
     return warning(
         f"Batch {batch.id} was planned {ago} ago and is not written. In {told(left)} its marks may be gone, and a retry has to "
         "write a new revision.",
-        "Finish it before.",
+        row.next_step,
         run,
     )

@@ -27,6 +27,7 @@ from fencepost.model import (
     TopicOutput,
     utc_now,
 )
+from fencepost.protocol.advice import run_from
 from fencepost.protocol.frontier import Place, of_topic, validated_ends
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
@@ -120,8 +121,7 @@ class KafkaTopicOutput(BatchTopic):
 
     def check_takes(self, batch: Batch) -> None:
         """As `check_keeps`, before a staged batch's publication begins: the topic may be set otherwise by now."""
-        run = f"{batch.command('run')} (in Airflow: clear advance)"
-        self._check(batch.interval, f"Nothing is published. Then {run} publishes the batch.")
+        self._check(batch.interval, f"Nothing is published. Then {run_from(batch, 'advance')} publishes the batch.")
 
     def check_fits(self, staging: StagingTopic) -> None:
         """Check that the topic takes batches of records as large as those that the staging topic takes, if we may ask.

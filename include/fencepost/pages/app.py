@@ -18,17 +18,16 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
-from fencepost.pages.content import Card, awaiting_of, card_of
+from fencepost.pages.content import Card, card_of
 from fencepost.pages.lag import lag_now
 from fencepost.pages.ledgers import Ledgers
 from fencepost.pages.listing import PAGE_SIZES, TRENDS, Wish, cut, page_of
 from fencepost.pages.pipelines import Pipelines
 from fencepost.pages.rendering import REPORT_HEADERS, asset, page, report_document
 from fencepost.pages.runs import about, run_of, runs_of, stopped_runs
-from fencepost.pages.snapshot import Row, Snapshot
 from fencepost.pages.words import standing
-from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, need_of
+from fencepost.protocol.snapshot import Row, Snapshot
 from fencepost.quality.report_files import ReportMissing, report_file
 
 CARDS = 10  # pipelines on one page of the overview
@@ -99,7 +98,6 @@ def batches(
         runs=runs_of(dag_id, [row.interval for row in rows.items]),
         states=list(State),
         sizes=PAGE_SIZES,
-        advice=what_next(snapshot.hole) if snapshot.hole else "",
     )
 
 
@@ -119,7 +117,6 @@ def batch(request: Request, dag_id: str, interval: str) -> Response:
         row=row,
         run=run,
         awaits=look.of(row),
-        advice=what_next(row.batch) if row.holds_back else "",
     )
 
 
@@ -197,7 +194,7 @@ def _look(pipeline: Pipeline, until: float | None = None) -> Look:
         return Look(pipeline, None, error)
     under_way = [row for row in snapshot.unsettled if need_of(row.newest) is None]
     stopped = stopped_runs(pipeline.name, under_way)
-    found = awaiting_of(snapshot, utc_now(), pipeline.schedule.patience, stopped)
+    found = snapshot.awaiting(utc_now(), pipeline.schedule.patience, stopped)
     return Look(pipeline, snapshot, awaiting=found)
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
-from fencepost.model import Batch, Interval
+from fencepost.model import Batch
 from fencepost.pages import charts
 from fencepost.pages.charts import Chart, Series
-from fencepost.pages.snapshot import Snapshot
 from fencepost.pages.trend import Lag, TrendPoint, trend
 from fencepost.pages.words import duration, percent, short_number, tip, verdict_style
-from fencepost.protocol.awaiting import Awaiting, awaiting
+from fencepost.protocol.awaiting import Awaiting
+from fencepost.protocol.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,6 @@ class Card:
     shown: int = 0  # batches in the trend
     good: int = 0  # how many of them passed
     judged: int = 0  # how many of them were judged
-
-
-def awaiting_of(
-    snapshot: Snapshot, now: datetime, patience: timedelta, stopped: Container[Interval] = ()
-) -> tuple[Awaiting, ...]:
-    """What awaits a person, in order of time. `stopped` are intervals whose run has ended without success."""
-    found = (awaiting(r.revisions, now, patience, stopped=r.interval in stopped) for r in snapshot.unsettled)
-    return tuple(one for one in found if one is not None)
 
 
 def card_of(

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from fencepost.config.pipeline import Schedule
-from fencepost.pages.snapshot import Snapshot
 from fencepost.pages.trend import Lag
 from fencepost.protocol.frontier import Place
+from fencepost.protocol.snapshot import Snapshot
 
 
 def newest_due(schedule: Schedule, now: datetime) -> datetime | None:

@@ -19,8 +19,9 @@ from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.reader import LedgerReader
-from fencepost.pages.snapshot import Snapshot, take
 from fencepost.protocol.frontier import Place
+from fencepost.protocol.snapshot import Snapshot, snapshot_of
+from fencepost.protocol.view import View
 
 TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
@@ -84,7 +85,7 @@ class Ledgers:
             position, batches = self._asking(settings, kept.follower.look, until)
             if kept.snapshot is None or position != kept.position:
                 with without_collector():
-                    kept.position, kept.snapshot = position, take(pipeline.name, batches)
+                    kept.position, kept.snapshot = position, snapshot_of(View.of(batches))
             return kept.snapshot
 
     def source_ends(self, pipeline: Pipeline) -> dict[Place, int] | None:

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from fencepost.model import State
-from fencepost.pages.snapshot import Row, Snapshot
+from fencepost.protocol.snapshot import Row, Snapshot
 
 PAGE_SIZES = (25, 50, 100)
 TRENDS = (30, 90, 365)  # batches in a trend

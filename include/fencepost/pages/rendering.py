@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 from fastapi import HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from fencepost.pages import words
 from fencepost.protocol.awaiting import sentence
 from fencepost.quality.quarantine import counted
-from fencepost.quality.report_html import visible
+from fencepost.quality.report_html import code_spans, visible
 
 # Scripts and styles are our own two files, so even an unescaped text could run nothing.
 PAGE_HEADERS = {
@@ -76,11 +74,6 @@ def _asset(name: str) -> bytes:
 @functools.cache
 def _version() -> str:
     return hashlib.sha256(b"".join(_asset(name) for name in ASSETS)).hexdigest()[:12]
-
-
-def code_spans(text: str) -> Markup:
-    """The text, escaped, with backticks turned into code spans."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from airflow.utils.state import DagRunState
 from sqlalchemy import select
 
 from fencepost.model import Batch, Interval
-from fencepost.pages.snapshot import Row
+from fencepost.protocol.snapshot import Row
 
 CLOCKS = timedelta(minutes=1)  # how far the clocks of a worker and of Airflow's database may differ
 

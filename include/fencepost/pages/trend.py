@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from fencepost.pages.snapshot import Row, Snapshot
+from fencepost.protocol.snapshot import Row, Snapshot
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 

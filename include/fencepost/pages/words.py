@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from fencepost.model import Batch, Outcome, State
-from fencepost.pages.snapshot import Row
 from fencepost.protocol.awaiting import sentence, what_stays
+from fencepost.protocol.snapshot import Row
 
 
 def number(value: float | None) -> str:

@@ -1,8 +1,13 @@
-"""What a person can do next about a batch: commands that exist and that help in its state."""
+"""What a person can do next about a batch: commands that exist and that help in its state.
+
+Every message words a next step by these functions, so the command and what to do in Airflow instead stand together.
+"""
 
 from __future__ import annotations
 
-from fencepost.model import Batch, Outcome, State
+from collections.abc import Collection
+
+from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State
 from fencepost.protocol.view import has_passed
 
 REASON = '--reason "..."'
@@ -23,9 +28,56 @@ def next_task(batch: Batch) -> str:
             return "plan"
 
 
+def in_airflow(task: str) -> str:
+    """What to do in Airflow instead of a command: clear the first task that has to run again."""
+    return f"(in Airflow: clear {task})"
+
+
+def run_from(batch: Batch, task: str) -> str:
+    """How to run the interval's steps, of which this task is the first that has something to do."""
+    return f"{batch.command('run')} {in_airflow(task)}"
+
+
 def go_on(batch: Batch) -> str:
     """How to run the remaining steps."""
-    return f"{batch.command('run')} (in Airflow: clear {next_task(batch)})"
+    return run_from(batch, next_task(batch))
+
+
+def write_again(batch: Batch) -> str:
+    """How to get a new revision of a batch that cannot go on, or whose parts have changed."""
+    return f"{run_from(batch, 'write')} writes and judges a new revision"
+
+
+def _or_write_again() -> str:
+    """The same, behind a sentence that names the command."""
+    return f"the same command {in_airflow('write')} writes and judges a new revision"
+
+
+def judge_again(batch: Batch) -> str:
+    """How to have a written batch judged again."""
+    return f"{run_from(batch, 'validate')} judges the batch again"
+
+
+def reprocess(batch: Batch) -> str:
+    """How to write the interval again from its source although nothing has changed, once the batch is finished."""
+    return f"{batch.command('run', '--reprocess')} writes the interval again from its source"
+
+
+def after_rejection(batch: Batch, rows: int, failed: Collection[str]) -> str:
+    """How a batch of so many rows gets on whose verdict is rejected by the checks that `failed`; none if it is only empty."""
+    right, wrong = "If the suite is wrong, fix expectations.yaml", "If the data are wrong, fix the transform"
+    if set(failed) == {QUARANTINE_LIMIT}:
+        right = "If so many bad records are right, raise quality.quarantine_limit"
+        wrong = "If not, fix the source, the schema or the rules"
+    elif not rows:
+        change = "change expectations.yaml to allow it" if failed else "set quality.empty: pass"
+        right, wrong = f"If an empty batch is right, {change}", "If not, fix the source or the transform"
+    return f"{right}; then {judge_again(batch)}. {wrong}; then {_or_write_again()}."
+
+
+def after_disagreement(batch: Batch, cure: str) -> str:
+    """How a batch gets on whose records are not those that its receipts promise, once what caused that is cured."""
+    return f"{cure}. Then {batch.command('skip', REASON)}, and {batch.command('run', '--reprocess')}."
 
 
 def why_not_passed(batch: Batch) -> str:
@@ -39,11 +91,10 @@ def why_not_passed(batch: Batch) -> str:
 
 def after_refusal(batch: Batch) -> str:
     """How a publication gets on whose copy Kafka refused."""
-    run, again, skip = batch.command("run"), batch.command("run", "--reprocess"), batch.command("skip", REASON)
     return (
-        f"Once Kafka takes it, {run} (in Airflow: clear advance) publishes the batch as it is. Once the transform or the "
-        f"output's settings are changed, the same command (in Airflow: clear write) writes a new revision; {again} does so "
-        f"without a change. {skip} drops the batch."
+        f"Once Kafka takes it, {run_from(batch, 'advance')} publishes the batch as it is. Once the transform or the "
+        f"output's settings are changed, {_or_write_again()}; {batch.command('run', '--reprocess')} does so "
+        f"without a change. {batch.command('skip', REASON)} drops the batch."
     )
 
 
@@ -66,23 +117,18 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
         case State.WRITTEN if batch.verdict is None:
             return f"{run} judges and publishes it; {skip}."
         case State.WRITTEN if undetermined:
-            return (
-                f"Read its report and fix what it names, most often the suite. Then {run} judges it again. Or {skip}."
-            )
+            return f"Read its report and fix what it names, most often the suite. Then {judge_again(batch)}. Or {skip}."
         case State.WRITTEN:
             return f"It has passed. {run} publishes it; {skip}."
         case State.REJECTED:
-            return (
-                f"Read its report. If the suite is wrong, fix it; then {run} judges the batch again. If "
-                "the transform is wrong, fix it; then the same command (in Airflow: clear write) writes a new revision. "
-                f"Otherwise {publish} {instead} as it is, or {skip}."
-            )
+            rows = batch.written.rows if batch.written else 0
+            failed = batch.verdict.failed_critical if batch.verdict else ()
+            return f"Read its report. {after_rejection(batch, rows, failed)} Otherwise {publish} {instead} as it is, or {skip}."
         case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
             return f"Kafka refused its copy: {batch.publication.refused} {after_refusal(batch)}"
         case State.PUBLISHING:
             return (
-                f"{run} finishes its publication. Where it cannot go on, the error says why, and the same command (in Airflow: "
-                "clear write) writes a new revision."
+                f"{run} finishes its publication. Where it cannot go on, the error says why, and {_or_write_again()}."
             )
         case _:
-            return f"{batch.command('run', '--reprocess')} writes the same input as a new revision."
+            return f"{reprocess(batch)}."

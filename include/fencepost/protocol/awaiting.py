@@ -1,4 +1,4 @@
-"""What awaits a person: the one answer for `status`, the pages and the run's question.
+"""Why a revision awaits a person, and what is said of it. `Row.awaiting` asks it of an interval, `Snapshot.awaiting` of all.
 
 Pure. A person may have to act on the newest revision of an interval. An older revision, published or skipped, stays in force
 until the newer one is published; that does not hide the newer one here.
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from fencepost.model import Batch, Outcome, State
 from fencepost.protocol.advice import what_next
-from fencepost.protocol.view import PASSED, Revisions, View
+from fencepost.protocol.view import PASSED, Revisions
 
 
 class Need(StrEnum):
@@ -60,25 +60,6 @@ def need_of(
         return Need.REFUSED
     late = now is not None and patience is not None and now - batch.changed_at > patience
     return Need.STUCK if stopped or late else None
-
-
-def awaiting(
-    revisions: Revisions,
-    now: datetime | None = None,
-    patience: timedelta | None = None,
-    *,
-    stopped: bool = False,
-) -> Awaiting | None:
-    """What awaits a person in one interval."""
-    newest = revisions.last
-    need = need_of(newest, now, patience, stopped=stopped)
-    return None if need is None else Awaiting(newest, need, in_force(revisions))
-
-
-def awaiting_person(view: View, now: datetime | None = None, patience: timedelta | None = None) -> tuple[Awaiting, ...]:
-    """Everything that awaits a person, in order of time."""
-    found = (awaiting(revisions, now, patience) for _, revisions in view.in_order)
-    return tuple(one for one in found if one is not None)
 
 
 def in_force(revisions: Revisions) -> Batch | None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from fencepost.errors import NeedsOperator
 from fencepost.model import Receipt
+from fencepost.protocol.advice import in_airflow
 
 
 class Standing(StrEnum):
@@ -62,7 +63,7 @@ def read_mark(text: str | None, where: str, *, opened: bool = False) -> Receipt:
     except ValidationError:
         then = "then `fencepost skip` the interval and run it with --reprocess."
         if opened:
-            then = "then run the interval again (in Airflow: clear advance). The output tells what is copied."
+            then = f"then run the interval again {in_airflow('advance')}. The output tells what is copied."
         raise NeedsOperator(
             f"{where}: the offset committed there is not a mark of Fencepost's. Groups named <pipeline>.lane-<n> and "
             f"<pipeline>.publish-<n> are for marks only: delete the group with kafka-consumer-groups.sh, {then}"

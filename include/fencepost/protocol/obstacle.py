@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fencepost.errors import NeedsOperator, TopicRecreated
 from fencepost.model import Batch, OffsetRange, Publication, Receipt, State, Tally, describe_ranges
+from fencepost.protocol.advice import write_again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,7 @@ class Obstacle:
 
     def error(self, batch: Batch) -> NeedsOperator:
         """The error that ends with the next step."""
-        run = f"{batch.command('run')} (in Airflow: clear write)"
-        return self.kind(f"batch {batch.id}: {self.why}. {run} writes and judges a new revision.")
+        return self.kind(f"batch {batch.id}: {self.why}. {write_again(batch)}.")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from datetime import datetime
 
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Publication, Receipt, State, TopicOutput
+from fencepost.protocol.advice import write_again
 from fencepost.protocol.decisions import in_state, own_revision, published
 from fencepost.protocol.obstacle import is_whole
 from fencepost.protocol.view import View
@@ -89,7 +90,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
     if not is_whole(batch, receipts):
         raise TransitionRefused(
             f"batch {batch.id}: its copy does not hold the records that were written: staged records were lost, or it was given "
-            f"up. {batch.command('run')} (in Airflow: clear write) writes a new revision."
+            f"up. {write_again(batch)}."
         )
 
 

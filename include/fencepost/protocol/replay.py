@@ -26,11 +26,9 @@ def is_under_way(batch: Batch) -> bool:
 
 
 def newest_link(view: View, interval: Interval) -> Batch | None:
-    """The batch whose quarantined records are what is left of a published interval; None if it is not published."""
+    """The interval's link; None also if it was never planned."""
     planned = view.revisions.get(interval)
-    if planned is None or planned.in_force.state is not State.PUBLISHED:
-        return None
-    return (planned.in_force, *planned.additions_in_force)[-1]
+    return planned.link if planned else None
 
 
 def known_link(view: View, interval: Interval) -> Batch:

@@ -83,6 +83,11 @@ class Revisions:
         return tuple(b for b in self.additions if b.adds_to == base and b.state is State.PUBLISHED)
 
     @property
+    def link(self) -> Batch | None:
+        """The batch or addition whose quarantined records are what is left of the interval; None if it is not published."""
+        return (self.in_force, *self.additions_in_force)[-1] if self.in_force.state is State.PUBLISHED else None
+
+    @property
     def is_withdrawn(self) -> bool:
         """Whether an operator took the interval out of the order, and it was not planned again."""
         return self.last.state is State.WITHDRAWN

@@ -13,15 +13,23 @@ from typing import TYPE_CHECKING
 from pydantic import Field, JsonValue
 
 from fencepost.config.pipeline import QuarantineLimit
-from fencepost.model import MALFORMED, Batch, Frozen, OffsetRange, Outcome, Plan, Written, describe_ranges
+from fencepost.model import (
+    MALFORMED,
+    QUARANTINE_LIMIT,
+    Batch,
+    Frozen,
+    OffsetRange,
+    Outcome,
+    Plan,
+    Written,
+    describe_ranges,
+)
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.samples import text_of
 from fencepost.quality.suite import Severity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-LIMIT = "quality.quarantine_limit"  # the limit's name among failed checks
 
 
 class QuarantinedRow(Frozen):
@@ -226,7 +234,7 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
     if limit is None:
         return None
     if limit.rows is not None and accounts.quarantined > limit.rows:
-        return f"{accounts.quarantined:,} records went to quarantine, above {LIMIT} of {limit.rows:,} rows"
+        return f"{accounts.quarantined:,} records went to quarantine, above {QUARANTINE_LIMIT} of {limit.rows:,} rows"
     if limit.share is None:
         return None
     for what, part, whole in (
@@ -234,7 +242,7 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         ("rows of the transform fail a quarantine rule", accounts.failed + accounts.withheld, accounts.results),
     ):
         if whole and part > limit.share * whole:
-            return f"{part:,} of {whole:,} {what} ({part / whole:.2%}), above {LIMIT} of {limit.share:.2%}"
+            return f"{part:,} of {whole:,} {what} ({part / whole:.2%}), above {QUARANTINE_LIMIT} of {limit.share:.2%}"
     return None
 
 
@@ -259,7 +267,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
     by_rule: dict[str, JsonValue] = dict(found.expected)
     check = CheckResult(
         index=len(evaluation.checks),
-        type=LIMIT,
+        type=QUARANTINE_LIMIT,
         severity=Severity.CRITICAL,
         kwargs=limit.model_dump(exclude_none=True),
         status=Status.FAILED,

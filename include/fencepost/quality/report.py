@@ -9,8 +9,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
+from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.quality.checks import CheckResult, Evaluation, Status
-from fencepost.quality.quarantine import LIMIT, Quarantined
+from fencepost.quality.quarantine import Quarantined
 from fencepost.quality.suite import Severity
 
 
@@ -78,35 +79,19 @@ class Report(Frozen):
 
     @property
     def next_step(self) -> str:
-        """What the reader should do now, in one line."""
+        """What the reader should do now, on one line."""
         if self.evaluation.outcome is Outcome.PASSED:
             return "Nothing to do: the advance step publishes this batch."
         if self.receipt_check is not None and not self.receipt_check.agrees:
             cure = self.receipt_check.cure(self.batch.plan.written_to.topic)
-            return f"The suite did not run. {cure}; then write the batch again. docs/operating.md says how."
+            return f"The suite did not run. {after_disagreement(self.batch, cure)}"
         if self.quarantined is not None and not self.quarantined.agrees:
-            return f"{self.quarantined.cure}; then write the batch again. docs/operating.md says how."
+            return after_disagreement(self.batch, self.quarantined.cure)
         if self.evaluation.outcome is Outcome.UNDETERMINED:
-            return "Nothing advances until every check can be evaluated: fix those marked below and clear validate."
-        if self.evaluation.failed_critical == (LIMIT,):
-            return (
-                "Is it right that so many records are bad? Then raise quality.quarantine_limit and clear validate. "
-                "Else fix the source, the schema or the rules and clear write. docs/operating.md says more."
-            )
-        if self.evaluation.rows == 0 and self.evaluation.failed_critical:
-            return (
-                "Is an empty batch right? Then change expectations.yaml to allow it, and clear validate. "
-                "If not, fix the source or the transform and clear write. docs/operating.md says more."
-            )
-        if self.evaluation.rows == 0:
-            return (
-                "Is an empty batch right? Then set quality.empty: pass and clear validate. "
-                "If not, fix the source or the transform and clear write. docs/operating.md says more."
-            )
-        return (
-            "Is the suite wrong? Fix expectations.yaml and clear validate. "
-            "Are the data wrong? Fix the transform and clear write. docs/operating.md says more."
-        )
+            again = judge_again(self.batch)
+            return f"Nothing advances until every check can be evaluated. Fix those marked below; then {again}."
+        said = after_rejection(self.batch, self.evaluation.rows, self.evaluation.failed_critical)
+        return f"{said} docs/operating.md says more."
 
     def in_order(self) -> tuple[CheckResult, ...]:
         """All checks, the decisive ones first: errored, failed critical, failed warning, passed."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import unicodedata
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup, escape
 
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
@@ -65,9 +67,15 @@ def _template() -> Template:
         "left_out": left_out_words,
         "withheld": withheld_words,
         "addition": addition_words,
+        "code_spans": code_spans,
     }
     environment.filters |= filters
     return environment.from_string(source)
+
+
+def code_spans(text: str) -> Markup:
+    """The text, escaped, with backticks turned into code spans."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def visible(value: object, longest: int | None = None) -> str:

@@ -38,7 +38,7 @@ from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, TopicOutput, utc_now
 from fencepost.outputs.output import output_of
 from fencepost.preflight.rights import denials_named
-from fencepost.protocol.advice import after_refusal
+from fencepost.protocol.advice import after_refusal, write_again
 from fencepost.protocol.decisions import decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.obstacle import Found, copied_receipts
@@ -215,7 +215,7 @@ def _copied(
         give_up(ledger, batch, found)
         raise NeedsOperator(
             f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
-            f"batch's header. {batch.command('run')} (in Airflow: clear write) writes and judges a new revision."
+            f"batch's header. {write_again(batch)}."
         ) from error
     except REFUSALS as error:
         _record_refused(ledger, batch, str(error))

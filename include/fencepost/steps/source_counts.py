@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.model import Batch, Layout
-from fencepost.protocol.advice import REASON
+from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
 from fencepost.quality.catalogue import FRESHNESS
 from fencepost.quality.suite import load_suite
@@ -135,7 +135,6 @@ def count_taken(raw: DataFrame, batch: Batch) -> int:
             f"batch {batch.id}: quarantine topic {batch.plan.source.topic} shows {rows} records of batch {replays.batch} with "
             f"fingerprint {fingerprint:016x}, and the receipts promise {replays.tally.rows} with "
             f"{replays.tally.fingerprint:016x}. Records were lost, or another program writes with that batch's header. Nothing "
-            f"was written. {batch.command('skip', REASON)} drops this addition. {batch.command('run', '--reprocess')} writes the "
-            "interval again from its source."
+            f"was written. {batch.command('skip', REASON)} drops this addition. {reprocess(batch)}."
         )
     return int(row["results"] or 0)

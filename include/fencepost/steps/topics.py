@@ -13,7 +13,7 @@ from fencepost.model import (
 )
 from fencepost.outputs.output import Output, output_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
-from fencepost.protocol.advice import REASON
+from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.planning import check_same_source, expired_error
 from fencepost.protocol.ranges import without_expired
 
@@ -42,7 +42,7 @@ def check_quarantined(ledger: Ledger, batch: Batch, read: SourceTopic, sent_by: 
             found = "was deleted and created again"
     raise NeedsOperator(
         f"quarantine topic {read.topic} {found}, so the records that batch {sent_by} quarantined cannot be replayed. {after} "
-        f"{batch.command('run', '--reprocess')} writes the interval again from its source."
+        f"{reprocess(batch)}."
     )
 
 

@@ -36,7 +36,7 @@ from fencepost.outputs.output import Output
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
 from fencepost.preflight.rights import denials_named
-from fencepost.protocol.advice import REASON, what_next
+from fencepost.protocol.advice import after_disagreement, what_next, write_again
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed
 from fencepost.quality.checks import Evaluation
@@ -215,7 +215,7 @@ def check_rules(pipeline: Pipeline, batch: Batch) -> None:
     if batch.plan.digests.get(QUARANTINE) != pipeline.digest_of_rules():
         raise TransitionRefused(
             f"batch {batch.id} was written with other rules of severity quarantine than {pipeline.expectations_file} has now. "
-            f"{batch.command('run')} (in Airflow: clear write) writes a new revision."
+            f"{write_again(batch)}."
         )
 
 
@@ -292,14 +292,10 @@ def _conclude(
     words = f"batch {batch.id}: {evaluation.reason} Report: {files.html}"
     if check is not None and not check.agrees:
         raise ReceiptsDisagree(
-            f"{words}. No offset moved. {check.cure(batch.plan.written_to.topic)}. Then {batch.command('skip', REASON)}, and "
-            f"{batch.command('run', '--reprocess')}."
+            f"{words}. No offset moved. {after_disagreement(batch, check.cure(batch.plan.written_to.topic))}"
         )
     if quarantined is not None and not quarantined.agrees:
-        raise ReceiptsDisagree(
-            f"{words}. No offset moved. {quarantined.cure}. Then {batch.command('skip', REASON)}, and "
-            f"{batch.command('run', '--reprocess')}."
-        )
+        raise ReceiptsDisagree(f"{words}. No offset moved. {after_disagreement(batch, quarantined.cure)}")
     if verdict.outcome is Outcome.REJECTED:
         raise _rejected(after)
     if verdict.outcome is Outcome.UNDETERMINED:

@@ -30,10 +30,10 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, State
 from fencepost.pages.pipelines import Pipelines
-from fencepost.pages.snapshot import Snapshot, take
 from fencepost.protocol.frontier import Place
+from fencepost.protocol.snapshot import Snapshot
 
-from .ledgers import EVIL, ledger
+from .ledgers import EVIL, ledger, taken
 
 SETTINGS = """
 description: "{description}"
@@ -60,7 +60,7 @@ class FakeLedgers:
         found = self.content[pipeline.name]
         if isinstance(found, FencepostError):
             raise found
-        return take(pipeline.name, found)
+        return taken(found)
 
     def source_ends(self, pipeline: Pipeline) -> dict[Place, int]:
         return {("orders-in", partition): 20_000 for partition in range(4)}

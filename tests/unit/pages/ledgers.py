@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from fencepost.model import Batch, Event, Interval, Outcome, Replayed, State, Tally
+from fencepost.protocol.snapshot import Snapshot, snapshot_of
+from fencepost.protocol.view import View
 from makers import NOW as START
 from makers import a_batch, a_decision, a_plan, a_receipt, a_source, a_verdict, a_written, an_output
 
@@ -100,3 +102,8 @@ def replaying(base: Batch, revision: int, rows: int, left: int, state: State = S
     plan = made.plan.model_copy(update={"sources": (a_source((0, taken.rows), topic=topic),), "replays": replays})
     written = made.written.model_copy(update={"rows_in": taken.rows}) if made.written else None
     return made.model_copy(update={"adds_to": base.adds_to or base.revision, "plan": plan, "written": written})
+
+
+def taken(batches: Iterable[Batch]) -> Snapshot:
+    """These batches as a person reads them."""
+    return snapshot_of(View.of(batches))

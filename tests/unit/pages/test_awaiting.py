@@ -14,10 +14,10 @@ import pytest
 from fencepost.model import Batch, Outcome, State
 from fencepost.pages import app
 from fencepost.pages.runs import Run, about
-from fencepost.pages.snapshot import Row, take
+from fencepost.protocol.snapshot import Row
 
 from .conftest import FakeLedgers, Get
-from .ledgers import batch, hour, ledger
+from .ledgers import batch, hour, ledger, taken
 
 SAYS = "evision 2 was rejected; revision 1 stays published until revision 2 is published."
 TAB = "/runs/orders/some%20run"
@@ -155,7 +155,7 @@ def test_the_tab_says_how_its_revision_stands_beside_the_others(
 
 
 def row_of(*states: State) -> Row:
-    return take("orders", [batch(1, state, revision=n) for n, state in enumerate(states, start=1)]).rows[0]
+    return taken([batch(1, state, revision=n) for n, state in enumerate(states, start=1)]).rows[0]
 
 
 BEGAN = batch(1).plan.planned_at  # when our hand-made revisions were planned

@@ -8,10 +8,9 @@ from fencepost.model import State
 from fencepost.pages import charts
 from fencepost.pages.charts import Series
 from fencepost.pages.content import charts_of
-from fencepost.pages.snapshot import take
 from fencepost.pages.trend import trend
 
-from .ledgers import EVIL, ledger
+from .ledgers import EVIL, ledger, taken
 
 FULL = charts.HEIGHT - charts.TOP - charts.BOTTOM
 
@@ -22,7 +21,7 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 def test_every_chart_of_a_trend_is_well_formed_and_loads_nothing() -> None:
-    points = trend(take("orders", ledger(40, {7: State.REJECTED, 9: State.PLANNED})), 30)
+    points = trend(taken(ledger(40, {7: State.REJECTED, 9: State.PLANNED})), 30)
     for chart in charts_of(points):
         parsed(str(chart.svg))
         assert "http" not in chart.svg

@@ -6,9 +6,9 @@ import pytest
 
 from fencepost.model import State
 from fencepost.pages.listing import Wish, cut, page_of
-from fencepost.pages.snapshot import Snapshot, take
+from fencepost.protocol.snapshot import Snapshot
 
-from .ledgers import batch, hour, ledger
+from .ledgers import batch, hour, ledger, taken
 
 MANY = 10_000
 REJECTED = dict.fromkeys(range(5, MANY, 500), State.REJECTED)
@@ -16,7 +16,7 @@ REJECTED = dict.fromkeys(range(5, MANY, 500), State.REJECTED)
 
 @pytest.fixture(scope="module")
 def many() -> Snapshot:
-    return take("orders", ledger(MANY, REJECTED))
+    return taken(ledger(MANY, REJECTED))
 
 
 def test_the_newest_intervals_come_first(many: Snapshot) -> None:
@@ -42,7 +42,7 @@ def test_a_page_beyond_the_last_is_the_last(many: Snapshot) -> None:
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_a_missing_value_sorts_last_in_either_direction(descending: bool) -> None:
-    snapshot = take("orders", [batch(0, rows=40), batch(1, State.PLANNED), batch(2, rows=80)])
+    snapshot = taken([batch(0, rows=40), batch(1, State.PLANNED), batch(2, rows=80)])
     rows = page_of(snapshot, Wish(sort="rows", descending=descending)).items
     assert [row.batch.written.rows if row.batch.written else None for row in rows] == (
         [80, 40, None] if descending else [40, 80, None]

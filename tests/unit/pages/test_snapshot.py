@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from fencepost.model import Batch, Decision, Event, OffsetRange, Outcome, State
-from fencepost.pages.content import awaiting_of, card_of
-from fencepost.pages.snapshot import take
+from fencepost.pages.content import card_of
 from fencepost.pages.trend import Lag, trend
-from fencepost.protocol.awaiting import Awaiting, Need, awaiting_person
+from fencepost.protocol.awaiting import Awaiting, Need, need_of
 from fencepost.protocol.decisions import in_state, record_withdrawn
 from fencepost.protocol.frontier import frontier, holding_back
 from fencepost.protocol.view import OVER, View
 from makers import reading
 
-from .ledgers import HOUR, PARTITIONS, batch, hour, ledger, quarantining, replaying
+from .ledgers import HOUR, PARTITIONS, batch, hour, ledger, quarantining, replaying, taken
 
 NOW = hour(5).end
 PIPELINE: Any = SimpleNamespace(name="orders")
@@ -53,19 +52,19 @@ REVISIONS = [
 
 
 def test_an_empty_ledger_has_no_rows_and_no_frontier() -> None:
-    snapshot = take("orders", [])
+    snapshot = taken([])
     assert (snapshot.rows, snapshot.frontier, snapshot.frontier_time, snapshot.hole) == ((), {}, None, None)
 
 
 def test_the_rejected_interval_before_published_ones_is_the_hole_and_those_after_it_wait() -> None:
-    snapshot = take("orders", ledger(6, {2: State.REJECTED}))
+    snapshot = taken(ledger(6, {2: State.REJECTED}))
     assert [row.key for row in snapshot.rows if row.holds_back] == [str(hour(2))]
     assert [row.key for row in snapshot.rows if row.waits] == [str(hour(n)) for n in (3, 4, 5)]
     assert (snapshot.passed, snapshot.frontier_time) == (2, hour(1).end)
 
 
 def test_a_published_revision_counts_while_a_newer_one_is_under_way() -> None:
-    (row,) = take("orders", [batch(0), batch(0, State.PLANNED, revision=2)]).rows
+    (row,) = taken([batch(0), batch(0, State.PLANNED, revision=2)]).rows
     assert (row.batch.revision, row.newest.revision, len(row.revisions.all)) == (1, 2, 2)
 
 
@@ -83,12 +82,13 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
     for _ in range(60):
         batches = [b for n in range(12) for b in any_revisions(chance, n)]
         chance.shuffle(batches)
-        view, snapshot = View.of(batches), take("orders", batches)
+        view, snapshot = View.of(batches), taken(batches)
         assert snapshot.frontier == frontier(view)
-        assert snapshot.hole == holding_back(view)
+        assert (snapshot.hole.batch if snapshot.hole else None) == holding_back(view)
         assert [row.batch for row in snapshot.rows] == [view.in_force(i) for i in view.intervals]
         assert [row.newest for row in snapshot.rows] == [view.last(i) for i in view.intervals]
-        assert awaiting_of(snapshot, NOW, HOUR) == awaiting_person(view, NOW, HOUR)
+        found = {i: awaits for i, r in view.in_order if (awaits := need_of(r.last, NOW, HOUR)) is not None}
+        assert {one.batch.interval: one.need for one in snapshot.awaiting(NOW, HOUR)} == found
         if not any(row.batch.plan.is_empty for row in snapshot.rows) and snapshot.passed:
             last = snapshot.rows[snapshot.first + snapshot.passed - 1].batch
             assert snapshot.frontier == {("orders-in", r.partition): r.end for r in last.plan.source.ranges}
@@ -98,7 +98,7 @@ def test_the_frontier_and_the_hole_are_those_of_the_ledgers_rules_for_any_ledger
 
 def test_a_skipped_interval_counts_as_skipped_while_it_is_written_again() -> None:
     skipped = batch(1, State.SKIPPED)
-    snapshot = take("orders", [batch(0), skipped, batch(1, State.PLANNED, revision=2), batch(2)])
+    snapshot = taken([batch(0), skipped, batch(1, State.PLANNED, revision=2), batch(2)])
     assert snapshot.rows[1].batch == skipped
     assert (snapshot.passed, snapshot.hole) == (3, None)
 
@@ -108,7 +108,7 @@ def test_a_skipped_interval_counts_as_skipped_while_it_is_written_again() -> Non
 )
 def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend(rejected: Batch) -> None:
     again = at(rejected, hour(9).end)
-    snapshot = take("orders", [*ledger(3), again])
+    snapshot = taken([*ledger(3), again])
     row = snapshot.rows[1]
     assert (row.batch.revision, row.telling, row.pass_rate) == (
         1,
@@ -124,23 +124,23 @@ def test_a_reprocess_that_did_not_pass_is_the_intervals_news_in_counts_and_trend
 
 
 def test_a_reprocess_under_way_changes_no_count() -> None:
-    snapshot = take("orders", [*ledger(3), batch(1, State.PLANNED, revision=2)])
+    snapshot = taken([*ledger(3), batch(1, State.PLANNED, revision=2)])
     card = card_of(PIPELINE, snapshot, None, 30)
     assert (card.good, card.judged) == (3, 3)
-    assert awaiting_of(snapshot, hour(1).end, HOUR) == ()
+    assert snapshot.awaiting(hour(1).end, HOUR) == ()
 
 
 def test_a_revision_whose_run_failed_awaits_a_person_at_once_and_one_that_nobody_moves_after_a_while() -> None:
     planned = batch(1, State.PLANNED, revision=2)
-    snapshot = take("orders", [*ledger(3), planned])
-    (stopped,) = awaiting_of(snapshot, hour(1).end, HOUR, {hour(1)})
-    (late,) = awaiting_of(snapshot, hour(9).end, HOUR)
+    snapshot = taken([*ledger(3), planned])
+    (stopped,) = snapshot.awaiting(hour(1).end, HOUR, {hour(1)})
+    (late,) = snapshot.awaiting(hour(9).end, HOUR)
     assert stopped == late == Awaiting(planned, Need.STUCK, batch(1))
 
 
 def test_an_interval_planned_further_back_later_is_not_counted_by_the_frontier() -> None:
     early = batch(0, State.PLANNED).model_copy(update={"lease": 99})
-    snapshot = take("orders", [early, *ledger(4)[1:]])
+    snapshot = taken([early, *ledger(4)[1:]])
     assert (snapshot.first, snapshot.passed, snapshot.hole) == (1, 3, None)
 
 
@@ -149,18 +149,18 @@ def test_an_interval_passed_when_its_first_revision_was_published_not_when_the_l
     second = batch(0, revision=2)
     late = second.history[-1].at.replace(year=2030)
     second = second.model_copy(update={"history": (Event(state=State.PUBLISHED, at=late),)})
-    (row,) = take("orders", [in_state(first, State.SUPERSEDED, late, ""), second]).rows
+    (row,) = taken([in_state(first, State.SUPERSEDED, late, ""), second]).rows
     assert row.passed_at == first.history[-1].at
 
 
 def test_the_pass_rate_is_that_of_the_verdict_and_missing_without_one() -> None:
-    good, bad, open_ = take("orders", ledger(3, {1: State.REJECTED, 2: State.PLANNED})).rows
+    good, bad, open_ = taken(ledger(3, {1: State.REJECTED, 2: State.PLANNED})).rows
     assert (good.pass_rate, bad.pass_rate, open_.pass_rate) == (100.0, 75.0, None)
 
 
 def test_an_interval_that_was_withdrawn_breaks_no_run() -> None:
     decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=batch(0).plan.planned_at)
-    snapshot = take("orders", [*ledger(3), record_withdrawn(batch(3, State.PLANNED), decision), batch(4)])
+    snapshot = taken([*ledger(3), record_withdrawn(batch(3, State.PLANNED), decision), batch(4)])
     assert (snapshot.passed, snapshot.hole) == (5, None)
 
 
@@ -185,7 +185,7 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
                 lease = made.known_lease + (1000 if n < anchor else 0)
                 batches.append(reading(made, ranges).model_copy(update={"lease": lease}))
         chance.shuffle(batches)
-        snapshot = take("orders", batches)
+        snapshot = taken(batches)
 
         run = range(anchor, len(hours))
         passed = [State.PUBLISHED in revisions[n] or revisions[n][-1] is State.SKIPPED for n in hours]
@@ -215,9 +215,9 @@ def test_the_frontier_the_hole_and_who_waits_follow_from_what_passed_and_what_is
 
 def test_an_addition_moves_no_row_and_awaits_a_person_only_while_it_is_not_done() -> None:
     base = quarantining(batch(0), 12)
-    plain = take("orders", [base, batch(1)])
+    plain = taken([base, batch(1)])
     for state in (s for s in State if s is not State.WITHDRAWN):
-        snapshot = take("orders", [base, replaying(base, 2, rows=8, left=4, state=state), batch(1)])
+        snapshot = taken([base, replaying(base, 2, rows=8, left=4, state=state), batch(1)])
         row = snapshot.rows[0]
         assert (snapshot.frontier, snapshot.passed, row.batch) == (plain.frontier, plain.passed, base)
         done = state in {State.PUBLISHED, State.SKIPPED}

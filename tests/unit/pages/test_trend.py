@@ -7,24 +7,23 @@ from datetime import UTC, datetime, timedelta
 from fencepost.config.pipeline import Schedule
 from fencepost.model import Event, State
 from fencepost.pages.lag import lag_now, newest_due
-from fencepost.pages.snapshot import take
 from fencepost.pages.trend import Lag, trend
 
-from .ledgers import batch, hour, ledger
+from .ledgers import batch, hour, ledger, taken
 
 
 def test_a_trend_is_the_last_batches_in_order_of_time() -> None:
-    points = trend(take("orders", ledger(100)), 30)
+    points = trend(taken(ledger(100)), 30)
     assert [p.row.key for p in points] == [str(hour(n)) for n in range(70, 100)]
 
 
 def test_a_healthy_pipeline_is_behind_by_nothing_once_a_batch_is_published() -> None:
-    points = trend(take("orders", ledger(10)), 30)
+    points = trend(taken(ledger(10)), 30)
     assert {p.lag for p in points} == {Lag(0, 0.0)}
 
 
 def test_behind_a_hole_the_lag_grows_with_every_batch() -> None:
-    points = trend(take("orders", ledger(6, {2: State.REJECTED})), 30)
+    points = trend(taken(ledger(6, {2: State.REJECTED})), 30)
     assert [p.lag for p in points] == [Lag(0, 0), Lag(0, 0), *(Lag(400 * n, 3600 * n) for n in (1, 2, 3, 4))]
 
 
@@ -32,20 +31,20 @@ def test_a_hole_that_was_closed_later_shows_the_lag_of_its_time() -> None:
     late = batch(2)
     closed = hour(4).end + timedelta(minutes=50)
     late = late.model_copy(update={"history": (*late.history[:-1], Event(state=State.PUBLISHED, at=closed))})
-    points = trend(take("orders", [*ledger(2), late, *ledger(6)[3:]]), 30)
+    points = trend(taken([*ledger(2), late, *ledger(6)[3:]]), 30)
     assert [p.lag.records for p in points if p.lag] == [0, 0, 0, 800, 1200, 0]
 
 
 def test_writing_an_interval_again_later_changes_nothing_of_the_lag_it_had() -> None:
     again = batch(0, State.WRITTEN, revision=2)
     late = tuple(e.model_copy(update={"at": hour(9).end}) for e in again.history)
-    points = trend(take("orders", [*ledger(6, {2: State.REJECTED}), again.model_copy(update={"history": late})]), 30)
+    points = trend(taken([*ledger(6, {2: State.REJECTED}), again.model_copy(update={"history": late})]), 30)
     assert points[0].lag == Lag(0, 0)
 
 
 def test_an_interval_before_the_first_one_planned_has_no_lag() -> None:
     early = batch(0).model_copy(update={"lease": 99})
-    points = trend(take("orders", [early, *ledger(3)[1:]]), 30)
+    points = trend(taken([early, *ledger(3)[1:]]), 30)
     assert [p.lag is None for p in points] == [True, False, False]
 
 
@@ -64,8 +63,8 @@ def test_the_last_interval_of_a_schedule_with_an_end_is_the_one_that_begins_befo
 
 
 def test_the_lag_now_is_to_the_sources_end_and_to_the_newest_interval_due() -> None:
-    snapshot = take("orders", ledger(6, {2: State.REJECTED}))
+    snapshot = taken(ledger(6, {2: State.REJECTED}))
     schedule = Schedule(cron="0 * * * *", start=hour(0).start)
     ends = {("orders-in", p): 1000 for p in range(4)}
     assert lag_now(snapshot, schedule, ends, hour(9).end) == Lag(4000 - 800, 8 * 3600)
-    assert lag_now(take("orders", []), schedule, {("orders-in", 0): 10}, hour(9).end) == Lag(10, 10 * 3600)
+    assert lag_now(taken([]), schedule, {("orders-in", 0): 10}, hour(9).end) == Lag(10, 10 * 3600)

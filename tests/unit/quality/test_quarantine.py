@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from fencepost.cli.quarantine import as_plain, quarantined_batches
 from fencepost.config.pipeline import QuarantineLimit
 from fencepost.errors import TransitionRefused
-from fencepost.model import MALFORMED, Batch, Outcome, Receipt, Replayed, State, Tally, Written
+from fencepost.model import MALFORMED, QUARANTINE_LIMIT, Batch, Outcome, Receipt, Replayed, State, Tally, Written
 from fencepost.protocol.decisions import check_receipts
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import _judged_addition
-from fencepost.quality.quarantine import LIMIT, Accounts, Quarantined, judge_quarantine, over_limit, promised
+from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.quality.rules import reason_of, rule_names
 from fencepost.quality.suite import Declared, Suite
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, staged
@@ -185,7 +186,7 @@ def test_a_quarantine_within_its_limit_leaves_the_verdict_alone_and_is_counted_i
 
 def test_a_batch_above_the_limit_is_rejected_by_name_with_counts() -> None:
     judged = judge_quarantine(evaluation(), found(), QuarantineLimit(rows=7))
-    assert (judged.outcome, judged.failed_critical) == (Outcome.REJECTED, (LIMIT,))
+    assert (judged.outcome, judged.failed_critical) == (Outcome.REJECTED, (QUARANTINE_LIMIT,))
     assert judged.reason.endswith("malformed: 5, not_null(a): 2, between(b): 1.")
     (check,) = judged.checks
     assert (check.status, check.kwargs, check.observed) == (Status.FAILED, {"rows": 7}, WRITTEN.quarantined)
@@ -236,7 +237,7 @@ def test_the_command_lists_published_batches_that_touch_the_time_and_others_when
 
     def listed(**changes: Any) -> list[tuple[int, int]]:
         asked = {"start": None, "end": None, "every": False, **changes}
-        return [((b.interval.start - NOW).days, b.revision) for b in quarantined_batches(view, **asked)]
+        return [((b.interval.start - NOW).days, b.revision) for b in quarantined_batches(snapshot_of(view), **asked)]
 
     assert listed() == [(0, 1), (3, 2)]
     assert listed(every=True) == [(0, 1), (1, 1), (3, 1), (3, 2), (4, 1)]

@@ -117,7 +117,7 @@ def test_a_batch_that_covers_more_than_its_interval_says_so() -> None:
 def test_an_empty_batch_that_a_check_refuses_names_the_check_and_the_cure() -> None:
     text = Page(render_html(REPORTS["empty_failed"])).text
     assert text.index("Rejected") < text.index("change expectations.yaml to allow it") < text.index("Observed: []")
-    assert "quality.empty: pass and clear" in Page(render_html(REPORTS["empty_rejected"])).text
+    assert "quality.empty: pass; then <code>fencepost run " in render_html(REPORTS["empty_rejected"])
 
 
 GONE = (OffsetRange(partition=1, start=9_031, end=9_040), OffsetRange(partition=3, start=9_093, end=9_094))
@@ -194,7 +194,8 @@ def test_a_batch_above_the_quarantine_limit_says_which_and_what_to_do() -> None:
     text = Page(render_html(report)).text
     assert "7 records went to quarantine, above quality.quarantine_limit of 6 rows" in text
     assert "quality.quarantine_limit" in text.partition("What did not hold")[2].partition("Expectations")[0]
-    assert "raise quality.quarantine_limit and clear validate" in report.next_step
+    assert "raise quality.quarantine_limit; then `fencepost run " in report.next_step
+    assert "(in Airflow: clear validate) judges the batch again" in report.next_step
 
 
 def test_rows_that_do_not_add_up_are_told() -> None:

@@ -1,19 +1,20 @@
-"""What the pages know about one pipeline: its ledger by interval, computed once for each change of the ledger.
+"""The ledger as a person reads it: a row for each interval, the frontier, what awaits whom, and the next step.
 
-Pure: batches in, a frozen value out. Filtering, sorting and paging work on it, so a page shows fifty rows of ten thousand at
-the cost of fifty.
+Pure: a view in, a frozen value out, computed once for each view. `status`, `quarantine`, the pages and the doctor all show these
+rows. Filtering, sorting and paging work on them, so a page shows fifty rows of ten thousand at the cost of fifty.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from fencepost.model import Batch, Interval, Outcome, State
-from fencepost.protocol.awaiting import in_force, need_of
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.awaiting import Awaiting, in_force, need_of
 from fencepost.protocol.frontier import Place, frontier, holding_back
 from fencepost.protocol.view import PASSED, Revisions, View
 
@@ -22,12 +23,20 @@ from fencepost.protocol.view import PASSED, Revisions, View
 class Row:
     """One interval. `batch` is the revision that counts. `newest` differs from it while a later one is under way or failed."""
 
-    batch: Batch
-    newest: Batch
     revisions: Revisions
     holds_back: bool  # it alone keeps the frontier where it is
     waits: bool  # it has passed, and the frontier has not reached it
     passed_at: datetime | None  # when its first revision was published, or it was skipped
+
+    @property
+    def batch(self) -> Batch:
+        """The revision that counts."""
+        return self.revisions.in_force
+
+    @property
+    def newest(self) -> Batch:
+        """The batch or addition that was planned last."""
+        return self.revisions.last
 
     @property
     def interval(self) -> Interval:
@@ -56,9 +65,14 @@ class Row:
         return None if done or self.newest.revision == self.batch.revision else self.newest
 
     @property
+    def lines(self) -> tuple[Batch, ...]:
+        """What a table lists of it: the revision that counts, the published additions to it, and the newest if it is another."""
+        return tuple({b.revision: b for b in (self.batch, *self.additions, self.newest)}.values())
+
+    @property
     def left(self) -> Mapping[str, int]:
         """What is left of the interval in quarantine, by rule: that of the last replay, if there was one."""
-        last = (self.batch, *self.additions)[-1]
+        last = self.revisions.link or self.batch
         return last.written.quarantined if last.written else {}
 
     @property
@@ -66,6 +80,18 @@ class Row:
         """Records taken by the published additions, and rows that these added; None without an addition."""
         taken = [b.plan.replays.tally.rows for b in self.additions if b.plan.replays]
         return (sum(taken), sum(b.written.rows for b in self.additions if b.written)) if taken else None
+
+    @property
+    def next_step(self) -> str:
+        """What a person can do next about the newest revision, in a few sentences."""
+        return what_next(self.newest, self.in_force)
+
+    def awaiting(
+        self, now: datetime | None = None, patience: timedelta | None = None, *, stopped: bool = False
+    ) -> Awaiting | None:
+        """What awaits a person in it; see `need_of`."""
+        need = need_of(self.newest, now, patience, stopped=stopped)
+        return None if need is None else Awaiting(self.newest, need, self.in_force)
 
     @property
     def telling(self) -> Batch:
@@ -102,7 +128,6 @@ class Row:
 class Snapshot:
     """All intervals of a pipeline, in order of time."""
 
-    pipeline: str
     rows: tuple[Row, ...] = ()
     counts: Counter[State] = field(default_factory=Counter)  # intervals with that state, among `Row.states`
     unsettled: tuple[Row, ...] = ()  # whose newest revision is neither published, skipped nor withdrawn
@@ -110,7 +135,7 @@ class Snapshot:
     frontier_time: datetime | None = None  # the end of the last interval the frontier has passed
     first: int = 0  # position of the interval that was planned first; the frontier starts there
     passed: int = 0  # how many intervals the frontier has passed from there on
-    hole: Batch | None = None
+    hole: Row | None = None  # it holds the frontier back
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
@@ -130,20 +155,26 @@ class Snapshot:
             return row.batch if row else None
         return next((b for b in row.revisions.all if b.revision == revision), None)
 
+    def awaiting(
+        self, now: datetime | None = None, patience: timedelta | None = None, stopped: Container[Interval] = ()
+    ) -> tuple[Awaiting, ...]:
+        """What awaits a person, in order of time. `stopped` are intervals whose run has ended without success."""
+        found = (row.awaiting(now, patience, stopped=row.interval in stopped) for row in self.unsettled)
+        return tuple(one for one in found if one is not None)
 
-def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
-    """The snapshot of a ledger's batches."""
-    view = View.of(batches)
+
+def snapshot_of(view: View) -> Snapshot:
+    """The ledger that a view shows, by interval."""
+    return view.once(_snapshot_of)
+
+
+def _snapshot_of(view: View) -> Snapshot:
     anchor, hole = view.anchor, holding_back(view)
-    if anchor is None:
-        return Snapshot(pipeline)
     intervals, planned = view.intervals, [revisions for _, revisions in view.in_order]
-    first = intervals.index(anchor)
-    passed = _unbroken([revisions.in_force for revisions in planned[first:]])
+    first = intervals.index(anchor) if anchor else 0
+    passed = _unbroken([revisions.in_force for revisions in planned[first:]]) if anchor else 0
     rows = tuple(
         Row(
-            batch=revisions.in_force,
-            newest=revisions.last,
             revisions=revisions,
             holds_back=hole is not None and revisions.in_force.interval == hole.interval,
             waits=position >= first + passed and revisions.in_force.state in PASSED,
@@ -152,15 +183,14 @@ def take(pipeline: str, batches: Iterable[Batch]) -> Snapshot:
         for position, revisions in enumerate(planned)
     )
     return Snapshot(
-        pipeline=pipeline,
         rows=rows,
         counts=Counter(state for row in rows for state in row.states),
         unsettled=tuple(r for r in rows if r.newest.state not in PASSED | {State.WITHDRAWN}),
         frontier=frontier(view),
-        frontier_time=intervals[first + passed - 1].end if passed else anchor.start,
+        frontier_time=intervals[first + passed - 1].end if passed else anchor.start if anchor else None,
         first=first,
         passed=passed,
-        hole=hole,
+        hole=next((row for row in rows if row.holds_back), None),
     )
 
 
