@@ -1,7 +1,8 @@
 """Ledgers as small numbers, so that a state stays small and a decision is made once per ledger.
 
 Two ledgers have the same number when they agree in all that decides: what is left out is history, times, and who wrote what
-why. Leases are numbered by their order, which is all that is ever asked of them.
+why. Of its history a batch keeps the last line, which errors quote. Leases are numbered by their order, which is all that is
+ever asked of them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Ledgers:
             if publication is not None and publication.lease is None:
                 begun = 1 + sum(other.publication is not None for other in newest.values())
                 publication = publication.model_copy(update={"lease": begun})
-            kept = {"lease": lease, "plan": plan, "publication": publication, "history": ()}
+            kept = {"lease": lease, "plan": plan, "publication": publication, "history": b.history[-1:]}
             newest[b.interval, b.revision] = b.model_copy(update=kept)
         return self.number(tuple(newest.values()))
 

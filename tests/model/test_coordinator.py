@@ -166,10 +166,9 @@ DEEPER: dict[str, dict[str, Any]] = {
         "operations": (*RUN, "replay"),
         "outcomes": ("passed",),
     },
-    "intervals without records are published, withdrawn and planned again": {
-        "intervals": 3,
-        "records": 2,
-        "processes": 1,
+    "an interval without records is published, withdrawn and planned again": {
+        "intervals": 2,
+        "records": 1,
         "operations": (*RUN, "withdraw"),
         "outcomes": ("passed",),
     },

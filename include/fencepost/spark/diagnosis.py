@@ -166,8 +166,8 @@ def unexpected(error: Exception, doing: str = "") -> FencepostError:
 def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
     """How Spark's JVM ended, if that may have caused the error; None while it lives.
 
-    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this looks at
-    the process. Under spark-submit the JVM is not our child, so this asks it something.
+    py4j reports a dead JVM in many ways: a refused or broken connection, an empty answer, a missing object. So this asks the JVM
+    something, and looks at its process where that is our child, which it is not under spark-submit.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -180,14 +180,16 @@ def how_the_jvm_ended(error: BaseException | None = None) -> str | None:
         return _ending(process.returncode)
     if not _from(error, (Py4JError, OSError, EOFError)):
         return None
-    if process is not None:
-        with suppress(subprocess.TimeoutExpired):  # its sockets close before the process has ended
-            return _ending(process.wait(2))
-        return None
     try:
         gateway.jvm.System.nanoTime()
+        context = SparkContext._active_spark_context
+        if process is None or context is None or not context._jsc.sc().isStopped():
+            return None
     except Exception:
-        return "it no longer answers"
+        if process is None:
+            return "it no longer answers"
+    with suppress(subprocess.TimeoutExpired):  # it stops Spark and closes its sockets before it ends
+        return _ending(process.wait(2))
     return None
 
 
