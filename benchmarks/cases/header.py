@@ -15,8 +15,8 @@ from benchmarks.cases.writers import BEST_OF, writer
 from benchmarks.data import Source, arrow_batches
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
-from fencepost.spark.writer import WriterTask
-from fencepost.steps.write_job import writer_task
+from fencepost.spark.writer import WriteJob
+from fencepost.steps.writers import rows_job
 
 
 def run(bench: Bench) -> Iterator[Result]:
@@ -42,8 +42,8 @@ def run(bench: Bench) -> Iterator[Result]:
 def write_job_without(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
     """The write job whose executors are told to leave the header out; no pipeline can ask for that."""
 
-    def task(*args: Any) -> WriterTask:
-        return replace(writer_task(*args), batch_header=False)
+    def without(*args: Any) -> WriteJob:
+        return replace(rows_job(*args), batch_header=False)
 
-    with patch("fencepost.steps.write_job.writer_task", task), write_job(bench, source) as job:
+    with patch("fencepost.steps.write_job.rows_job", without), write_job(bench, source) as job:
         yield job

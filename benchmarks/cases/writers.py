@@ -1,14 +1,14 @@
 """The writer without Spark, as an executor runs it, and the same writer without transactions.
 
-This is where benchmarks know Fencepost from the inside: `write._writer_task`, and the names `writer` makes its
-transaction and reads its mark by.
+This is where benchmarks know Fencepost from the inside: the job that executors get, and the names by which its writers make
+their transaction and read their mark.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Self
 from unittest.mock import patch
@@ -19,11 +19,12 @@ from confluent_kafka import TopicPartition
 from benchmarks.bench import Bench, batch_of
 from benchmarks.data import DAY, Source
 from fencepost.kafka.transaction import ROWS_AT_ONCE, Transaction
+from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import BATCH_HEADER
 from fencepost.spark.writer import write_partition
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.write_job import writer_task
+from fencepost.steps.writers import rows_job
 
 BEST_OF = 3  # runs a round: they are short, and the machine has neighbours
 
@@ -45,16 +46,16 @@ def writer(
     """
     pipeline = bench.pipeline(source.topic, output=output)
     plan_batch(pipeline, DAY)
-    job = replace(writer_task(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
+    job = replace(rows_job(Ledger(pipeline), batch_of(pipeline)), batch_header=batch_header)
     kind = Started if transactional else Untransacted
-    started = kind(job.settings, job.transactional_ids[0], "write", 0)
+    started = kind(job.writers.settings, job.writers.transactional_ids[0], "write", 0)
     started.start(bench)
-    instead: dict[str, Any] = {"Transaction": lambda *_: started}
-    if not transactional:
-        instead["_mark"] = lambda *_: None
 
     def run() -> object:
-        with patch.multiple("fencepost.spark.writer", **instead):
+        with ExitStack() as patched:
+            patched.enter_context(patch("fencepost.kafka.writers.Transaction", lambda *_: started))
+            if not transactional:
+                patched.enter_context(patch.object(Writers, "_mark", lambda *_: None))
             return write_partition(job, 0, iter(batches))
 
     yield run
@@ -71,10 +72,11 @@ def often(
     """The same rows by `Transaction` itself, with a commit of records and a group's offset every so many seconds."""
     pipeline = bench.pipeline(source.topic)
     plan_batch(pipeline, DAY)
-    job = writer_task(Ledger(pipeline), batch_of(pipeline))
-    started = Started(job.settings, job.transactional_ids[0], "write", 0)
+    job = rows_job(Ledger(pipeline), batch_of(pipeline))
+    writers = job.writers
+    started = Started(writers.settings, writers.transactional_ids[0], "write", 0)
     started.start(bench)
-    mark, header = TopicPartition(*job.marks[0]), (BATCH_HEADER, job.batch.encode())
+    mark, header = TopicPartition(*writers.marks[0]), (BATCH_HEADER, writers.batch.encode())
 
     def run() -> None:
         pieces = (b.slice(first, ROWS_AT_ONCE) for b in batches for first in range(0, len(b), ROWS_AT_ONCE))
@@ -85,7 +87,7 @@ def often(
                 while piece is not None and time.monotonic() < end:
                     started.produce_rows(job.topic, piece, header=header)
                     piece = next(pieces, None)
-                started.add_offsets([mark], job.group)
+                started.add_offsets([mark], writers.group)
 
     yield run
     rows, found = sum(b.num_rows for b in batches), bench.offsets_in(pipeline.output.topic)

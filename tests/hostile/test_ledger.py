@@ -27,7 +27,7 @@ from fencepost.preflight.finding import Level
 from fencepost.spark.writer import write_partition
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.write_job import writer_task
+from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, group_offsets, produce, read_all
 from steps import latest, run
@@ -264,7 +264,7 @@ def test_a_planned_batch_of_a_ledger_restored_from_a_copy_is_written_as_a_new_re
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    write_partition(writer_task(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
+    write_partition(rows_job(Ledger(pipeline), latest(pipeline, day(1))), 0, iter([]))
     restore(broker, pipeline, stored(broker, pipeline))
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).revision == 2

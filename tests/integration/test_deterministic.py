@@ -15,11 +15,11 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, TransformNotDeterministic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Decision, State, utc_now
-from fencepost.spark.writer import committed_receipts, write_partition
+from fencepost.spark.writer import write_partition
 from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.write import write_batch
-from fencepost.steps.write_job import writer_task
+from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets, produce, read_all
 from steps import latest, run
@@ -58,8 +58,8 @@ def fail_at_the_last_task_partition(spark: Any, broker: Broker, pipeline: Pipeli
     """An attempt that ends when some task-partitions have committed, and not all."""
     with armed(spark, "write.init#2=raise", folder), pytest.raises(FencepostError):
         write_batch(spark, pipeline, day(1))
-    task = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
-    assert committed_receipts(task) is None
+    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    assert job.writers.committed_receipts() is None
     assert read_all(broker.bootstrap, pipeline.output.topic), "nothing has committed"
 
 
@@ -121,9 +121,9 @@ def test_marks_of_all_task_partitions_are_not_enough_where_their_attempts_may_ha
 ) -> None:
     """Each is final, and together they may be of several attempts: the driver of the last one died before it compared."""
     pipeline = shuffling(STEADY)
-    task = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
+    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
     for number in range(3):
-        write_partition(task, number, iter([]))
+        write_partition(job, number, iter([]))
     with pytest.raises(TransformNotDeterministic, match="committed 0 rows"):
         write_batch(spark, pipeline, day(1))
     assert latest(pipeline, day(1)).state is State.PLANNED

@@ -74,7 +74,7 @@ def test_the_writer_gets_lists(without_headers: DataFrame, make_pipeline: Callab
     frame = with_record(read_source(without_headers, pipeline.source, record=True)[0])
     assert nulls(to_records(frame, pipeline), "headers") == 0
     for number in (None, 0):  # for the output, and for quarantine
-        rules = Rules(lambda _, number=number: F.lit(number).cast("int"), ["rule"], ["reason"])
+        rules = Rules(lambda _, number=number: F.lit(number).cast("int"), (("rule", "reason"),))
         routed = to_routed(to_flagged(frame, pipeline, rules))
         assert nulls(routed, "headers") == 0
         assert nested(routed) == {"headers"}
@@ -97,7 +97,7 @@ def test_headers_for_quarantine_reach_the_writer_as_they_are(
         "CAST(headers AS array<struct<key: string, value: binary>>) AS _headers",  # no field of the value: JSON has no such text
     )
     pipeline = make_pipeline(output={"headers": "_headers"})
-    rules = Rules(lambda _: F.lit(0), ["rule"], ["reason"])
+    rules = Rules(lambda _: F.lit(0), (("rule", "reason"),))
     routed = to_routed(to_flagged(frame, pipeline, rules)).orderBy("_offset")
     (batch,) = routed.select("key", "value", "hash", QUARANTINED).toArrow().combine_chunks().to_batches()
     found = Quarantining("p/i/1", (("rule", "reason"),)).with_headers(batch)

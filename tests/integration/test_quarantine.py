@@ -21,7 +21,7 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.quality.report import Report
-from fencepost.steps import write_job
+from fencepost.spark import run_writers
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
@@ -137,13 +137,13 @@ def test_rules_add_no_copy_of_a_row_on_its_way(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark copies rows where its generated code ends: at Python and where rows are counted, and nowhere else."""
-    plans, collect = [], write_job._collect
+    plans, collect = [], run_writers._collect
 
-    def seen(spark: Any, job: Any, *others: Any) -> Any:
+    def seen(job: Any, *others: Any) -> Any:
         plans.append(job._jdf.queryExecution().executedPlan().toString())
-        return collect(spark, job, *others)
+        return collect(job, *others)
 
-    monkeypatch.setattr(write_job, "_collect", seen)
+    monkeypatch.setattr(run_writers, "_collect", seen)
     pipeline = make_pipeline("def transform(frame):\n    return frame\n", RULES, quality=OFF)
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])

@@ -18,12 +18,12 @@ from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Receipt, State, Written
 from fencepost.protocol.marks import mark_metadata
-from fencepost.spark.writer import committed_receipts, write_partition
+from fencepost.spark.writer import write_partition
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
-from fencepost.steps.write_job import writer_task
+from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, end_offset, produce, read_all
 from steps import latest
@@ -139,14 +139,15 @@ def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_al
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
-    assert committed_receipts(job) is None
+    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    writers = job.writers
+    assert writers.committed_receipts() is None
     first, _ = write_partition(job, 0, iter([]))
-    assert committed_receipts(job) is None
+    assert writers.committed_receipts() is None
     second, _ = write_partition(job, 1, iter([]))
-    assert committed_receipts(job) == [first, second]
-    assert committed_receipts(replace(job, lease=job.lease + 1)) is None
-    assert committed_receipts(replace(job, lease=job.lease - 1)) is None
+    assert writers.committed_receipts() == [first, second]
+    assert replace(writers, lease=writers.lease + 1).committed_receipts() is None
+    assert replace(writers, lease=writers.lease - 1).committed_receipts() is None
 
 
 def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make_pipeline: Make) -> None:
@@ -154,16 +155,17 @@ def test_a_dead_attempts_open_transaction_is_not_waited_for(broker: Broker, make
     pipeline = make_pipeline()
     fill(broker, pipeline)
     plan_batch(pipeline, day(1))
-    job = writer_task(Ledger(pipeline), latest(pipeline, day(1)))
-    dead = Transaction(job.settings, job.transactional_ids[0], "write", 0)
+    job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
+    writers = job.writers
+    dead = Transaction(writers.settings, writers.transactional_ids[0], "write", 0)
     dead.init()
     dead.__enter__()
-    topic, partition, offset = job.marks[0]
-    metadata = mark_metadata(Receipt(task=0, ledger=job.ledger, lease=job.lease, topics={}))
-    dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], job.group)
-    assert committed_receipts(job) is None
+    topic, partition, offset = writers.marks[0]
+    metadata = mark_metadata(Receipt(task=0, ledger=writers.ledger, lease=writers.lease, topics={}))
+    dead._send_offsets([TopicPartition(topic, partition, offset, metadata=metadata)], writers.group)
+    assert writers.committed_receipts() is None
     receipts = [write_partition(job, task, iter([]))[0] for task in (0, 1)]
-    assert committed_receipts(job) == receipts
+    assert writers.committed_receipts() == receipts
 
 
 def test_a_narrower_batch_ends_what_a_wider_one_left_open(spark: Any, broker: Broker, make_pipeline: Make) -> None:
@@ -171,8 +173,8 @@ def test_a_narrower_batch_ends_what_a_wider_one_left_open(spark: Any, broker: Br
     wide = make_pipeline(output={"layout": "output"})
     fill(broker, wide)
     plan_batch(wide, day(1))
-    task = writer_task(Ledger(wide), latest(wide, day(1)))
-    left = Transaction(task.settings, task.transactional_ids[2], "write", 2)
+    writers = rows_job(Ledger(wide), latest(wide, day(1))).writers
+    left = Transaction(writers.settings, writers.transactional_ids[2], "write", 2)
     left.init()
     left.__enter__()
     left.produce(wide.output.topic, b"{}", partition=2)

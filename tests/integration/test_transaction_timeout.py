@@ -12,7 +12,7 @@ from fencepost.errors import TransactionTimedOut, WriterFenced
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.transaction import Transaction
-from fencepost.spark.writer import WriterTask
+from fencepost.kafka.writers import Writers
 from fencepost_stack.broker import Broker
 from waiting import await_true
 
@@ -27,7 +27,7 @@ SAID = (
 @contextmanager
 def begun(settings: ClientSettings, name: str, errors: dict[str, WriterFenced]) -> Iterator[Transaction]:
     """A transaction with a record delivered; the error with which it ends goes into `errors`."""
-    transaction = Transaction(settings, name, "write", 0, WriterTask.shorter)
+    transaction = Transaction(settings, name, "write", 0, Writers.shorter)
     transaction.init()
     try:
         with transaction:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.errors import KafkaUnavailable
+from fencepost.kafka import writers
 from fencepost.steps import write
 from makers import a_plan
 
@@ -34,14 +35,14 @@ LEDGER: Any = SimpleNamespace(settings=None, pipeline=SimpleNamespace(writer_id=
 def test_ids_are_fenced_side_by_side_and_only_those_that_the_batch_does_not_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fences = Fences(write.FENCES)
-    monkeypatch.setattr(write, "Transaction", fences.transaction)
-    write._fence(LEDGER, a_plan((0, 1), (0, 1), lane="3", fence_up_to=2 + 2 * write.FENCES))
-    assert sorted(fences.ids) == sorted(f"p.3.{task}" for task in range(2, 2 + 2 * write.FENCES))
+    fences = Fences(writers.FENCES)
+    monkeypatch.setattr(writers, "Transaction", fences.transaction)
+    write._fence(LEDGER, a_plan((0, 1), (0, 1), lane="3", fence_up_to=2 + 2 * writers.FENCES))
+    assert sorted(fences.ids) == sorted(f"p.3.{task}" for task in range(2, 2 + 2 * writers.FENCES))
 
 
 def test_nothing_is_fenced_where_nothing_can_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "Transaction", None)
+    monkeypatch.setattr(writers, "Transaction", None)
     write._fence(LEDGER, a_plan((0, 1), (0, 1), fence_up_to=2))
     write._fence(LEDGER, a_plan((0, 1), fence_up_to=0))
 
@@ -50,6 +51,6 @@ def test_a_fence_that_fails_fails_the_write(monkeypatch: pytest.MonkeyPatch) -> 
     def failing(*_: object) -> SimpleNamespace:
         raise KafkaUnavailable("away")
 
-    monkeypatch.setattr(write, "Transaction", failing)
+    monkeypatch.setattr(writers, "Transaction", failing)
     with pytest.raises(KafkaUnavailable):
         write._fence(LEDGER, a_plan((0, 1), fence_up_to=100))

@@ -21,7 +21,7 @@ from fencepost.spark.quarantine import to_flagged, to_routed
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform, load_transform
-from fencepost.steps.write_job import quarantine_rules
+from fencepost.steps.batch_input import quarantine_rules
 from fencepost_stack import nycflights
 from fencepost_stack.broken_flights import BROKEN, broken_flights
 from fencepost_stack.flights import load_flights
@@ -166,13 +166,13 @@ def test_each_broken_record_is_quarantined_byte_for_byte_with_its_reason(spark: 
     rules = quarantine_rules(find_pipeline("nyc_flights"))
     assert rules is not None
     columns = {name: [getattr(row, name) for row in rows] for name in ("key", "value", "hash", "quarantined")}
-    shared = Quarantining("batch", tuple(zip(rules.names, rules.reasons, strict=True)))
+    shared = Quarantining("batch", rules.named)
     kept = [
         (
             row["key"],
             row["value"],
             row["timestamp"],
-            rules.names[row["rule"]],
+            rules.named[row["rule"]][0],
             {h["key"]: h["value"] for h in row["headers"]},
         )
         for row in shared.with_headers(pa.RecordBatch.from_pydict(columns)).to_pylist()

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.errors import TransformNotDeterministic
+from fencepost.kafka import writers
 from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.writers import Writers
 from fencepost.model import Receipt, Tally
 from fencepost.protocol.marks import mark_metadata, read_mark
-from fencepost.spark import writer
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
 from fencepost.spark.whole_records import OFFSET, PARTITION, RULE
-from fencepost.spark.writer import WriterTask, write_partition
+from fencepost.spark.writer import WriteJob, write_partition
 
 LEASE, LEDGER = 7, "ledger-1"
 
@@ -75,21 +76,23 @@ class FakeTransaction:
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     made = FakeKafka()
-    monkeypatch.setattr(writer, "Transaction", made.transaction)
-    monkeypatch.setattr(writer, "_mark", made.receipt)
+    monkeypatch.setattr(writers, "Transaction", made.transaction)
+    monkeypatch.setattr(Writers, "_mark", made.receipt)
     return made
 
 
-def job() -> WriterTask:
-    return WriterTask(
-        settings=ClientSettings({}),
-        batch="b",
-        ledger=LEDGER,
-        lease=LEASE,
+def job() -> WriteJob:
+    return WriteJob(
+        writers=Writers(
+            settings=ClientSettings({}),
+            batch="b",
+            ledger=LEDGER,
+            lease=LEASE,
+            group="g",
+            transactional_ids=("id",),
+            marks=(("s", 0, 9),),
+        ),
         topic="t",
-        group="g",
-        transactional_ids=("id",),
-        marks=(("s", 0, 9),),
         to_own_partition=False,
         quarantining=Quarantining("b", (("rule", "reason"),) * 3),
     )
@@ -116,8 +119,8 @@ def test_an_attempt_commits_all_rows_or_none_and_a_retry_skips_what_is_committed
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         known = FakeKafka()
-        patch.setattr(writer, "Transaction", known.transaction)
-        patch.setattr(writer, "_mark", known.receipt)
+        patch.setattr(writers, "Transaction", known.transaction)
+        patch.setattr(Writers, "_mark", known.receipt)
         known.fails = fails
         if fails:
             with pytest.raises(Broken):
@@ -149,8 +152,8 @@ def routed(values: list[int], size: int) -> Iterator[pa.RecordBatch]:
 def test_rows_of_two_topics_are_one_transaction_and_one_receipt(values: list[int], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         known = FakeKafka()
-        patch.setattr(writer, "Transaction", known.transaction)
-        patch.setattr(writer, "_mark", known.receipt)
+        patch.setattr(writers, "Transaction", known.transaction)
+        patch.setattr(Writers, "_mark", known.receipt)
         two = replace(job(), quarantine="q")
         receipt, _ = write_partition(two, 0, routed(values, size))
         (committed,) = known.committed
@@ -217,7 +220,7 @@ def test_what_an_older_lease_committed_is_not_ours(kafka: FakeKafka) -> None:
     assert (kafka.committed, receipt.lease, skipped) == ([[b"1", b"2", b"3"]], LEASE, False)
 
 
-def committed(kafka: FakeKafka, job: WriterTask, rows: Iterator[pa.RecordBatch]) -> WriterTask:
+def committed(kafka: FakeKafka, job: WriteJob, rows: Iterator[pa.RecordBatch]) -> WriteJob:
     """An earlier attempt has committed these rows; the job of a later one, behind a shuffle."""
     write_partition(job, 0, rows)
     return replace(job, compares=True)

@@ -11,7 +11,7 @@ result needs none, and is judged as it is (`judged_again`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -41,14 +41,13 @@ RULE = "rule"  # the column with the number of the rule that a row fails, or nul
 
 @dataclass(frozen=True)
 class Rules:
-    """The quarantine rules of a batch: which one a row of values fails first, and the name and reason of each."""
+    """The quarantine rules of a batch: which one a row of values fails first, and each with its name and reason."""
 
     first_failed: Callable[[DataFrame], Column]
-    names: Sequence[str]
-    reasons: Sequence[str]
+    named: tuple[tuple[str, str], ...]
 
 
-NO_RULES = Rules(lambda frame: F.lit(None).cast("int"), (), ())
+NO_RULES = Rules(lambda frame: F.lit(None).cast("int"), ())
 
 
 def keeps_record(frame: DataFrame) -> bool:

@@ -7,7 +7,7 @@ of a lease, together with the mark that proves it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,56 +15,41 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import TopicPartition
 
 from fencepost.errors import FencepostError, ReceiptsDisagree, Superseded, TransformNotDeterministic, WriteFailed
 from fencepost.failpoints import reached
-from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.errors import translated
-from fencepost.kafka.offsets import committed_offsets
 from fencepost.kafka.transaction import Transaction
+from fencepost.kafka.writers import Writers
 from fencepost.model import BATCH_HEADER, NOTHING, Receipt, Tally
-from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read_mark, same_rows
+from fencepost.protocol.marks import Standing, mark_metadata, same_rows
 from fencepost.spark.diagnosis import carry
 from fencepost.spark.quarantine_headers import QUARANTINED, Quarantining
 from fencepost.spark.whole_records import WITHHELD, whole_records
 
 
 @dataclass(frozen=True)
-class WriterTask:
-    """What an executor needs to write any task-partition of a batch. It travels inside the task, so it may hold secrets.
+class WriteJob:
+    """What an executor needs to write any task-partition of a job: its writers, and what becomes of a row. Holds secrets.
 
-    `lease` is an offset of the ledger topic with the id `ledger`. `marks[t]` is the mark's (topic, partition, offset) of
-    task-partition `first + t`. `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows:
-    task-partition t writes output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the
-    same transactions, with headers by `quarantining`; their keys choose the partition.
+    `to_own_partition` is set under layout `output`, where the shuffle has already placed the rows: task-partition t writes
+    output partition t. Rows whose column `quarantined` is not null go to the topic `quarantine`, in the same transactions, with
+    headers by `quarantining`; their keys choose the partition.
     """
 
-    settings: ClientSettings
-    batch: str
-    ledger: str
-    lease: int
+    writers: Writers
     topic: str
-    group: str
-    transactional_ids: tuple[str, ...]
-    marks: tuple[tuple[str, int, int], ...]
     to_own_partition: bool
     batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
     quarantine: str | None = None
     quarantining: Quarantining | None = None
-    first: int = 0  # the lowest task-partition that this job writes
     compares: bool = False  # what this lease has committed has to be the rows of every later attempt
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
     stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
-    opened: bool = False  # every task-partition had a mark before its first attempt, so one that is missing was lost
-    failpoint: str = "write"
-    shorter: str = (  # as a `Transaction` takes it
-        ", or give the source topic (under output.layout: output, the output topic) more partitions, so that each holds less"
-    )
 
 
-def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
+def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch]) -> tuple[Receipt, bool]:
     """Write task-partition `task` exactly once; return the receipt, and whether it was skipped: its rows stayed unread.
 
     1. init_transactions: fence every earlier attempt and settle its open transaction;
@@ -76,12 +61,13 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         TransformNotDeterministic: an earlier attempt has committed other rows.
         Retriable: anything that a new attempt can settle. The producer is gone either way.
     """
-    transaction, mark = _initialised(job, task)  # 1, 2
-    match compare_mark(mark, job.lease, job.ledger, opened=job.opened):
+    writers = job.writers
+    transaction, mark = writers.init(task)  # 1, 2
+    match writers.standing(mark):
         case Standing.LOST:
             raise WriteFailed(
-                f"{_of(job, task)}: its mark is gone from group {job.group}, so this attempt wrote nothing. Run again: the step "
-                "then asks the output what was committed."
+                f"{writers.told(task)}: its mark is gone from group {writers.group}, so this attempt wrote nothing. Run again: "
+                "the step then asks the output what was committed."
             )
         case Standing.DONE:
             assert mark is not None
@@ -91,160 +77,65 @@ def write_partition(job: WriterTask, task: int, batches: Iterator[pa.RecordBatch
         case Standing.SUPERSEDED:
             assert mark is not None
             raise Superseded(
-                f"{_of(job, task)}: its mark has lease {mark.lease}, later than ours ({job.lease}): a newer plan has taken this "
-                "one's lane and place. This attempt wrote nothing. Look at the ledger, and let the newer run continue."
+                f"{writers.told(task)}: its mark has lease {mark.lease}, later than ours ({writers.lease}): a newer plan has "
+                "taken this one's lane and place. This attempt wrote nothing. Look at the ledger, and let the newer run continue."
             )
     return _write(job, transaction, task, batches), False  # 3
 
 
-def close_partition(job: WriterTask, task: int) -> Receipt:
-    """Have a task-partition end with what this lease has committed of it, so that no attempt writes any more of it; the receipt.
-
-    It takes the place of an attempt that writes nothing: a mark stands in the way of all that come later. A later lease's mark
-    does so too, and is left alone.
-    """
-    transaction, mark = _initialised(job, task)
-    standing = compare_mark(mark, job.lease, job.ledger)
-    if mark is not None and standing is Standing.DONE:
-        return mark
-    closed = _nothing(job, task)
-    if standing is not Standing.SUPERSEDED:
-        _commit_mark(job, transaction, closed)
-    return closed
-
-
-def fence_partition(job: WriterTask, task: int) -> None:
-    """Have no attempt at a task-partition commit what it has begun."""
-    Transaction(job.settings, job.transactional_ids[task - job.first], job.failpoint, task, job.shorter).init()
-
-
-def restore_mark(job: WriterTask, task: int, stood_for: Callable[[int], Receipt]) -> None:
-    """Write a task-partition's mark anew if it is gone. `stood_for` finds out what it said, while nobody else can commit here."""
-    transaction, mark = _initialised(job, task)
-    if mark is None:
-        _commit_mark(job, transaction, stood_for(task))
-
-
-def _commit_mark(job: WriterTask, transaction: Transaction, receipt: Receipt) -> None:
-    with translated(_of(job, receipt.task), job.settings), transaction:
-        transaction.add_offsets([_place(job, receipt)], job.group)
-
-
-def _initialised(job: WriterTask, task: int) -> tuple[Transaction, Receipt | None]:
-    """A transaction that has fenced every earlier attempt, and the mark that was read afterwards."""
-    transaction = Transaction(job.settings, job.transactional_ids[task - job.first], job.failpoint, task, job.shorter)
-    transaction.init()
-    mark = _mark(job, task)
-    reached(f"{job.failpoint}.mark-read", task)
-    return transaction, mark
-
-
-def _nothing(job: WriterTask, task: int) -> Receipt:
-    """The receipt of no row."""
-    return Receipt(task=task, ledger=job.ledger, lease=job.lease, topics={})
-
-
-def _place(job: WriterTask, receipt: Receipt) -> TopicPartition:
-    """The mark of that receipt."""
-    topic, partition, offset = job.marks[receipt.task - job.first]
-    return TopicPartition(topic, partition, offset, metadata=mark_metadata(receipt))
-
-
-def _of(job: WriterTask, task: int) -> str:
-    return f"batch {job.batch}, task-partition {task}"
-
-
-def found_marks(job: WriterTask) -> tuple[Receipt | None, ...]:
-    """Every task-partition's mark as it is committed now, whatever its lease; None where there is none.
-
-    A mark may still be on its way to who asks, right after its commit. So those that are missing are awaited.
-    """
-    doing = f"batch {job.batch}: reading its marks in group {job.group}"
-    tasks = range(job.first, job.first + len(job.marks))
-    marks = _marks(job, tasks, doing, settled=False)
-    return tuple(marks if None not in marks else _marks(job, tasks, doing, settled=True))
-
-
-def committed_receipts(job: WriterTask) -> list[Receipt] | None:
-    """The receipts of all task-partitions if this lease has committed every one of them, else None.
-
-    Sound without init_transactions: such a mark is final. Its writer had fenced every attempt before it, and every
-    attempt after it reads the mark first. This does not wait for open transactions: the next init_transactions ends that of
-    a dead attempt, and a mark that is not committed yet does not count.
-    """
-    doing = f"batch {job.batch}: reading its marks in group {job.group}"
-    tasks = range(job.first, job.first + len(job.marks))
-    marks = _marks(job, tasks, doing, settled=False)
-    done = [mark for mark in marks if mark is not None and compare_mark(mark, job.lease, job.ledger) is Standing.DONE]
-    return done if len(done) == len(job.marks) else None
-
-
-def _mark(job: WriterTask, task: int) -> Receipt | None:
-    return _marks(job, [task], f"{_of(job, task)}: reading its mark in group {job.group}", settled=True)[0]
-
-
-def _marks(job: WriterTask, tasks: Sequence[int], doing: str, *, settled: bool) -> list[Receipt | None]:
-    asked = [
-        TopicPartition(topic, partition) for topic, partition, _ in (job.marks[task - job.first] for task in tasks)
-    ]
-    found = committed_offsets(job.settings, job.group, asked, doing, settled=settled)
-    marks = [found.get((place.topic, place.partition)) for place in asked]
-    return [read_mark(mark.metadata, doing, opened=job.opened) if mark else None for mark in marks]
-
-
-def _write(job: WriterTask, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
+def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
     """Write the rows in one transaction, and return their receipt."""
-    receipt = _nothing(job, task).model_copy(update={"topics": {job.topic: NOTHING}})
-    header = (BATCH_HEADER, job.batch.encode()) if job.batch_header else None
+    receipt = job.writers.nothing(task).model_copy(update={"topics": {job.topic: NOTHING}})
+    header = (BATCH_HEADER, job.writers.batch.encode()) if job.batch_header else None
     own = task if job.to_own_partition else None
     batches = whole_records(batches)
     first = next(batches, None)  # whatever the transform takes to give its first row, no transaction is open yet
-    with translated(_of(job, task), job.settings), transaction:
+    with translated(job.writers.told(task), job.writers.settings), transaction:
         for rows in chain([first] if first is not None else [], batches):
             kept, failed, withheld = _parted(job, rows)
             transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
             if failed is not None and job.quarantine is not None:
                 transaction.produce_rows(job.quarantine, failed)
             receipt = _with(receipt, job, kept, failed, withheld)
-            reached(f"{job.failpoint}.rows", task)
+            reached(f"{job.writers.failpoint}.rows", task)
         if job.promised is not None:
             _check_promised(job, task, receipt.tally(job.topic))
-        transaction.add_offsets([_place(job, receipt)], job.group)
+        job.writers.add_mark(transaction, receipt)
     return receipt
 
 
-def _check_same(job: WriterTask, mark: Receipt, batches: Iterator[pa.RecordBatch]) -> None:
+def _check_same(job: WriteJob, mark: Receipt, batches: Iterator[pa.RecordBatch]) -> None:
     """The rows are those that the mark's attempt has committed.
 
     Raises:
         TransformNotDeterministic: they differ, so a row that is committed here may be in another task-partition as well, or
             one that belongs here in none.
     """
-    seen = _nothing(job, mark.task)
+    seen = job.writers.nothing(mark.task)
     for rows in batches:
         seen = _with(seen, job, *_parted(job, rows))
     if not same_rows(mark, seen):
         raise TransformNotDeterministic(
-            f"{_of(job, mark.task)}: an earlier attempt committed {mark.rows} rows, and this one has {seen.rows}, not the same: "
-            "the transform gives other rows when it runs again, so rows could get lost or doubled between task-partitions. No "
-            "offset moved. Make it deterministic: no clock, no random numbers or ids, no input that changes meanwhile, no order "
-            "left open (first, collect_list, ties of row_number). Sums of doubles differ in their last digits: sum decimals, or "
-            "round. Then run again: a changed transform is a new revision. If nothing in the pipeline's folder changed, "
-            "`fencepost skip` the interval and run it with --reprocess, which writes all of it again."
+            f"{job.writers.told(mark.task)}: an earlier attempt committed {mark.rows} rows, and this one has {seen.rows}, not "
+            "the same: the transform gives other rows when it runs again, so rows could get lost or doubled between "
+            "task-partitions. No offset moved. Make it deterministic: no clock, no random numbers or ids, no input that changes "
+            "meanwhile, no order left open (first, collect_list, ties of row_number). Sums of doubles differ in their last "
+            "digits: sum decimals, or round. Then run again: a changed transform is a new revision. If nothing in the pipeline's "
+            "folder changed, `fencepost skip` the interval and run it with --reprocess, which writes all of it again."
         )
 
 
-def _check_promised(job: WriterTask, task: int, tally: Tally) -> None:
+def _check_promised(job: WriteJob, task: int, tally: Tally) -> None:
     """The records are those that the task-partition has to commit, or ReceiptsDisagree, before they are."""
     assert job.promised is not None
     if (tally.rows, tally.fingerprint) != (job.promised.rows, job.promised.fingerprint):
         raise ReceiptsDisagree(
-            f"{_of(job, task)}: {tally.rows} records with fingerprint {tally.fingerprint:016x} were read, and the receipts "
-            f"promise {job.promised.rows} with {job.promised.fingerprint:016x}. The transaction is aborted."
+            f"{job.writers.told(task)}: {tally.rows} records with fingerprint {tally.fingerprint:016x} were read, and the "
+            f"receipts promise {job.promised.rows} with {job.promised.fingerprint:016x}. The transaction is aborted."
         )
 
 
-def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
+def _parted(job: WriteJob, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None, int]:
     """The rows for the topic, those for quarantine with their rules, timestamps and headers, and how many are for neither."""
     whole = len(rows)
     if WITHHELD in rows.schema.names:
@@ -262,7 +153,7 @@ def _parted(job: WriterTask, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.R
 
 
 def _with(
-    receipt: Receipt, job: WriterTask, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
+    receipt: Receipt, job: WriteJob, rows: pa.RecordBatch, failed: pa.RecordBatch | None, withheld: int
 ) -> Receipt:
     """The receipt with these rows added: those for the output, those for quarantine, and those that are not written."""
     topics, rules = {**receipt.topics, job.topic: added(receipt.tally(job.topic), rows)}, dict(receipt.rules)
@@ -295,12 +186,10 @@ def _length(values: pa.Array) -> int:
 
 
 ANSWER_SCHEMA = "receipt string, skipped boolean"
-
-
 TASKS = "fencepost.tasks"  # Spark's local property: which task-partition each Spark partition writes, as a list in JSON
 
 
-def writer_of(job: WriterTask) -> Any:
+def writer_of(job: WriteJob) -> Any:
     """The function for `mapInArrow`: a Spark partition writes its task-partition and returns the receipt.
 
     The job's local property `TASKS` says which task-partition that is: it is known only once the job, with this function in
@@ -313,7 +202,7 @@ def writer_of(job: WriterTask) -> Any:
     return write
 
 
-def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _answer(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -323,7 +212,7 @@ def _answer(job: WriterTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
         receipt, skipped = write_partition(job, task, batches)
     except FencepostError as error:
         raise carry(error, job.nonce) from error
-    reached(f"{job.failpoint}.receipt", receipt.task)
+    reached(f"{job.writers.failpoint}.receipt", receipt.task)
     yield answer_of(receipt, skipped=skipped)
 
 

@@ -46,8 +46,9 @@ from fencepost.protocol.publication import begin_publication, opening_marks, rec
 from fencepost.protocol.view import DECIDED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
-from fencepost.steps.publish import copy_here, copy_on_spark, publishing_marks
+from fencepost.steps.publish import copy_here, copy_on_spark
 from fencepost.steps.topics import same_topics
+from fencepost.steps.writers import publishing_marks
 
 log = logging.getLogger("fencepost.steps.advance")
 F = TypeVar("F")

@@ -18,8 +18,8 @@ from fencepost.protocol.decisions import is_carried_out
 from fencepost.protocol.obstacle import Found, GivenUp, is_whole, obstacle
 from fencepost.protocol.publication import opening_marks
 from fencepost.protocol.ranges import without_expired
-from fencepost.spark.writer import close_partition, fence_partition, found_marks, restore_mark
-from fencepost.steps.publish import publication_task, seen_in_output
+from fencepost.steps.publish import seen_in_output
+from fencepost.steps.writers import publication_writers
 
 log = logging.getLogger("fencepost.steps.obstacle")
 
@@ -34,7 +34,7 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
         staging_id = staging.id if staging else ""
         gone = StagingTopic(ledger, planned.topic).gone(batch) if staging_id == planned.topic_id else ()
     if batch.state is State.PUBLISHING:
-        marks = found_marks(publication_task(ledger, batch))
+        marks = publication_writers(ledger, batch).found_marks()
         of_copy = {"marks": marks, "untold": _untold(ledger, batch) if None in marks and output else ""}
     return Found(
         output_topic_id=output.id if output else "",
@@ -91,29 +91,30 @@ def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
 
     Where the output topic is gone, its marks went with it. An attempt that comes late misses them, and stops.
     """
-    publication, job, written = batch.known_publication, publication_task(ledger, batch), batch.known_written
+    publication, writers, written = batch.known_publication, publication_writers(ledger, batch), batch.known_written
     tasks = range(publication.tasks)
     known = publication.ledger == found.ledger_topic_id and publication.begun.topic_id == found.output_topic_id
     if not found.output_topic_id:
         for task in tasks:
-            fence_partition(job, task)
+            writers.fence(task)
         receipts: list[Receipt] = []
     else:
         if known and None in found.marks:
             known = not found.untold
             if known:
                 _restore_marks(ledger, batch, found)  # 1
-        receipts = [close_partition(job, task) for task in tasks]  # 2
+        receipts = [writers.close(task) for task in tasks]  # 2
     if known and is_whole(batch, receipts):
         return None
-    seen = sum(r.tally(job.topic).rows for r in receipts) if known else written.rows  # 3
+    seen = sum(r.tally(batch.plan.output.topic).rows for r in receipts) if known else written.rows  # 3
     log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
     return GivenUp(lease=publication.known_lease, seen=seen)
 
 
 def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
     """Write the marks anew that are gone: an expired or deleted group had them. What they said, the output tells."""
-    publication, job = batch.known_publication, publication_task(ledger, batch)
+    publication, topic = batch.known_publication, batch.plan.output.topic
+    writers = publication_writers(ledger, batch)
 
     def stood_for(task: int) -> Receipt:
         view = ledger.read()
@@ -126,10 +127,10 @@ def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
         log.warning("batch %s: mark %d is gone; its output has %d records of it", batch.id, task, seen.rows)
         if not seen.rows:
             return opening_marks(view, publication)[task]
-        return Receipt(task=task, ledger=publication.ledger, lease=publication.known_lease, topics={job.topic: seen})
+        return Receipt(task=task, ledger=publication.ledger, lease=publication.known_lease, topics={topic: seen})
 
     for task in (task for task, mark in enumerate(found.marks) if mark is None):
-        restore_mark(job, task, stood_for)
+        writers.restore(task, stood_for)
 
 
 def _untold(ledger: Ledger, batch: Batch) -> str:

@@ -7,68 +7,21 @@ task-partition, which this process copies in one transaction; above that each st
 
 from __future__ import annotations
 
-import json
-import logging
-import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 
-from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError, WriteFailed
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
 from fencepost.outputs.topic import is_of
-from fencepost.protocol.marks import mark_metadata
-from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.source import read_ranges, task_ranges
-from fencepost.spark.writer import (
-    ANSWER_SCHEMA,
-    TASKS,
-    WriterTask,
-    added,
-    write_partition,
-    writer_of,
-)
-
-log = logging.getLogger("fencepost.steps.publish")
-
-# A publication goes on as it began: what the settings say now is for those that begin later.
-SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
-
-
-def publication_task(ledger: Ledger, batch: Batch) -> WriterTask:
-    """What a process needs to copy a batch that is being published. Holds secrets."""
-    pipeline, publication, written = ledger.pipeline, batch.known_publication, batch.known_written
-    tasks, output = range(publication.tasks), batch.plan.output
-    return WriterTask(
-        settings=ledger.settings,
-        batch=str(batch.id),
-        ledger=publication.ledger,
-        lease=publication.known_lease,
-        topic=output.topic,
-        group=pipeline.publisher_group(publication.lane),
-        transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
-        marks=tuple((output.topic, t, 0) for t in tasks),
-        to_own_partition=not publication.atomic,
-        batch_header=output.batch_header,
-        nonce=secrets.token_hex(16),
-        promised=written.tally if publication.tasks == 1 else None,
-        opened=True,
-        failpoint="publish",
-        shorter=SHORTER if publication.atomic else "",
-    )
-
-
-def publishing_marks(pipeline: Pipeline, batch: Batch, receipts: Sequence[Receipt]) -> dict[str, list[TopicPartition]]:
-    """The marks of a batch's publication that say these receipts, by group: for the transaction that begins it."""
-    group, topic = pipeline.publisher_group(batch.known_publication.lane), batch.plan.output.topic
-    return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
+from fencepost.spark.run_writers import run_writers
+from fencepost.spark.source import read_ranges
+from fencepost.spark.writer import added, write_partition
+from fencepost.steps.failures import copy_failure
+from fencepost.steps.writers import copy_job
 
 
 def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
@@ -97,7 +50,7 @@ def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
     written = batch.known_written
     topic, ranges = written.output.topic, batch.output_ranges(written)
     records = read_staged(ledger.settings, ledger.pipeline.group, topic, ranges, str(batch.id))
-    receipt, _ = write_partition(publication_task(ledger, batch), 0, records)
+    receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
     return (receipt,)
 
 
@@ -108,7 +61,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
         WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
     """
     written = batch.known_written
-    job, ranges = publication_task(ledger, batch), batch.output_ranges(written)
+    job, ranges = copy_job(ledger, batch), batch.output_ranges(written)
     raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(batch))
     # The writer has put a record's own timestamp, if there is one, before the batch's header, and both behind all others.
     stamp = F.try_element_at("headers", F.lit(-2))
@@ -123,26 +76,5 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
         F.slice("headers", F.lit(1), F.size("headers") - ours).alias("headers"),
         F.expr(fingerprint_hash()).alias("hash"),
     )
-    answered = records.mapInArrow(writer_of(job), ANSWER_SCHEMA)
-    tasks = [r.partition for r in task_ranges(answered) or ()]
-    spark.sparkContext.setLocalProperty(TASKS, json.dumps(tasks))
-    try:
-        return tuple(Receipt.model_validate_json(a["receipt"]) for a in answered.collect())
-    except Exception as error:
-        raise _cause(error, ledger, batch, job.nonce) from error
-    finally:
-        with suppress(Exception):  # a JVM that died has none
-            spark.sparkContext.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
-
-
-def _cause(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
-    """What really failed: Spark wraps a task's error in its own, text only."""
-    if how_the_jvm_ended(error):
-        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` says it
-    ours = find_carried(str(error), nonce)
-    if ours is not None:
-        return ours if str(batch.id) in str(ours) else type(ours)(f"batch {batch.id}: {ours}")
-    return WriteFailed(
-        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
-        f"committed is aborted; run again. {HOW_TO_SEE}."
-    )
+    failure = partial(copy_failure, ledger=ledger, batch=batch, nonce=job.nonce)
+    return tuple(run_writers(records, job, {r: r.partition for r in ranges}, failure).receipts)

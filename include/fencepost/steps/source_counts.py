@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
@@ -59,14 +59,14 @@ class SourceCounts:
 
 
 def observed_counts(
-    answers: Sequence[Row], seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
+    read_all: bool, seen: Observation, raw: DataFrame, batch: Batch, pipeline: Pipeline
 ) -> SourceCounts:
     """The counts as Spark observed them where those are sure to be complete; otherwise the source is read once more.
 
-    Under layout `source` every task that was not skipped has read its range to the end. Before a shuffle a task may run
-    again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
+    `read_all`: no task was skipped. Under layout `source` each has then read its range to the end. Before a shuffle a task may
+    run again or stop early (a limit): there the counts are complete if there are as many rows as offsets.
     """
-    if any(a["skipped"] for a in answers):
+    if not read_all:
         return count_again(raw, pipeline, batch)
     counts = seen.get
     sure = batch.plan.layout is Layout.SOURCE or counts["rows"] == batch.plan.offsets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +11,7 @@ from fencepost import errors
 from fencepost.config.digest import software
 from fencepost.config.pipeline import Pipeline, quarantines
 from fencepost.failpoints import reached
-from fencepost.kafka.transaction import Transaction
+from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import Batch, Interval, OffsetRange, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
@@ -22,17 +21,13 @@ from fencepost.preflight.rights import denials_named
 from fencepost.protocol.decisions import record_written
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
-from fencepost.spark.diagnosis import (
-    jvm_watched,
-)
+from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import found_of, give_up
 from fencepost.steps.plan import revise
 from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
-
-FENCES = 16  # at once
 
 
 def write_without_spark(pipeline: Pipeline, interval: Interval, *, ledger: Ledger | None = None) -> StepResult | None:
@@ -78,16 +73,9 @@ def write_batch(
 
 
 def _fence(ledger: Ledger, plan: Plan) -> None:
-    """End what earlier batches of the lane may have left open under ids that this one does not use.
-
-    Until it times out, an open transaction hides later records from readers. A fence takes a second, and a producer of its own.
-    """
-
-    def fence(task: int) -> None:
-        Transaction(ledger.settings, ledger.pipeline.writer_id(plan.lane, task), "fence", task).init()
-
-    with ThreadPoolExecutor(FENCES) as side_by_side:
-        list(side_by_side.map(fence, range(plan.writers, plan.fence_up_to)))
+    """End what earlier batches of the lane may have left open under ids that this one does not use."""
+    unused = range(plan.writers, plan.fence_up_to)
+    fence_unused(ledger.settings, {task: ledger.pipeline.writer_id(plan.lane, task) for task in unused})
 
 
 def _to_write(ledger: Ledger, interval: Interval) -> Batch:

@@ -1,0 +1,88 @@
+"""Runs a job whose Spark partitions each write a task-partition; the driver's half of `writer.py`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+
+from fencepost.errors import FencepostError
+from fencepost.model import OffsetRange, Receipt
+from fencepost.spark.source import task_ranges
+from fencepost.spark.writer import ANSWER_SCHEMA, TASKS, WriteJob, writer_of
+
+log = logging.getLogger("fencepost.spark.run_writers")
+
+
+class RowsMoved(Exception):
+    """A job's Spark partitions are not the ranges that it was to read: its frame shuffles, or reads something else."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the writers of all task-partitions answered. `read_all`: each had its rows to the end, none found them committed."""
+
+    receipts: list[Receipt]
+    read_all: bool
+
+
+def run_writers(
+    rows: DataFrame,
+    job: WriteJob,
+    tasks: Mapping[OffsetRange, int] | None,
+    meaning: Callable[[Exception], FencepostError],
+    committed: list[Receipt] | None = None,
+) -> Answers:
+    """Have executors write the rows, each task-partition exactly once; their receipts.
+
+    `tasks` names the task-partition for the rows of each range that the frame reads. Where it is None, the rows are placed
+    already: Spark partition t is task-partition t. `meaning` says what a failure of the job means. `committed` are the receipts
+    if the marks have them all: then no job runs.
+
+    Raises:
+        RowsMoved: the frame's partitions are not those ranges. Nothing has run.
+        FencepostError: as `meaning` says.
+    """
+    if committed is not None:
+        log.info(
+            "batch %s: an earlier attempt has committed task-partitions %d to %d",
+            job.writers.batch,
+            job.writers.first,
+            job.writers.first + len(committed) - 1,
+        )
+        return Answers(committed, read_all=False)
+    answered = rows.mapInArrow(writer_of(job), ANSWER_SCHEMA)
+    answers = _collect(answered, job.nonce, _task_partitions(answered, job, tasks), meaning)
+    receipts = [Receipt.model_validate_json(answer["receipt"]) for answer in answers]
+    return Answers(receipts, read_all=not any(answer["skipped"] for answer in answers))
+
+
+def _task_partitions(frame: DataFrame, job: WriteJob, tasks: Mapping[OffsetRange, int] | None) -> Sequence[int]:
+    """The task-partition that each Spark partition writes, read from the frame's plan before it starts."""
+    if tasks is None:
+        return range(len(job.writers.marks))
+    found = task_ranges(frame)
+    if found is None or len(found) != len(tasks) or set(found) != set(tasks):
+        raise RowsMoved
+    return [tasks[r] for r in found]
+
+
+def _collect(
+    answered: DataFrame, tag: str, tasks: Sequence[int], meaning: Callable[[Exception], FencepostError]
+) -> list[Row]:
+    """The answers of a job whose Spark partitions write these task-partitions. Spark's status store knows it by the tag."""
+    context = answered.sparkSession.sparkContext
+    context.setLocalProperty(TASKS, json.dumps(list(tasks)))
+    context.addJobTag(tag)
+    try:
+        return answered.collect()
+    except Exception as error:
+        raise meaning(error) from error
+    finally:
+        with suppress(Exception):  # a JVM that died has none
+            context.setLocalProperty(TASKS, None)  # type: ignore[arg-type]  # which removes it
+            context.removeJobTag(tag)

@@ -1,0 +1,130 @@
+"""What a failure of a job that writes means, and what to do about it. Spark wraps a task's error in its own, as text only."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.errors import (
+    FencepostError,
+    MalformedRecords,
+    RecordRefused,
+    SourceDataExpired,
+    TransformFailed,
+    WriteFailed,
+)
+from fencepost.formats import FORMATS
+from fencepost.formats.format import UNKNOWN_ID
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch
+from fencepost.schemas.settle import UnknownSchemas
+from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended, is_the_transforms
+from fencepost.spark.records import UNFIT, UNFIT_END
+from fencepost.steps.source_counts import count_source
+from fencepost.steps.topics import check_topics
+
+MALFORMED = "fencepost: malformed source record"  # what a job raises at one under source.on_malformed: fail
+
+
+def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
+    """Why the copy of a staged batch failed."""
+    return _of_any_job(error, batch, nonce) or WriteFailed(
+        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
+        f"committed is aborted; run again. {HOW_TO_SEE}."
+    )
+
+
+def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
+    """Why a write failed that reads `raw`, the first that applies:
+
+    1. the driver died, or a writer stopped on purpose;
+    2. a record, or a row of the transform's result, is not what it has to be;
+    3. the topics have changed while the job read them;
+    4. the transform. That ends the step for good: Spark has tried it `spark.task.maxFailures` times, and a transform does the
+       same with the same records;
+    5. something else, and a new attempt may settle it.
+    """
+    folder = ledger.pipeline.folder
+    return (
+        _of_any_job(error, batch, nonce)  # 1
+        or _of_a_record(str(error), ledger, batch, raw)  # 2
+        or _of_its_topics(ledger, batch)  # 3
+        or (_of_the_transform(error, ledger.pipeline, batch) if is_the_transforms(error, folder) else None)  # 4
+        or WriteFailed(  # 5
+            f"batch {batch.id}: the Spark job failed: {describe(error, folder)}. Uncommitted rows are aborted, and no offset "
+            f"moved; run again. {HOW_TO_SEE}."
+        )
+    )
+
+
+def _of_any_job(error: Exception, batch: Batch, nonce: str) -> FencepostError | None:
+    if how_the_jvm_ended(error):
+        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` raises the error with the details
+    ours = find_carried(str(error), nonce)
+    if ours is None or str(batch.id) in str(ours):
+        return ours
+    return type(ours)(f"batch {batch.id}: {ours}")
+
+
+def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+    if UNKNOWN_ID in text:
+        return _unknown(batch)
+    if MALFORMED in text and (malformed := _malformed(ledger, batch, raw)) is not None:
+        return malformed
+    if UNFIT not in text:
+        return None
+    why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
+    return RecordRefused(
+        f"batch {batch.id}: a row of the transform's result does not fit the output's format or schema. {why}. No offset "
+        "moved. Change the transform, or the schema if it is in a registry, and run again. A quarantine rule in the suite "
+        "sets such rows aside."
+    )
+
+
+def _malformed(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+    """Which records are malformed, or None if none is. The source is read once more."""
+    pipeline = ledger.pipeline
+    try:
+        found = count_source(raw, pipeline, batch)
+    except Exception as error:
+        if UNKNOWN_ID in str(error):  # looked up first: they may be malformed too
+            return _unknown(batch)
+        raise
+    if not found.malformed:
+        return None
+    schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
+    where = ", ".join(f"{p}:{o}" for p, o in found.at)
+    return MalformedRecords(
+        f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
+        f"{schema} schema; partition:offset of the first: {where}. Of the first: {found.why}. No offset "
+        "moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of "
+        "their own, drop leaves them out, and the report counts them."
+    )
+
+
+def _unknown(batch: Batch) -> UnknownSchemas:
+    return UnknownSchemas(f"batch {batch.id}: it has records whose schema's id its plan does not know.")
+
+
+def _of_its_topics(ledger: Ledger, batch: Batch) -> FencepostError | None:
+    """That records have expired, or a topic has gone."""
+    try:
+        check_topics(ledger, batch)
+    except SourceDataExpired as expired:
+        if ledger.pipeline.source.on_expired == "fail":
+            return expired
+        return WriteFailed(
+            f"batch {batch.id}: records expired while the job read them. Run again: it writes what is left."
+        )
+    except FencepostError as found:
+        return found
+    return None
+
+
+def _of_the_transform(error: Exception, pipeline: Pipeline, batch: Batch) -> TransformFailed:
+    or_a_rule = ", or a quarantine rule of its suite," if QUARANTINE in batch.plan.digests else ""
+    return TransformFailed(
+        f"batch {batch.id}: {pipeline.transform_file}{or_a_rule} failed on a record: "
+        f"{describe(error, pipeline.folder)}. No offset moved. The same record fails again: fix what failed, then run "
+        f"again, which writes a new revision. {HOW_TO_SEE}."
+    )

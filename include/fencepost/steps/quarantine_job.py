@@ -1,0 +1,62 @@
+"""A write's second job: records that are not for the transform, because they are malformed or, in a replay, are results already.
+
+It runs when the first has committed all of its rows, by the protocol of all writers, with task-partitions of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import NO_SCHEMAS, Batch, Receipt
+from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.quarantine import NO_RULES, SET_APART, judged_again, set_apart, to_malformed, to_routed_again
+from fencepost.spark.records import read_source, with_record
+from fencepost.spark.run_writers import run_writers
+from fencepost.spark.transform import analysis_errors
+from fencepost.spark.writer import WriteJob
+from fencepost.steps.batch_input import quarantine_rules, read_input, read_records
+from fencepost.steps.failures import write_failure
+from fencepost.steps.writers import malformed_job, replayed_job
+
+
+def write_malformed(spark: SparkSession, ledger: Ledger, batch: Batch) -> list[Receipt]:
+    """Read the frozen ranges again and write malformed records to quarantine; the receipts of these task-partitions."""
+    pipeline, plan = ledger.pipeline, batch.plan
+    raw = read_records(spark, ledger, batch, headers=True)
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True)
+    records = to_malformed(with_record(frame.where(malformed)))
+    return _write(ledger, batch, records, raw, malformed_job(ledger, batch))
+
+
+def write_replayed(spark: SparkSession, ledger: Ledger, batch: Batch, value_schema: str) -> tuple[list[Receipt], int]:
+    """Of a replay: write the results that pass today's rules to the output, and those that fail to quarantine; and, in the same
+    task-partitions, what `write_malformed` writes. The receipts, and how many results are malformed.
+
+    A result goes to the output byte for byte. One that does not parse as a record of today's output, whose value has the type
+    `value_schema`, stays in quarantine, and counts as malformed. Results are counted in a read of their own.
+    """
+    pipeline, plan = ledger.pipeline, batch.plan
+    rules = quarantine_rules(pipeline) or NO_RULES
+    raw = set_apart(read_input(spark, ledger, batch, headers=True))
+    frame, malformed = read_source(raw, pipeline.source, plan.schemas, record=True, beside=SET_APART)
+    schema = StructType.fromJson(json.loads(value_schema))
+    wanted = with_record(frame.where(malformed | F.col("_result")))
+    with analysis_errors(pipeline):
+        judged = judged_again(wanted, pipeline, schema, plan.schemas or NO_SCHEMAS, rules)
+        records = to_routed_again(judged, pipeline)
+    receipts = _write(ledger, batch, records, raw, replayed_job(ledger, batch, rules.named))
+    with spark_reads(f"batch {batch.id}, write"):
+        unread = judged.where(F.col("_result") & F.col("reason").isNotNull()).count()
+    return receipts, unread
+
+
+def _write(ledger: Ledger, batch: Batch, records: DataFrame, raw: DataFrame, job: WriteJob) -> list[Receipt]:
+    tasks = {r: job.writers.first + i for i, r in enumerate(batch.plan.source.ranges)}
+    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce)
+    return run_writers(records, job, tasks, failure, job.writers.committed_receipts()).receipts

@@ -1,0 +1,140 @@
+"""What the writers of a batch need: of the transform's rows, of those that never reach it, and of a staged batch's copy.
+
+Each job's task-partitions have transactional ids of the batch's lane, and marks in a group of their own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from confluent_kafka import TopicPartition
+
+from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.kafka.writers import Writers
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Receipt
+from fencepost.protocol.marks import mark_metadata
+from fencepost.spark.quarantine_headers import Quarantining
+from fencepost.spark.writer import WriteJob
+
+Marks = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each task-partition's mark
+Named = tuple[tuple[str, str], ...]  # name and reason of each quarantine rule
+
+# A publication goes on as it began: what the settings say now is for those that begin later.
+SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
+
+
+def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
+    """The job that writes the rows of the transform's result, to the output and to quarantine."""
+    plan, by_source = batch.plan, batch.plan.layout is Layout.SOURCE
+    marks = _source_marks(batch) if by_source else tuple((plan.written_to.topic, t, 0) for t in range(plan.writers))
+    return WriteJob(
+        writers=_planned_writers(ledger, batch, ledger.pipeline.lane_group(plan.lane), plan.writers, marks),
+        topic=plan.written_to.topic,
+        to_own_partition=not by_source,
+        compares=not by_source,
+        nonce=secrets.token_hex(16),
+        quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
+        quarantining=_quarantining(batch, rules),
+        stamp=_stamp(batch),
+    )
+
+
+def malformed_job(ledger: Ledger, batch: Batch) -> WriteJob:
+    """The job that writes malformed records to quarantine. They are not staged, and keep their timestamps."""
+    return WriteJob(
+        writers=_writers_aside(ledger, batch),
+        topic=batch.known_quarantine.topic,
+        to_own_partition=False,  # their keys choose the partition
+        batch_header=False,  # it is among those that the rows bring
+        nonce=secrets.token_hex(16),
+        quarantining=_quarantining(batch),
+    )
+
+
+def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
+    """The job that writes malformed records and the results that a replay takes up, to the output and to quarantine."""
+    return WriteJob(
+        writers=_writers_aside(ledger, batch),
+        topic=batch.plan.written_to.topic,
+        to_own_partition=False,  # their keys choose the partition
+        nonce=secrets.token_hex(16),
+        quarantine=batch.known_quarantine.topic,
+        quarantining=_quarantining(batch, rules),
+        stamp=_stamp(batch),
+    )
+
+
+def _writers_aside(ledger: Ledger, batch: Batch) -> Writers:
+    """The writers of records that are not for the transform, one for each source partition, behind the batch's others.
+
+    Task-partition `writers + p` has the id of task-partition p, if there is one. That one has committed: a late attempt at it
+    may fence this one, finds its mark, and stops.
+    """
+    plan, group = batch.plan, ledger.pipeline.malformed_group(batch.plan.lane)
+    return _planned_writers(ledger, batch, group, plan.malformed_writers, _source_marks(batch), first=plan.writers)
+
+
+def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
+    """Who may copy a batch that is being published."""
+    pipeline, publication = ledger.pipeline, batch.known_publication
+    tasks = range(publication.tasks)
+    return Writers(
+        settings=ledger.settings,
+        batch=str(batch.id),
+        ledger=publication.ledger,
+        lease=publication.known_lease,
+        group=pipeline.publisher_group(publication.lane),
+        transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
+        marks=tuple((batch.plan.output.topic, t, 0) for t in tasks),
+        opened=True,
+        failpoint="publish",
+        shorter=SHORTER if publication.atomic else "",
+    )
+
+
+def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
+    """The job that copies a batch that is being published."""
+    publication, output = batch.known_publication, batch.plan.output
+    return WriteJob(
+        writers=publication_writers(ledger, batch),
+        topic=output.topic,
+        to_own_partition=not publication.atomic,
+        batch_header=output.batch_header,
+        nonce=secrets.token_hex(16),
+        promised=batch.known_written.tally if publication.tasks == 1 else None,
+    )
+
+
+def publishing_marks(pipeline: Pipeline, batch: Batch, receipts: Sequence[Receipt]) -> dict[str, list[TopicPartition]]:
+    """The marks of a batch's publication that say these receipts, by group: for the transaction that begins it."""
+    group, topic = pipeline.publisher_group(batch.known_publication.lane), batch.plan.output.topic
+    return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
+
+
+def _planned_writers(ledger: Ledger, batch: Batch, group: str, ids: int, marks: Marks, first: int = 0) -> Writers:
+    """Writers with the lowest ids of the batch's lane, under its plan's lease."""
+    return Writers(
+        settings=ledger.settings,
+        batch=str(batch.id),
+        ledger=batch.plan.ledger_topic_id,
+        lease=batch.known_lease,
+        group=group,
+        transactional_ids=tuple(ledger.pipeline.writer_id(batch.plan.lane, t) for t in range(ids)),
+        marks=marks,
+        first=first,
+    )
+
+
+def _source_marks(batch: Batch) -> Marks:
+    source = batch.plan.source
+    return tuple((source.topic, r.partition, r.end) for r in source.ranges)
+
+
+def _quarantining(batch: Batch, rules: Named = ()) -> Quarantining:
+    return Quarantining(str(batch.id), rules, batch.plan.attempt)
+
+
+def _stamp(batch: Batch) -> str | None:
+    return TIMESTAMP_HEADER if batch.plan.staging is not None else None
