@@ -298,7 +298,7 @@ def carry_out(
     """The task's second half on that ledger: its result, or the error that it ends with."""
     monkeypatch.setattr("fencepost.steps.advance.Ledger", lambda pipeline: ledger)
     monkeypatch.setattr("fencepost.steps.plan.Ledger", lambda pipeline: ledger)
-    monkeypatch.setattr("fencepost.steps.advance.same_topics", lambda *_: None)
+    monkeypatch.setattr("fencepost.steps.advance.check_can_go_on", lambda *_: None)
     monkeypatch.setattr("fencepost.steps.advance._offsets_now", lambda *_: {})
     monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
     monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (None, None))

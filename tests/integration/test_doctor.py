@@ -234,7 +234,9 @@ def test_topics_that_lose_refuse_or_split_records_are_named(broker: Broker, make
     assert (sizes[2][0], "The ledger's records have up to" in sizes[2][1]) == (Level.ERROR, True)
     alter(broker, pipeline.output.topic, cleanup_policy="delete")
     make_anew(broker, pipeline.output.topic, 3)
-    assert "was deleted and created again since batch" in only(examine(pipeline), "topics of batches").found
+    held = only(examine(pipeline), "topics of batches")
+    assert f"output topic {pipeline.output.topic} was deleted and created again since it was planned" in held.found
+    assert "(in Airflow: clear write) writes and judges a new revision" in held.do
 
 
 def test_a_hanging_transaction_is_named_and_the_command_ends_it(broker: Broker, make_pipeline: Make) -> None:

@@ -41,6 +41,8 @@ from makers import a_decision
 from steps import copied_and_not_recorded, latest, plan_and_write, run
 from waiting import await_true
 
+from .test_refusals import make_anew
+
 Make = Callable[..., Pipeline]
 
 ROWS = 40
@@ -272,6 +274,27 @@ def test_a_publication_goes_on_where_it_began_whatever_the_settings_say_now(
     assert plan_batch(other, day(1), reprocess=True).message == "already planned, revision 1; it is publishing"
     assert published(spark, other).state is State.PUBLISHED
     assert seen(broker, pipeline) == {str(latest(pipeline, day(1)).id): ROWS}
+
+
+@pytest.mark.parametrize("copied", [True, pytest.param(False, marks=DEEP)])
+def test_a_source_made_anew_does_not_keep_a_publication(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """What is judged and staged needs its source no more, and readers may see some of it: it is finished, not given up."""
+    pipeline = make_pipeline(output=STAGED)
+    fill(broker, pipeline)
+    judged(spark, pipeline)
+    if copied:
+        copied_and_not_recorded(spark, pipeline, day(1), monkeypatch)
+    else:
+        begin_batch(pipeline, day(1))
+    make_anew(broker, pipeline.source.topic, 2)
+    with pytest.raises(TransitionRefused, match="nothing keeps it from its output"):
+        skip_batch(pipeline, day(1), a_decision("skip"))
+    assert published(spark, pipeline).state is State.PUBLISHED
+    assert seen(broker, pipeline) == {str(latest(pipeline, day(1)).id): ROWS}
+    with pytest.raises(TopicRecreated, match=r"its source topic .* was deleted and created again.*rename its folder"):
+        plan_batch(pipeline, day(2))
 
 
 def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publication(

@@ -17,9 +17,10 @@ from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, Trans
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import State
 from fencepost.outputs.reading import read_validated
+from fencepost.preflight.found import found_of
 from fencepost.protocol.obstacle import copied_receipts
 from fencepost.steps.advance import advance_batch, advance_without_spark, begin_batch, skip_batch
-from fencepost.steps.obstacle import found_of, give_up
+from fencepost.steps.obstacle import give_up
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch

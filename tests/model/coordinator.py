@@ -317,7 +317,7 @@ class Coordinator:
         age = 2 if batch.known_lease < point.aged else 0
         found = product.circumstances(str(point.digest), age, batch.plan.output.topic_id)
         if self.quarantines:
-            found = replace(found, quarantine_topic_id="quarantine-1")
+            found = replace(found, quarantine_topic_id="quarantine-1", quarantine_topic="quarantine")
         if self.parts:
             found = replace(
                 found,

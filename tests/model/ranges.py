@@ -40,7 +40,7 @@ from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.planning import Facts, Neighbours, check_same_source, decide_plan, next_plan
 from fencepost.protocol.ranges import frozen_ranges, range_starts
 from fencepost.protocol.view import View
-from fencepost.steps import topics as topics_module
+from fencepost.steps import plan as gathering_module
 from fencepost.steps.plan import source_facts
 from model.ledgers import Ledgers
 from model.search import Fault
@@ -250,7 +250,7 @@ class Ranges:
                 mock.patch.object(planning_module, "frozen_ranges", self.rules.ranges),
                 mock.patch.object(planning_module, "range_starts", self.rules.starts),
                 mock.patch.object(planning_module, "check_same_source", self.rules.same_source),
-                mock.patch.object(topics_module, "check_same_source", self.rules.same_source),
+                mock.patch.object(gathering_module, "check_same_source", self.rules.same_source),
                 mock.patch.object(Neighbours, "bound_alike", self.rules.bound_alike),
             ):
                 try:

@@ -34,7 +34,8 @@ class LedgerAt:
     def __init__(self, now: Batch) -> None:
         self.view = View.of([now])
         ids = {found.topic: found.topic_id for found in (PLANNED.plan.source, PLANNED.plan.output)}
-        self.pipeline = None
+        self.topic_id = ""
+        self.pipeline = SimpleNamespace(source=SimpleNamespace(topic="orders-in", on_expired="fail"))
         self.cluster = SimpleNamespace(
             describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda topic: [800] * topic.partitions
         )

@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, OffsetRange, State, Tally
+from fencepost.errors import KafkaUnavailable, SourceDataExpired, TopicRecreated
+from fencepost.model import Batch, OffsetRange, Replayed, State, Tally
 from fencepost.protocol.frontier import validated_ends
-from fencepost.protocol.obstacle import obstacle
+from fencepost.protocol.obstacle import SourceFound, obstacle, output_obstacle
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
-from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, planned, staged
+from makers import (
+    NOW,
+    a_batch,
+    a_day,
+    a_plan,
+    a_publication,
+    a_receipt,
+    a_source,
+    a_written,
+    an_output,
+    planned,
+    staged,
+)
 
 GONE = (OffsetRange(partition=0, start=0, end=3),)
 SAME = Circumstances(
@@ -75,7 +88,12 @@ def test_other_software_matters_to_what_is_not_written_in_full() -> None:
     assert reason_to_revise(batch(State.REJECTED), found) is None
 
 
-@pytest.mark.parametrize("change", [{"expired": GONE, "accept_loss": True}, {"now": NOW + timedelta(days=6.5)}])
+SOURCE = SourceFound("in", "in-1", 1)
+EXPIRED = replace(SOURCE, expired=GONE)
+ACCEPTED = replace(EXPIRED, accept_loss=True)
+
+
+@pytest.mark.parametrize("change", [{"source": ACCEPTED}, {"now": NOW + timedelta(days=6.5)}])
 def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str, Any]) -> None:
     found = replace(SAME, **change)
     assert reason_to_revise(batch(State.PLANNED), found)
@@ -83,8 +101,68 @@ def test_lost_records_and_old_marks_matter_until_it_is_written(change: dict[str,
     assert reason_to_revise(batch(State.REJECTED), found) is None
 
 
-def test_a_loss_nobody_accepted_is_no_reason() -> None:
-    assert reason_to_revise(batch(State.PLANNED), replace(SAME, expired=GONE)) is None
+@pytest.mark.parametrize(
+    ("source", "error", "says"),
+    [
+        (EXPIRED, SourceDataExpired, "no longer has partition 0: offsets 0 to 2.*set source.on_expired: skip"),
+        (
+            replace(SOURCE, topic_id="in-2"),
+            TopicRecreated,
+            "source topic in was deleted and created again.*rename its folder",
+        ),
+        (
+            replace(SOURCE, topic_id="", partitions=0),
+            TopicRecreated,
+            "source topic in was deleted since.*rename its folder",
+        ),
+        (
+            replace(SOURCE, topic="other"),
+            TopicRecreated,
+            "planned on source topic in, but .* reads other.*rename its folder",
+        ),
+        (replace(SOURCE, partitions=0), KafkaUnavailable, "has 0 partitions as far as the broker.*run again"),
+    ],
+)
+def test_what_a_new_revision_would_meet_as_well_is_told_and_nothing_is_revised(
+    source: SourceFound, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        reason_to_revise(batch(State.PLANNED), replace(SAME, source=source))
+
+
+@pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
+def test_a_source_made_anew_stops_a_batch_until_its_publication_begins(state: State) -> None:
+    """From then on it needs its source no more, and readers may see some of it."""
+    held, found = in_staging(state), replace(HERE, source=replace(SOURCE, topic_id="in-2"))
+    stopped = obstacle(held, found)
+    assert (stopped is None) == (state is State.PUBLISHING)
+    assert stopped is None or stopped.cure.startswith(
+        "To continue with the present topic, give the pipeline a new name"
+    )
+
+
+def test_an_addition_needs_what_it_reads_in_quarantine_until_it_is_written() -> None:
+    planned_on = a_source((0, 5), topic="bad")
+    addition = a_batch(
+        State.PLANNED,
+        revision=2,
+        adds_to=1,
+        plan=a_plan(sources=(planned_on,), replays=Replayed(batch="p/1", tally=Tally(rows=5), attempt=2)),
+    )
+    there = SourceFound("bad", planned_on.topic_id, 1)
+    assert obstacle(addition, replace(SAME, source=there)) is None
+    for gone in (replace(there, topic_id="bad-2"), replace(there, topic_id=""), replace(there, expired=GONE)):
+        stopped = obstacle(addition, replace(SAME, source=gone))
+        assert stopped is not None
+        assert "cannot replay what batch p/1 quarantined: quarantine topic bad " in stopped.why
+        assert "drops addition 2" in stopped.next_step(addition)
+    assert obstacle(addition.model_copy(update={"state": State.WRITTEN}), SAME) is None
+
+
+def test_a_published_batch_whose_output_was_made_anew_is_written_again_on_request() -> None:
+    stopped = output_obstacle(batch(State.PUBLISHED), "out-2")
+    assert stopped is not None
+    assert "--reprocess` writes the interval again" in str(stopped.error(batch(State.PUBLISHED)))
 
 
 @pytest.mark.parametrize("state", FINISHED)
@@ -95,8 +173,7 @@ def test_what_is_finished_is_left_alone_whatever_changed(state: State) -> None:
         now=NOW + timedelta(days=99),
         marks_kept_for=timedelta(days=7),
         output_topic_id="out-2",
-        expired=GONE,
-        accept_loss=True,
+        source=replace(SOURCE, topic_id="in-2"),
     )
     assert reason_to_revise(batch(state), changed) is None
 
@@ -109,7 +186,7 @@ def test_ends_in_an_output_topic_that_is_gone_are_not_validated_ends() -> None:
 
 
 HERE = replace(SAME, staging_topic_id="staging-1")
-QUARANTINING = replace(HERE, quarantine_topic_id="bad-1")
+QUARANTINING = replace(HERE, quarantine_topic_id="bad-1", quarantine_topic="bad")
 WHOLE = (a_receipt(0, 7, rows=5),)
 EMPTY = (a_receipt(0, 7, rows=0),)
 OPENING = (a_receipt(0, 6, rows=0),)
@@ -139,12 +216,16 @@ def test_a_staged_batch_whose_records_are_gone_before_it_is_published_is_written
 
 
 @pytest.mark.parametrize("state", [*UNFINISHED, State.PUBLISHING])
-@pytest.mark.parametrize("now", ["bad-2", None])
-def test_a_staged_batch_needs_its_quarantine_topic_until_its_publication_begins(state: State, now: str | None) -> None:
+@pytest.mark.parametrize(
+    "change", [{"quarantine_topic_id": "bad-2"}, {"quarantine_topic_id": ""}, {"quarantine_topic": "worse"}]
+)
+def test_a_staged_batch_needs_its_quarantine_topic_until_its_publication_begins(
+    state: State, change: dict[str, Any]
+) -> None:
     """Readers may see what is being published: it is given up only if it cannot be finished."""
     held = planned(in_staging(state), quarantine=an_output(0, topic="bad"))
     assert reason_to_revise(held, QUARANTINING) is None
-    why = reason_to_revise(held, replace(QUARANTINING, quarantine_topic_id=now))
+    why = reason_to_revise(held, replace(QUARANTINING, **change))
     assert ("quarantine topic" in (why or "")) == (state is not State.PUBLISHING)
 
 

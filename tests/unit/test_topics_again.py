@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,12 @@ from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Batch, Outcome, State, Verdict
+from fencepost.preflight import found
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
-from fencepost.steps.topics import same_topics
+from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.write_job import Wrote
-from makers import a_publication, an_output, planned, staged
+from makers import a_publication, a_receipt, an_output, planned, staged
 from unit.quality.reports import NOON, batch, receipts
 
 IDS = {"flights": "flights-1", "flight_delays": "flight_delays-1"}  # as the plan has them
@@ -27,9 +29,12 @@ class LedgerOf:
 
     def __init__(self, held: Batch, ids: dict[str, str]) -> None:
         self.held, self.recorded = held, list[Batch]()
-        self.pipeline = SimpleNamespace(name=held.pipeline, source=SimpleNamespace(topic="flights"))
+        self.topic_id = ""
+        self.pipeline = SimpleNamespace(name=held.pipeline, source=SimpleNamespace(topic="flights", on_expired="fail"))
         self.cluster = SimpleNamespace(
-            describe=lambda name: Topic(name, ids[name], 4), high_watermarks=lambda _: [9_300] * 4
+            describe=lambda name: Topic(name, ids[name], 4),
+            high_watermarks=lambda _: [9_300] * 4,
+            earliest=lambda _: [0] * 4,
         )
 
     def decide(self, gather: Callable[[View], Any], decide: Callable[[View, Any], Change]) -> Recorded:
@@ -89,16 +94,36 @@ def test_nothing_is_recorded_on_a_topic_that_was_made_anew_meanwhile(
 
 
 @pytest.mark.parametrize("state", [State.PLANNED, State.WRITTEN, State.REJECTED, State.PUBLISHING])
-def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins(state: State) -> None:
+def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From then on the write step makes no new revision for it, so an advance that refused would be stuck."""
     held = staged(planned(of(State.WRITTEN), quarantine=an_output(0, topic="bad")), state=state)
     if state is State.PUBLISHING:
         held = held.model_copy(update={"publication": a_publication()})
     ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
-    same_topics(ledger, held)
+    monkeypatch.setattr(
+        found, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
+    )
+    check_can_go_on(ledger, held)
     anew: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})
     if state is State.PUBLISHING:
-        same_topics(anew, held)
+        check_can_go_on(anew, held)
     else:
         with pytest.raises(TopicRecreated, match="quarantine topic bad was deleted and created again"):
-            same_topics(anew, held)
+            check_can_go_on(anew, held)
+
+
+def test_each_topic_is_described_once() -> None:
+    held = staged(planned(of(State.WRITTEN), quarantine=an_output(0, topic="bad")), state=State.WRITTEN)
+    ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
+    asked, describe = Counter[str](), ledger.cluster.describe
+
+    def counting(name: str) -> Topic:
+        asked[name] += 1
+        known: Topic = describe(name)
+        return known
+
+    ledger.cluster.describe = counting
+    check_can_go_on(ledger, held)
+    assert asked == dict.fromkeys(("flights", "flight_delays", "staging", "bad"), 1)

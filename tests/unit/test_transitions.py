@@ -245,10 +245,10 @@ def test_ids_are_unsettled_from_the_batches_since_one_was_written(plans: list[tu
 
 @pytest.mark.parametrize(
     ("planned", "now", "is_revised"),
-    [("t-1", "t-1", False), ("t-1", "t-2", True), ("t-1", None, True), (None, None, False)],
+    [("t-1", "t-1", False), ("t-1", "t-2", True), ("t-1", "", True), (None, "", False)],
 )
 def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
-    planned: str | None, now: str | None, is_revised: bool
+    planned: str | None, now: str, is_revised: bool
 ) -> None:
     plan = a_plan((0, 1), quarantine=an_output(0, topic="bad", topic_id=planned) if planned else None)
     for state in (State.PLANNED, State.WRITTEN, State.REJECTED):
@@ -259,6 +259,7 @@ def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
             marks_kept_for=timedelta(days=7),
             output_topic_id=plan.output.topic_id,
             quarantine_topic_id=now,
+            quarantine_topic="bad",
         )
         why = reason_to_revise(a_batch(state, plan=plan), found)
         assert (why is not None) is is_revised

@@ -10,11 +10,14 @@ from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.kafka.cluster import Copies, told_time
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
-from fencepost.model import Interval, SourceTopic, TopicOutput
+from fencepost.model import Interval
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
 from fencepost.preflight.finding import Finding, Level, error, ok, skipped, warning
+from fencepost.preflight.found import found_of
 from fencepost.preflight.look import OFFSETS, TRANSACTIONS, Look, Role, told
+from fencepost.protocol.obstacle import obstacle
 from fencepost.protocol.ranges import CLOCKS
+from fencepost.protocol.snapshot import snapshot_of
 
 AFTER_ITS_END = timedelta(seconds=30)  # brokers look for transactions to end every ten seconds
 
@@ -81,28 +84,16 @@ def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
 
 
 def check_topics_of_batches(look: Look) -> Iterator[Finding]:
-    """A batch under way finds the topics that it was planned on."""
-    now = {one.name: one.topic.id for one in (look.source, *look.own_topics) if one.topic is not None}
+    """A batch under way can go on: it finds the topics that it was planned on, with its records."""
     found = False
-    for batch in look.unfinished:
-        planned_on: dict[str, SourceTopic | TopicOutput | None] = {
-            "source": batch.plan.source if batch.plan.replays is None else None,
-            "output": batch.plan.output,
-            "staging": batch.plan.staging,
-        }
-        for role, planned in planned_on.items():
-            if planned is None or now.get(planned.topic, planned.topic_id) == planned.topic_id:
-                continue
+    for row in snapshot_of(look.view).unsettled:
+        batch = row.newest
+        stopped = obstacle(batch, found_of(look.ledger, batch))
+        if stopped is not None and stopped.lasting:
             found = True
-            cure = "Run its write step again: that makes a new revision on the new topic."
-            if role == "source":
-                cure = "Its offsets mean other records now: give the pipeline a new name."
-            yield error(
-                f"{role.capitalize()} topic {planned.topic} was deleted and created again since batch {batch.id} was planned.",
-                cure,
-            )
+            yield error(f"Batch {batch.id} cannot go on: {stopped.why}.", stopped.next_step(batch))
     if not found:
-        yield ok("every batch under way has the topics it was planned on")
+        yield ok("every batch under way has the topics it was planned on, and its records in them")
 
 
 def check_ledger_topic(look: Look) -> Finding:

@@ -43,8 +43,8 @@ class Output(Protocol):
         """Raise NeedsOperator unless it takes a staged batch's records now, and keeps them for a while."""
         ...
 
-    def check_same(self, batch: Batch) -> None:
-        """Raise TopicRecreated unless the batch was planned on this very output."""
+    def identity(self) -> str:
+        """What changes when it is deleted and created again; TopicMissing where it does not exist."""
         ...
 
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:

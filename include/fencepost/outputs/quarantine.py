@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, OffsetRange, TopicOutput
+from fencepost.model import Batch, OffsetRange
 from fencepost.outputs.topic import BatchTopic
 from fencepost.spark.quarantine import is_quarantined_by
 from fencepost.spark.source import read_ranges
@@ -81,9 +81,6 @@ class QuarantineTopic(BatchTopic):
         kept, _ = self._kept_and_deleted(batch)
         raw = read_ranges(spark, self._ledger.settings, self._name, kept, headers=True)
         return raw.where(is_quarantined_by(str(batch.id)))
-
-    def _planned(self, batch: Batch) -> TopicOutput:
-        return batch.known_quarantine
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.quarantine_ranges(batch.written) if batch.written else ()

@@ -15,6 +15,8 @@ from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State, describe_ranges
 from fencepost.outputs.output import output_of
+from fencepost.protocol.advice import reprocess
+from fencepost.protocol.obstacle import output_obstacle
 from fencepost.protocol.view import View
 from fencepost.spark.records import parse_output
 
@@ -109,11 +111,12 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType
             f"{batch.command('run', '--reprocess')} writes them again, each with its batch's header."
         )
     output = output_of(ledger, batch)
-    output.check_same(batch)
+    if (anew := output_obstacle(batch, output.identity())) is not None:
+        raise anew.error(batch)
     if deleted := output.deleted(batch):
         raise NeedsOperator(
             f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}: its retention "
-            "or a person deleted them. Raise the topic's retention.ms, and write the interval again with --reprocess."
+            f"or a person deleted them. Raise the topic's retention.ms; then {reprocess(batch)}."
         )
     if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
         limit = ledger.pipeline.quality.open_transaction_wait_seconds

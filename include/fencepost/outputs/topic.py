@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.errors import AccessDenied, NeedsOperator, TopicRecreated
+from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
@@ -38,40 +38,31 @@ FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
 
 
 class BatchTopic(ABC):
-    """A topic that batches have records in. It is described once; `check_same` describes it again."""
+    """A topic that batches have records in. It is described once, unless it is `known` already."""
 
     role: str
 
-    def __init__(self, ledger: Ledger, name: str) -> None:
+    def __init__(self, ledger: Ledger, name: str, known: Topic | None = None) -> None:
         self._ledger, self._pipeline, self._cluster = ledger, ledger.pipeline, ledger.cluster
         self._name = name
-        self._known: Topic | None = None
+        self._known = known
 
     def now(self) -> TopicOutput:
         """Its id and its high watermarks."""
         ends = tuple(self._cluster.high_watermarks(self._topic))
         return TopicOutput(topic=self._name, topic_id=self._topic.id, ends=ends)
 
-    def check_same(self, batch: Batch) -> None:
-        """Raise TopicRecreated unless the batch was planned on this very topic."""
-        planned, self._known = self._planned(batch).topic_id, self._cluster.describe(self._name)
-        if self._known.id != planned:
-            raise TopicRecreated(
-                f"{self.role} topic {self._name} was deleted and created again since batch {batch.id} was planned (topic id "
-                f"{planned}, now {self._known.id}). Run its write step again: that makes a new revision on the new topic."
-            )
-
     def await_readable(self, batch: Batch, limit: float, doing: str) -> None:
         """Wait until the last stable offsets pass the ends of a batch's ranges here, for `limit` seconds at most."""
         self._cluster.await_stable(self._topic, [r.end for r in self._ranges(batch)], limit, doing)
 
+    def identity(self) -> str:
+        """Its id."""
+        return self._topic.id
+
     def deleted(self, batch: Batch) -> tuple[OffsetRange, ...]:
         """The parts of a batch's ranges here that were deleted, by retention or by a person."""
         return self._kept_and_deleted(batch)[1]
-
-    @abstractmethod
-    def _planned(self, batch: Batch) -> TopicOutput:
-        """This topic as the batch's plan has it."""
 
     @abstractmethod
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
@@ -175,9 +166,6 @@ class KafkaTopicOutput(BatchTopic):
         ends = of_topic(validated_ends(view), self._name)
         return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
 
-    def _planned(self, batch: Batch) -> TopicOutput:
-        return batch.plan.output
-
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.published_ranges
 
@@ -231,9 +219,6 @@ class StagingTopic(KafkaTopicOutput):
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         """As the output's. Its records have the time of their writing."""
         return what_is_lost(settings, interval, utc_now(), stamped=False)
-
-    def _planned(self, batch: Batch) -> TopicOutput:
-        return batch.known_staging
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.output_ranges(batch.written) if batch.written else ()

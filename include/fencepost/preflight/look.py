@@ -18,7 +18,6 @@ from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, utc_now
 from fencepost.outputs.output import Destination, destination_of
-from fencepost.protocol.revision import may_be_revised
 from fencepost.protocol.view import View
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -136,11 +135,6 @@ class Look:
             return self.cluster.find(OFFSETS) is not None
         except AccessDenied:
             return True
-
-    @property
-    def unfinished(self) -> list[Batch]:
-        """The batches that are planned, written, rejected or being published."""
-        return [batch for batch in self.view.all() if may_be_revised(batch)]
 
     @property
     def newest_batches(self) -> list[Batch]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from fencepost.errors import FactsOutdated, KafkaUnavailable, NeedsOperator, SourceDataExpired, TopicRecreated
+from fencepost.errors import FactsOutdated, NeedsOperator, SourceDataExpired
 from fencepost.model import (
     Batch,
     Decision,
@@ -34,16 +34,11 @@ from fencepost.protocol.decisions import (
     standing_plan,
     unsettled_ids,
 )
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.obstacle import ACCEPT_LOSS, GivenUp, SourceFound, source_obstacle
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import known_link, link_to_replay, replayed
 from fencepost.protocol.revision import Circumstances, reason_to_revise
 from fencepost.protocol.view import View
-
-NEW_NAME = (
-    "To continue with the present topic, give the pipeline a new name: rename its folder, and set schedule.start to where "
-    "the old one ended. Published records stay as they are, and the old ledger keeps its history."
-)
 
 
 @dataclass(frozen=True)
@@ -134,32 +129,9 @@ def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) 
         TopicRecreated: they were not, so they mean other records here.
         KafkaUnavailable: the batch has partitions that the broker did not know yet.
     """
-    planned = batch.plan.source
-    if planned.topic == topic and planned.topic_id != topic_id:
-        raise TopicRecreated(
-            f"source topic {topic} was deleted and created again since batch {batch.id} was planned (topic id "
-            f"{planned.topic_id}, now {topic_id}): its offsets mean other records. {NEW_NAME}"
-        )
-    if planned.topic != topic:
-        raise TopicRecreated(
-            f"batch {batch.id} was planned on source topic {planned.topic}, but the pipeline now reads "
-            f"{topic}. Offsets of one topic mean nothing in another. {NEW_NAME}"
-        )
-    if partitions < len(planned.ranges):
-        raise KafkaUnavailable(
-            f"source topic {topic} has {partitions} partitions as far as the broker that answered knows, and batch "
-            f"{batch.id} was planned on {len(planned.ranges)}. Nothing was changed. Brokers learn of new partitions within "
-            "moments: run again."
-        )
-
-
-def expired_error(pipeline: str, topic: str, interval: Interval, expired: tuple[OffsetRange, ...]) -> SourceDataExpired:
-    """The error for records of the interval that the source no longer has."""
-    return SourceDataExpired(
-        f"pipeline {pipeline}, interval {interval}: topic {topic} no longer has {describe_ranges(expired)}; "
-        "retention deleted them before the batch was written. Nothing was changed. Restore them, or accept the loss: set "
-        "source.on_expired: skip in pipeline.yaml and run again. The run processes what is left and records the loss."
-    )
+    stopped = source_obstacle(batch, SourceFound(topic, topic_id, partitions))
+    if stopped is not None:
+        raise stopped.error(batch)
 
 
 def starts_of(neighbours: Neighbours, source: SourceFacts) -> list[int]:
@@ -188,7 +160,10 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[So
             gap = Interval(start=near.before.interval.end, end=interval.start)
     ranges, expired = without_expired(ranges, source.earliest)
     if expired and not facts.accept_loss:
-        raise expired_error(facts.pipeline, source.topic, interval, expired)
+        raise SourceDataExpired(
+            f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "
+            f"{describe_ranges(expired)}: retention deleted them before the batch was written. {ACCEPT_LOSS}"
+        )
     read = SourceTopic(topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired))
     return read, gap
 

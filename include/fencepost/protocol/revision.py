@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fencepost.model import Batch, OffsetRange, State
+from fencepost.model import Batch, State
 from fencepost.protocol.obstacle import Found, obstacle
 
 
@@ -18,9 +18,7 @@ class Circumstances(Found):
     software: str
     now: datetime
     marks_kept_for: timedelta
-    quarantine_topic_id: str | None = None  # None: the pipeline quarantines nothing
-    expired: tuple[OffsetRange, ...] = ()  # parts of the batch's ranges that the source no longer has
-    accept_loss: bool = False  # the pipeline says on_expired: skip
+    quarantine_topic: str = ""  # the topic that the pipeline quarantines in now; empty: it quarantines nothing
 
 
 def may_be_revised(batch: Batch) -> bool:
@@ -29,11 +27,17 @@ def may_be_revised(batch: Batch) -> bool:
 
 
 def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
-    """Why the batch needs a new revision, or None if it can be written or left as it is."""
+    """Why the batch needs a new revision, or None if it can be written or left as it is.
+
+    Raises:
+        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable: it cannot go on, and neither could a new revision.
+    """
     if not may_be_revised(batch):
         return None
     changed = _what_changed(batch.plan.digests, found.digests) if batch.plan.digests != found.digests else ""
     stopped = obstacle(batch, found)
+    if stopped is not None and stopped.cure:
+        raise stopped.error(batch)
     if batch.state is State.PUBLISHING:
         if stopped is None or not (stopped.lasting or changed):
             return None
@@ -42,8 +46,8 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
         return changed
     if stopped is not None:
         return stopped.why
-    if batch.plan.quarantine and batch.plan.quarantine.topic_id != found.quarantine_topic_id:
-        return "its quarantine topic was deleted and created again, or is another, since it was planned"
+    if batch.plan.quarantine and batch.plan.quarantine.topic != found.quarantine_topic:
+        return f"it was planned with quarantine topic {batch.plan.quarantine.topic}, and the pipeline has another now"
     if batch.state is not State.PLANNED:
         return None
     if batch.plan.ledger_topic_id != found.ledger_topic_id:
@@ -54,8 +58,6 @@ def reason_to_revise(batch: Batch, found: Circumstances) -> str | None:
     # A mark may be gone a little earlier than promised: brokers expire by their own clocks.
     if found.now - batch.plan.planned_at > found.marks_kept_for * 0.9:
         return f"it was planned more than {found.marks_kept_for * 0.9} ago, so its marks may have expired"
-    if found.expired and found.accept_loss:
-        return "records in its ranges expired, and the pipeline says on_expired: skip"
     return None
 
 

@@ -9,7 +9,6 @@ from fencepost.errors import (
     FencepostError,
     MalformedRecords,
     RecordRefused,
-    SourceDataExpired,
     TransformFailed,
     WriteFailed,
 )
@@ -20,8 +19,8 @@ from fencepost.model import Batch
 from fencepost.schemas.settle import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended, is_the_transforms
 from fencepost.spark.records import UNFIT, UNFIT_END
+from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import count_source
-from fencepost.steps.topics import check_topics
 
 MALFORMED = "fencepost: malformed source record"  # what a job raises at one under source.on_malformed: fail
 
@@ -109,13 +108,7 @@ def _unknown(batch: Batch) -> UnknownSchemas:
 def _of_its_topics(ledger: Ledger, batch: Batch) -> FencepostError | None:
     """That records have expired, or a topic has gone."""
     try:
-        check_topics(ledger, batch)
-    except SourceDataExpired as expired:
-        if ledger.pipeline.source.on_expired == "fail":
-            return expired
-        return WriteFailed(
-            f"batch {batch.id}: records expired while the job read them. Run again: it writes what is left."
-        )
+        check_can_go_on(ledger, batch)
     except FencepostError as found:
         return found
     return None

@@ -1,66 +1,35 @@
-"""What a batch finds on its way to its output, and the end of a publication that cannot go on.
+"""Whether a batch can go on, and the end of a publication that cannot.
 
-What that means is decided in `protocol/obstacle.py`; here is the only place that gathers the facts for it, and acts on it.
+`preflight/found.py` gathers the facts, `protocol/obstacle.py` decides what they mean, and here it is acted on.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from fencepost.errors import Superseded, TopicMissing
-from fencepost.kafka.cluster import Topic
+from fencepost.errors import Superseded
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Decision, Interval, OffsetRange, Receipt, State, describe_ranges
-from fencepost.outputs.output import output_of
-from fencepost.outputs.topic import StagingTopic
+from fencepost.model import Batch, Decision, Interval, Receipt, State
+from fencepost.outputs.publication import publication_writers, seen_in_output
+from fencepost.preflight.found import found_of
 from fencepost.protocol.decisions import is_carried_out
 from fencepost.protocol.obstacle import Found, GivenUp, is_whole, obstacle
 from fencepost.protocol.publication import opening_marks
-from fencepost.protocol.ranges import without_expired
-from fencepost.steps.publish import seen_in_output
-from fencepost.steps.writers import publication_writers
 
 log = logging.getLogger("fencepost.steps.obstacle")
 
 
-def found_of(ledger: Ledger, batch: Batch) -> Found:
-    """What the batch finds now of what it was planned with; the ledger has to be read."""
-    output, planned = _topic(ledger, batch.plan.output.topic), batch.plan.staging
-    staging_id, gone = "", tuple[OffsetRange, ...]()
-    of_copy: dict[str, Any] = {}
-    if planned is not None:
-        staging = _topic(ledger, planned.topic)
-        staging_id = staging.id if staging else ""
-        gone = StagingTopic(ledger, planned.topic).gone(batch) if staging_id == planned.topic_id else ()
-    if batch.state is State.PUBLISHING:
-        marks = publication_writers(ledger, batch).found_marks()
-        of_copy = {"marks": marks, "untold": _untold(ledger, batch) if None in marks and output else ""}
-    return Found(
-        output_topic_id=output.id if output else "",
-        ledger_topic_id=ledger.topic_id,
-        staging_topic_id=staging_id,
-        staged_gone=gone,
-        **of_copy,
-    )
-
-
-def _topic(ledger: Ledger, name: str) -> Topic | None:
-    try:
-        return ledger.cluster.describe(name)
-    except TopicMissing:
-        return None
-
-
 def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
-    """Check that nothing keeps the batch from its output for good; return what it finds, with all marks of its publication.
+    """Check that nothing keeps the batch from going on; return what it finds, with all marks of its publication.
+
+    What Kafka has refused to take is tried again.
 
     Raises:
-        TopicRecreated, NeedsOperator: something does.
+        TopicRecreated, SourceDataExpired, NeedsOperator, KafkaUnavailable, WriteFailed: something does.
     """
     found = found_of(ledger, batch)
     stopped = obstacle(batch, found)
-    if stopped is not None and stopped.lasting:
+    if stopped is not None and (stopped.lasting or stopped.cure):
         raise stopped.error(batch)
     if None not in found.marks:
         return found
@@ -131,20 +100,3 @@ def _restore_marks(ledger: Ledger, batch: Batch, found: Found) -> None:
 
     for task in (task for task, mark in enumerate(found.marks) if mark is None):
         writers.restore(task, stood_for)
-
-
-def _untold(ledger: Ledger, batch: Batch) -> str:
-    """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
-    begun = batch.known_publication.begun
-    topic = ledger.cluster.describe(begun.topic)
-    ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
-    if ends == starts:
-        return ""
-    written = [
-        OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=True))
-    ]
-    if not batch.plan.output.batch_header:
-        return "its records have no header (output.batch_header: false)"
-    if expired := without_expired(written, ledger.cluster.earliest(topic))[1]:
-        return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
-    return f"output topic {topic.name} is compacted" if output_of(ledger, batch).is_compacted() else ""

@@ -33,15 +33,17 @@ from fencepost.model import (
 )
 from fencepost.outputs.output import Destination, destination_of
 from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.preflight.found import described, source_found
 from fencepost.preflight.limits import check_before_plan, check_limits
 from fencepost.preflight.rights import require_rights
 from fencepost.protocol.advice import REASON
 from fencepost.protocol.decisions import decide_withdraw, free_lane, is_carried_out, standing_plan, why_it_stays
-from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.obstacle import GivenUp, quarantine_obstacle
 from fencepost.protocol.planning import (
     Facts,
     Neighbours,
     SourceFacts,
+    check_same_source,
     decide_plan,
     decide_revision,
     starts_of,
@@ -52,7 +54,6 @@ from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
-from fencepost.steps.topics import check_quarantined, check_same_topic
 
 
 def plan_batch(
@@ -88,7 +89,7 @@ def plan_batch(
             check_has_ended(pipeline, interval)
         source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
         for batch in near.planned:
-            check_same_topic(batch, source)
+            check_same_source(batch, source.name, source.id, source.partitions)
         free_lane(view, pipeline.lanes, view.last(interval))  # a plan that waits for a lane comes by every second
         check_before_plan(ledger, view)
         return facts_of_plan(ledger, near, interval, output)
@@ -176,7 +177,7 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
     pipeline, cluster = ledger.pipeline, ledger.cluster
     topic = cluster.describe(pipeline.source.topic)
     for batch in near.planned:
-        check_same_topic(batch, topic)
+        check_same_source(batch, topic.name, topic.id, topic.partitions)
     if near.own is not None:
         return SourceFacts(topic=topic.name, topic_id=topic.id, earliest=tuple(cluster.earliest(topic)))
     stable = tuple(cluster.last_stable(topic))  # first: a record that arrives meanwhile is the next batch's
@@ -207,7 +208,9 @@ def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: D
     read = SourceTopic(
         topic=planned.topic, topic_id=planned.topic_id, ranges=link.quarantine_ranges(link.known_written)
     )
-    check_quarantined(ledger, link, read, str(link.id), "Nothing was planned.")
+    stopped = quarantine_obstacle(link, read, source_found(ledger, read, described(ledger, read.topic)))
+    if stopped is not None:
+        raise stopped.error(link)
     return _facts(ledger, Neighbours(), None, link, interval, output)
 
 

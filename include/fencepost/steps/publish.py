@@ -14,35 +14,14 @@ from pyspark.sql import functions as F
 
 from fencepost.kafka.staged import read_staged
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt, Tally, between
+from fencepost.model import TIMESTAMP_HEADER, Batch, Receipt
 from fencepost.outputs.topic import is_of
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.run_writers import run_writers
 from fencepost.spark.source import read_ranges
-from fencepost.spark.writer import added, write_partition
+from fencepost.spark.writer import write_partition
 from fencepost.steps.failures import copy_failure
 from fencepost.steps.writers import copy_job
-
-
-def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
-    """What readers see in the output of a task-partition of the copy, all of it or nothing; waits for open transactions.
-
-    Sound while nobody else can commit under the task-partition's id.
-
-    Raises:
-        OpenTransaction: another producer's open transaction hides part of the output.
-    """
-    publication, limit = batch.known_publication, ledger.pipeline.quality.open_transaction_wait_seconds
-    topic = ledger.cluster.describe(publication.begun.topic)
-    ends = ledger.cluster.high_watermarks(topic)
-    doing = f"batch {batch.id}: looking for what is copied"
-    ledger.cluster.await_stable(topic, ends, limit, doing)
-    ranges = between(publication.begun, publication.begun.model_copy(update={"ends": tuple(ends)}))
-    own = ranges if publication.atomic else [r for r in ranges if r.partition == task]
-    found = Tally()
-    for rows in read_staged(ledger.settings, ledger.pipeline.group, topic.name, own, str(batch.id)):
-        found = added(found, rows)
-    return found
 
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:

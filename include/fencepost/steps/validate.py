@@ -32,7 +32,7 @@ from fencepost.model import (
     Written,
     utc_now,
 )
-from fencepost.outputs.output import Output
+from fencepost.outputs.output import Output, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.paths import reports_folder
 from fencepost.preflight.rights import denials_named
@@ -50,7 +50,7 @@ from fencepost.quality.suite import Suite, load_suite
 from fencepost.spark.diagnosis import spark_reads, unexpected
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
-from fencepost.steps.topics import check_topics
+from fencepost.steps.obstacle import check_can_go_on
 
 log = logging.getLogger("fencepost.steps.validate")
 OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just been committed
@@ -140,7 +140,8 @@ def validate_batch(
     written = batch.known_written
     suite = load_suite(pipeline.expectations_file)
     check_rules(pipeline, batch)
-    output = check_topics(ledger, batch)
+    check_can_go_on(ledger, batch)
+    output = written_to(ledger, batch)
     limit = min(patience, pipeline.quality.open_transaction_wait_seconds)
     output.await_readable(batch, limit, f"batch {batch.id}, validate")  # 2
     raw = output.read_back(spark, batch)

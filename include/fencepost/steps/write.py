@@ -13,18 +13,17 @@ from fencepost.config.pipeline import Pipeline, quarantines
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import Batch, Interval, OffsetRange, Plan, Receipt, State, StepResult, Written, utc_now
+from fencepost.model import Batch, Interval, Plan, Receipt, State, StepResult, Written, utc_now
 from fencepost.outputs.output import destination_of, written_to
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preflight.folder import check_pipeline
+from fencepost.preflight.found import found_of
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.decisions import record_written
-from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
 from fencepost.spark.diagnosis import jvm_watched
-from fencepost.steps.obstacle import found_of, give_up
+from fencepost.steps.obstacle import check_can_go_on, give_up
 from fencepost.steps.plan import revise
-from fencepost.steps.topics import check_same_topic, check_topics, same_topics
 from fencepost.steps.write_job import Wrote, run_write_job
 
 log = logging.getLogger("fencepost.steps.write")
@@ -64,7 +63,7 @@ def write_batch(
     batch = _to_write(ledger, interval)  # 1
     if batch.state is not State.PLANNED:
         return _result(batch, changed=False)
-    check_topics(ledger, batch)  # 2
+    check_can_go_on(ledger, batch)  # 2
     _fence(ledger, batch.plan)  # 3
     with denials_named(pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, write"):
         wrote = run_write_job(spark, ledger, batch)  # 4
@@ -87,15 +86,15 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
             f"{interval.command('run', ledger.pipeline.name)} plans it first (in Airflow: the task plan)."
         )
 
-    def reason(batch: Batch) -> str | None:
-        return reason_to_revise(batch, _circumstances(ledger, batch)) if may_be_revised(batch) else None
-
-    why = reason(batch)
+    if not may_be_revised(batch):
+        return batch
+    found = _circumstances(ledger, batch)
+    why = reason_to_revise(batch, found)
     if why is None:
         return batch
     check_pipeline(ledger.pipeline)
     given_up = None
-    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found_of(ledger, batch))) is None:
+    if batch.state is State.PUBLISHING and (given_up := give_up(ledger, batch, found)) is None:
         return batch
     log.info("batch %s gets a new revision: %s", batch.id, why)
     return revise(ledger, batch, lambda found: _circumstances(ledger, found), given_up)
@@ -103,26 +102,19 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
 
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
-    pipeline, cluster, digests = ledger.pipeline, ledger.cluster, ledger.pipeline.write_digests()
-    expired: tuple[OffsetRange, ...] = ()
-    quarantine: str | None = None
+    pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
+    quarantine = quarantines(pipeline, digests) or batch.plan.replays is not None
     if batch.state is not State.PUBLISHING:
-        if batch.plan.replays is None:  # what an addition reads is checked before it is written
-            source = cluster.describe(pipeline.source.topic)
-            check_same_topic(batch, source)
-            expired = without_expired(batch.plan.source.ranges, cluster.earliest(source))[1]
         destination_of(ledger).prepare()
-        if quarantines(pipeline, digests) or batch.plan.replays is not None:
-            quarantine = QuarantineTopic(ledger).prepare()
+        if quarantine:
+            QuarantineTopic(ledger).prepare()
     return Circumstances(
         **vars(found_of(ledger, batch)),
         digests=digests,
         software=software(),
         now=utc_now(),
-        marks_kept_for=cluster.marks_kept_for(),
-        quarantine_topic_id=quarantine,
-        expired=expired,
-        accept_loss=pipeline.source.on_expired == "skip",
+        marks_kept_for=ledger.cluster.marks_kept_for(),
+        quarantine_topic=pipeline.quarantine_topic if quarantine else "",
     )
 
 
@@ -144,7 +136,8 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         seconds=round(time.monotonic() - began, 3),
         written_at=utc_now(),
     )
-    same_topics(ledger, batch)  # again: a topic created anew while executors started has other records there
+    # Again: a topic created anew while executors started has other records there. From now on it needs its source no more.
+    check_can_go_on(ledger, batch.model_copy(update={"state": State.WRITTEN, "written": result}))
     recorded = ledger.transact(
         lambda view: Change(record_written(view, batch.interval, batch.revision, result, wrote.receipts))
     )

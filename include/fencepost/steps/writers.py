@@ -14,15 +14,13 @@ from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Receipt
+from fencepost.outputs.publication import publication_writers
 from fencepost.protocol.marks import mark_metadata
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.writer import WriteJob
 
 Marks = tuple[tuple[str, int, int], ...]  # topic, partition and offset of each task-partition's mark
 Named = tuple[tuple[str, str], ...]  # name and reason of each quarantine rule
-
-# A publication goes on as it began: what the settings say now is for those that begin later.
-SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
 
 
 def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
@@ -74,24 +72,6 @@ def _writers_aside(ledger: Ledger, batch: Batch) -> Writers:
     """
     plan, group = batch.plan, ledger.pipeline.malformed_group(batch.plan.lane)
     return _planned_writers(ledger, batch, group, plan.malformed_writers, _source_marks(batch), first=plan.writers)
-
-
-def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
-    """Who may copy a batch that is being published."""
-    pipeline, publication = ledger.pipeline, batch.known_publication
-    tasks = range(publication.tasks)
-    return Writers(
-        settings=ledger.settings,
-        batch=str(batch.id),
-        ledger=publication.ledger,
-        lease=publication.known_lease,
-        group=pipeline.publisher_group(publication.lane),
-        transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
-        marks=tuple((batch.plan.output.topic, t, 0) for t in tasks),
-        opened=True,
-        failpoint="publish",
-        shorter=SHORTER if publication.atomic else "",
-    )
 
 
 def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:

@@ -1,0 +1,91 @@
+"""What a batch finds now of what it was planned with: the only place that gathers the facts for `protocol/obstacle.py`.
+
+It asks, and changes nothing, so the doctor may ask it too. Each topic is described once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fencepost.errors import TopicMissing
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, OffsetRange, SourceTopic, State, describe_ranges
+from fencepost.outputs.publication import publication_writers
+from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
+from fencepost.protocol.obstacle import Found, SourceFound
+from fencepost.protocol.ranges import without_expired
+
+
+def found_of(ledger: Ledger, batch: Batch) -> Found:
+    """What the batch finds; the ledger has to be read."""
+    plan, publishing = batch.plan, batch.state is State.PUBLISHING
+
+    @cache
+    def topic(name: str) -> Topic | None:
+        return described(ledger, name)
+
+    def identity(name: str | None) -> str:
+        there = topic(name) if name else None
+        return there.id if there else ""
+
+    output, staging = topic(plan.output.topic), topic(plan.staging.topic) if plan.staging else None
+    source: SourceFound | None = None
+    gone: tuple[OffsetRange, ...] = ()
+    of_copy: dict[str, Any] = {}
+    if plan.replays is None and not publishing:
+        read = ledger.pipeline.source.topic
+        source = source_found(ledger, plan.source, topic(read), read, ranges=batch.state is State.PLANNED)
+    elif batch.state is State.PLANNED:
+        source = source_found(ledger, plan.source, topic(plan.source.topic))
+    if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
+        gone = StagingTopic(ledger, staging.name, staging).gone(batch)
+    if publishing:
+        marks = publication_writers(ledger, batch).found_marks()
+        of_copy = {"marks": marks, "untold": _untold(ledger, batch, output) if None in marks and output else ""}
+    return Found(
+        output_topic_id=identity(plan.output.topic),
+        source=source,
+        ledger_topic_id=ledger.topic_id,
+        staging_topic_id=staging.id if staging else "",
+        quarantine_topic_id=identity(plan.quarantine.topic if plan.quarantine and not publishing else None),
+        staged_gone=gone,
+        **of_copy,
+    )
+
+
+def described(ledger: Ledger, name: str) -> Topic | None:
+    """The topic; None if it does not exist."""
+    try:
+        return ledger.cluster.describe(name)
+    except TopicMissing:
+        return None
+
+
+def source_found(
+    ledger: Ledger, planned: SourceTopic, topic: Topic | None, name: str | None = None, *, ranges: bool = True
+) -> SourceFound:
+    """What a topic, of that name if the plan has another, has of what is read there; `ranges`: is all of it there, too?"""
+    accept = ledger.pipeline.source.on_expired == "skip"
+    if topic is None:
+        return SourceFound(name or planned.topic, "", 0, accept_loss=accept)
+    same = topic.id == planned.topic_id and topic.partitions >= len(planned.ranges)
+    expired = without_expired(planned.ranges, ledger.cluster.earliest(topic))[1] if ranges and same else ()
+    return SourceFound(topic.name, topic.id, topic.partitions, expired, accept)
+
+
+def _untold(ledger: Ledger, batch: Batch, topic: Topic) -> str:
+    """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
+    begun = batch.known_publication.begun
+    ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
+    if ends == starts:
+        return ""
+    written = [
+        OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=True))
+    ]
+    if not batch.plan.output.batch_header:
+        return "its records have no header (output.batch_header: false)"
+    if expired := without_expired(written, ledger.cluster.earliest(topic))[1]:
+        return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
+    return f"output topic {topic.name} is compacted" if KafkaTopicOutput(ledger, topic.name).is_compacted() else ""
