@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,12 +129,10 @@ def test_the_overview_waits_once_for_an_address_whatever_the_number_of_logins(
     monkeypatch.setattr(app, "ledgers", ledgers)
     monkeypatch.setattr(app, "pipelines", Pipelines())
     monkeypatch.setattr(access, "get_auth_manager", lambda: SimpleNamespace(get_authorized_dag_ids=lambda **_: names))
-    began = time.monotonic()
     first, second = get("/"), get("/")
     assert (first.status_code, second.status_code) == (503, 503)
     assert f"no answer from Kafka at {address}" in first.text
-    assert len(real.made) <= app.AT_ONCE, "only those that ask at the same time"
-    assert time.monotonic() - began < 3, "16 logins wait for four time-outs of a second if each of them waits"
+    assert len(real.made) <= app.AT_ONCE, "only those that ask at the same time: four time-outs otherwise"
     assert not ledgers._clients
 
 
