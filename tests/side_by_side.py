@@ -1,4 +1,4 @@
-"""Tests in several pytest processes: those that start an Airflow wait half of their time, and the others some of theirs.
+"""Tests in several pytest processes, since each of them waits for Kafka, Spark or Airflow half of the time.
 
 How each ended is said last, and of one that failed its last lines once more, or those from where it crashed.
 
@@ -20,10 +20,14 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-ALONE = {"stack": "tests/stack", "local": "tests/local", "steps": "tests/integration"}
+APART = ("tests/stack", "tests/local", "tests/integration")
+STEPS = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests/integration").rglob("test_*.py"))
 PARTS = {
-    **{name: [folder] for name, folder in ALONE.items()},
-    "rest": ["tests", *(f"--ignore={folder}" for folder in ALONE.values())],
+    "stack": ["tests/stack"],
+    "local": ["tests/local"],
+    "steps": STEPS[::2],
+    "more": STEPS[1::2],
+    "rest": ["tests", *(f"--ignore={folder}" for folder in APART)],
 }
 SLOWEST = "--durations=25"
 CRASH = b"Fatal Python error"  # what faulthandler says first
@@ -61,7 +65,6 @@ class Part:
         sys.stdout.buffer.flush()
 
     def show_end(self) -> None:
-        self.reader.join(timeout=10)  # a process that it left behind could hold its output open
         code = self.process.returncode
         if code:
             crash = islice(dropwhile(lambda line: CRASH not in line, self.lines), LAST)
@@ -85,6 +88,8 @@ def main(arguments: list[str]) -> int:
         for part in parts:
             part.process.send_signal(signal.SIGINT)
         codes = [part.process.wait() or 130 for part in parts]
+    for part in parts:
+        part.reader.join(timeout=10)  # a process that it left behind could hold its output open
     for part in sorted(parts, key=lambda part: part.process.returncode != 0):
         part.show_end()
     return max(abs(code) for code in codes)
