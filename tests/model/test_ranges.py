@@ -62,7 +62,23 @@ DEEPER: dict[str, dict[str, Any]] = {
     "three intervals, three records and transactions": {"intervals": 3, "records": 3, "racing": False},
     "two intervals, four records": {"intervals": 2, "records": 4, "transactions": False},
     "records expire in transactions too": {"intervals": 2, "records": 2, "expiry": 2, "revisions": 3, "racing": False},
-    "three intervals are withdrawn": {"intervals": 3, "records": 2, "racing": False, "withdrawals": True},
+    # With `revisions: 0` what was withdrawn is not planned again; two intervals are (in BOUNDS, and below).
+    "three intervals are withdrawn": {
+        "intervals": 3,
+        "records": 2,
+        "revisions": 0,
+        "racing": False,
+        "withdrawals": True,
+    },
+    "three intervals are withdrawn, and records expire": {
+        "intervals": 3,
+        "records": 2,
+        "revisions": 0,
+        "expiry": 1,
+        "transactions": False,
+        "racing": False,
+        "withdrawals": True,
+    },
     "intervals are withdrawn, and a partition is added": {
         "intervals": 2,
         "records": 2,
@@ -72,7 +88,7 @@ DEEPER: dict[str, dict[str, Any]] = {
         "withdrawals": True,
     },
     "intervals are withdrawn, and records expire": {
-        "intervals": 3,
+        "intervals": 2,
         "records": 3,
         "expiry": 1,
         "transactions": False,
