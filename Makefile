@@ -48,7 +48,7 @@ test-all: setup ## the tests that `make test` leaves out: matrices, clusters, ba
 
 .PHONY: compose
 compose: packages ## docker-compose.yaml with a Docker engine: build, start, a day of both pipelines, read back, down with its data
-	@PYTHONPATH=tests $(BIN)/python tests/compose.py
+	@$(BIN)/python tests/compose.py
 
 .PHONY: unit
 unit: setup ## the unit tests: no broker, no Spark job (ARGS="-k name" for some)
