@@ -55,7 +55,7 @@ def session(outcome_file: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
     session = FakeSession(outcome_file)
     monkeypatch.setattr("fencepost.spark.session.build_session", lambda pipeline, step: session)
     monkeypatch.setattr(jobs, "tie_to_parent", lambda number: None)
-    monkeypatch.setattr(jobs, "load_engines", lambda pipeline: None)
+    monkeypatch.setattr(jobs, "load_for_judging", lambda pipeline: None)
     return session
 
 

@@ -33,7 +33,7 @@ WORDS = st.sampled_from(
     """source output schedule kafka spark quality lanes description name folder topic format schema columns headers
     on_malformed on_expired key timestamp partitions layout batch_header publish staging_topic staging_hours
     atomic_megabytes rows seconds cron timezone
-    start end catchup retries timeout_minutes engine pandas_max_rows sample_rows empty bootstrap.servers acks
+    start end catchup retries timeout_minutes sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
     spark.executor.memory schema_registry url username password token subject version key_format auto_register n""".split()
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
-from fencepost.quality.report import Report
 from fencepost.spark.transform import select
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
@@ -180,19 +178,6 @@ def test_a_transform_that_shuffles_is_refused_under_layout_source(
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
 
-@pytest.mark.parametrize(("megabytes", "engine"), [(0, "spark"), (1, "pandas")])
-def test_the_receipts_bytes_choose_the_engine(
-    spark: Any, broker: Broker, make_pipeline: Make, megabytes: int, engine: str
-) -> None:
-    pipeline = make_pipeline(quality={"pandas_max_megabytes": megabytes})
-    fill(broker, pipeline, days=1)
-    run(spark, pipeline, day(1))
-    verdict = latest(pipeline, day(1)).verdict
-    assert verdict is not None
-    report = Report.model_validate_json(Path(verdict.report).with_suffix(".json").read_text())
-    assert report.evaluation.engine == engine
-
-
 def test_malformed_records_stop_the_batch_and_are_named(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline()
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
@@ -220,7 +205,6 @@ def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broke
         keep,
         source={"headers": True},
         output={"timestamp": "_timestamp", "headers": "_headers"},
-        quality={"engine": "pandas"},
     )
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)

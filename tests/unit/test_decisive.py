@@ -149,7 +149,7 @@ def test_a_linked_files_content_counts(changed: Callable[..., list[str]], tmp_pa
         ({"quality": {"quarantine_limit": {"rows": 5}}}, []),
         ({"output": {"key": "n"}}, ["output"]),
         ({"output": {"partitions": 9}}, []),
-        ({"quality": {"engine": "pandas"}}, []),
+        ({"quality": {"sample_rows": 5}}, []),
         ({"kafka": {"linger.ms": 5}}, []),
     ],
 )

@@ -87,13 +87,13 @@ def steps_after_plan(
 ) -> Iterator[StepResult]:
     """Write, validate and advance the interval's newest revision."""
     from fencepost.steps.advance import advance_batch
-    from fencepost.steps.jobs import load_engines
+    from fencepost.steps.jobs import load_for_judging
     from fencepost.steps.validate import validate_batch, validate_without_spark
     from fencepost.steps.write import write_batch, write_without_spark
 
     written = write_without_spark(pipeline, interval, ledger=ledger)
     if written is None:
-        load_engines(pipeline)
+        load_for_judging(pipeline)
         written = write_batch(spark(), pipeline, interval, ledger=ledger)
     yield written
     yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(

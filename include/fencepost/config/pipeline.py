@@ -272,9 +272,6 @@ class QuarantineLimit(Section):
 class Quality(Section):
     """How a batch is judged. `empty` is the verdict on a batch without records."""
 
-    engine: Literal["auto", "pandas", "spark"] = "auto"
-    pandas_max_rows: int = Field(default=1_000_000, ge=0)
-    pandas_max_megabytes: int = Field(default=256, ge=0)  # of Spark's default heap of 1 GB
     sample_rows: int = Field(default=20, ge=0, le=1_000)
     empty: Literal["pass", "reject"] = "pass"
     open_transaction_wait_seconds: float = Field(default=60, ge=0)

@@ -40,18 +40,7 @@ def check_suite(pipeline: Pipeline) -> Finding:
         if declared.type in HISTORY:
             continue
         try:
-            entry = known(declared.type, pipeline.quality.engine)
+            known(declared.type)
         except NotEvaluable as raised:
             raise SettingsError(f"{file}: expectations.{declared.index}: {declared.title}: {raised}.") from None
-        if entry is None:
-            _check_known(declared.type, f"{file}: expectations.{declared.index}")
     return ok(f"{len(suite.expectations)} expectations are known")
-
-
-def _check_known(name: str, where: str) -> None:
-    """Check a type beyond the proven ones, for a named engine. Only these need Great Expectations, a slow import."""
-    from fencepost.quality.engines import knows
-    from fencepost.quality.prepare import unknown_type
-
-    if not knows(name):
-        raise SettingsError(f"{where}: {name}: {unknown_type(name)}.")

@@ -16,7 +16,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonVal
 from fencepost.model import Frozen
 
 EXACT = 2**53  # Great Expectations compares doubles, and integers up to this survive one
-LEADING_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+# What Java's regexes have, and Python's lack or read otherwise: only Java can say whether such a pattern is valid.
+JAVAS_OWN = re.compile(
+    r"\\[pPhHRQEGXkze]|\\x\{|&&|\[[^]]*\[|.\(\?[a-zA-Z-]+\)|\(\?[imsx-]*[duU]|\(\?<[a-zA-Z]|[*+?}]\+", re.DOTALL
+)
 # Classes that other types inherit from, such as DataType, are left out: every column is one.
 SPARK_TYPES = tuple(
     """ArrayType BinaryType BooleanType ByteType CalendarIntervalType CharType DateType DayTimeIntervalType DecimalType
@@ -24,19 +27,6 @@ SPARK_TYPES = tuple(
     VarcharType VariantType YearMonthIntervalType""".split()
 )
 T = TypeVar("T")
-
-
-def split_regex(pattern: str) -> tuple[str, str]:
-    """The flags in front of a pattern, and the rest; ValueError unless Python and Java read it alike."""
-    found = LEADING_FLAGS.match(pattern)
-    flags, rest = (found.group(1), pattern[found.end() :]) if found else ("", pattern)
-    if set(flags) - set("imsx") or "(?P" in rest:
-        raise ValueError(f"regex {pattern!r}: use only what Python and Java share: flags i m s x, no (?P...) groups")
-    try:
-        re.compile(f"(?a{flags}:{rest})")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"regex {pattern!r} is not valid: {error}") from None
-    return flags, rest
 
 
 def moment_of(text: str) -> datetime:
@@ -54,7 +44,15 @@ def _not_blank(text: str) -> str:
 def _regex(pattern: str) -> str:
     if not pattern:
         raise ValueError("expected a regex that is not empty: an empty one matches everything")
-    split_regex(pattern)
+    if "(?P" in pattern:
+        raise ValueError(
+            f"regex {pattern!r}: Spark reads a regex as Java does, and a named group is (?<name>...) there"
+        )
+    try:
+        if not JAVAS_OWN.search(pattern):
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"regex {pattern!r} is not valid: {error}") from None
     return pattern
 
 
@@ -128,8 +126,8 @@ class Filtered(Arguments):
     row_condition: Text | None = None
 
 
-class Unproven(Filtered):
-    """A type that Great Expectations alone knows: nothing may be empty."""
+class Unknown(Filtered):
+    """A type that is not known, which is told when the suite is checked as a whole: nothing may be empty."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -233,7 +231,7 @@ class Expression(Filtered):
 
 
 class Pair(Filtered):
-    """Two columns of each record. Both engines agree on these two settings for nulls."""
+    """Two columns of each record."""
 
     column_A: Text  # noqa: N815
     column_B: Text  # noqa: N815
@@ -258,7 +256,7 @@ class CompoundUnique(Filtered):
 
 
 class SumEquals(Filtered):
-    """The sum over the columns of each record. Only with this setting both engines agree, and it is not the default there."""
+    """The sum over the columns of each record. A sum with a null is none, which is not the default of Great Expectations."""
 
     column_list: Names
     sum_total: Number

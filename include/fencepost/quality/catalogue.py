@@ -1,16 +1,19 @@
-"""The expectation types proven to give one answer on pandas and on Spark, and the columns and arguments of each.
+"""The expectation types that can be used: the arguments and columns of each, and what Spark is asked for it.
 
-Great Expectations' engines differ in many small ways (nulls in comparisons, regex dialects, type names, quantiles).
-Under `quality.engine: auto` the batch's size decides the engine, so only types in this list are evaluated.
-`tests/integration/quality/test_same_answer_on_both_engines.py` has a case for each.
+`tests/integration/quality/test_answers.py` has cases for each, and `test_great_expectations_agrees.py` compares each with Great
+Expectations' own engine.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
-from fencepost.model import Frozen
 from fencepost.quality import arguments as a
+from fencepost.quality import conditions as c
+from fencepost.quality import figures as f
+from fencepost.quality.conditions import Condition
+from fencepost.quality.figures import Figure
 
 
 class Kind(StrEnum):
@@ -48,23 +51,28 @@ ORDERED = NUMBERS | {Kind.DATE, Kind.TIMESTAMP}
 TEXT = frozenset({Kind.TEXT})
 
 
-class Entry(Frozen):
+@dataclass(frozen=True, kw_only=True)
+class Entry:
     """What is known about one type.
 
     `arguments`: what a suite may give it. `kinds`: the kinds of column it takes. `values`: the arguments in the column's own
-    units. `nulls`: it judges nulls too. `row_by_row`: its answer for a row does not depend on other rows. `alike`: all columns
-    have to be of one kind. If there is no value at all, a COLUMN check passes with `holds_for_none`, is evaluated as usual with
-    `counts`, and fails otherwise. `of_none`: its metric on a batch without records; a check whose metric is undefined there does
-    not fail.
+    units. `alike`: all columns have to be of one kind.
+
+    `fails`: what it asks of a single record. `row_by_row`: severity `quarantine` may use it. `unique`: it asks whether records
+    differ. `figure`: what it draws from a column; sets of a column's values, and its most common ones, are `gathering.py`'s. If
+    there is no value at all, a COLUMN check passes with `holds_for_none`, is evaluated with `counts`, and fails otherwise.
+    `of_none`: its metric on a batch without records; a check whose metric is undefined there does not fail.
     """
 
     arguments: type[a.Arguments]
     scope: Scope
     kinds: frozenset[Kind] = ANY
     values: tuple[str, ...] = ()
-    nulls: bool = False
-    row_by_row: bool = False
     alike: bool = False
+    fails: Condition | None = None
+    row_by_row: bool = False
+    unique: bool = False
+    figure: Figure | None = None
     holds_for_none: bool = False
     counts: bool = False
     of_none: OfNone = OfNone.NOTHING
@@ -75,59 +83,79 @@ SET = ("value_set",)
 
 EXPRESSION = "expect_expression_to_be_true"  # Fencepost's own: a condition in Spark SQL, which Spark evaluates
 
-PROVEN: dict[str, Entry] = {
-    EXPRESSION: Entry(arguments=a.Expression, scope=Scope.RECORDS, row_by_row=True),
+KNOWN: dict[str, Entry] = {
+    EXPRESSION: Entry(fails=c.does_not_hold, arguments=a.Expression, scope=Scope.RECORDS, row_by_row=True),
     "expect_column_values_to_not_be_null": Entry(
-        arguments=a.EachValue, scope=Scope.RECORD, nulls=True, row_by_row=True
+        fails=c.is_null, arguments=a.EachValue, scope=Scope.RECORD, row_by_row=True
     ),
-    "expect_column_values_to_be_null": Entry(arguments=a.EachValue, scope=Scope.RECORD, nulls=True, row_by_row=True),
-    "expect_column_values_to_be_in_set": Entry(arguments=a.ValueInSet, scope=Scope.RECORD, values=SET, row_by_row=True),
+    "expect_column_values_to_be_null": Entry(
+        fails=c.is_known, arguments=a.EachValue, scope=Scope.RECORD, row_by_row=True
+    ),
+    "expect_column_values_to_be_in_set": Entry(
+        fails=c.not_in_set, arguments=a.ValueInSet, scope=Scope.RECORD, values=SET, row_by_row=True
+    ),
     "expect_column_values_to_not_be_in_set": Entry(
-        arguments=a.ValueInSet, scope=Scope.RECORD, values=SET, row_by_row=True
+        fails=c.in_set, arguments=a.ValueInSet, scope=Scope.RECORD, values=SET, row_by_row=True
     ),
     "expect_column_values_to_be_between": Entry(
-        arguments=a.ValueBetween, scope=Scope.RECORD, kinds=ORDERED, values=BOUNDS, row_by_row=True
+        fails=c.outside, arguments=a.ValueBetween, scope=Scope.RECORD, kinds=ORDERED, values=BOUNDS, row_by_row=True
     ),
-    "expect_column_values_to_be_unique": Entry(arguments=a.EachValue, scope=Scope.RECORD),
+    "expect_column_values_to_be_unique": Entry(unique=True, arguments=a.EachValue, scope=Scope.RECORD),
     "expect_column_values_to_match_regex": Entry(
-        arguments=a.ValueMatches, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.matches_not, arguments=a.ValueMatches, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
     "expect_column_values_to_not_match_regex": Entry(
-        arguments=a.ValueMatches, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.matches, arguments=a.ValueMatches, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
     "expect_column_values_to_match_regex_list": Entry(
-        arguments=a.ValueMatchesSome, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.matches_too_few, arguments=a.ValueMatchesSome, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
     "expect_column_values_to_not_match_regex_list": Entry(
-        arguments=a.ValueMatchesNone, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.matches_some, arguments=a.ValueMatchesNone, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
-    "expect_column_values_to_match_strftime_format": Entry(arguments=a.ValueIsTime, scope=Scope.RECORD, kinds=TEXT),
-    "expect_column_values_to_be_json_parseable": Entry(arguments=a.EachValue, scope=Scope.RECORD, kinds=TEXT),
+    "expect_column_values_to_match_strftime_format": Entry(
+        fails=c.is_no_time, arguments=a.ValueIsTime, scope=Scope.RECORD, kinds=TEXT
+    ),
+    "expect_column_values_to_be_json_parseable": Entry(
+        fails=c.is_no_json, arguments=a.EachValue, scope=Scope.RECORD, kinds=TEXT
+    ),
     "expect_column_value_lengths_to_be_between": Entry(
-        arguments=a.LengthBetween, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.length_outside, arguments=a.LengthBetween, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
     "expect_column_value_lengths_to_equal": Entry(
-        arguments=a.LengthEquals, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
+        fails=c.length_differs, arguments=a.LengthEquals, scope=Scope.RECORD, kinds=TEXT, row_by_row=True
     ),
-    "expect_column_pair_values_to_be_equal": Entry(arguments=a.Pair, scope=Scope.RECORDS, alike=True, row_by_row=True),
+    "expect_column_pair_values_to_be_equal": Entry(
+        fails=c.differs, arguments=a.Pair, scope=Scope.RECORDS, alike=True, row_by_row=True
+    ),
     "expect_column_pair_values_a_to_be_greater_than_b": Entry(
-        arguments=a.Greater, scope=Scope.RECORDS, kinds=ORDERED, alike=True, row_by_row=True
+        fails=c.is_not_greater, arguments=a.Greater, scope=Scope.RECORDS, kinds=ORDERED, alike=True, row_by_row=True
     ),
-    "expect_compound_columns_to_be_unique": Entry(arguments=a.CompoundUnique, scope=Scope.RECORDS),
+    "expect_compound_columns_to_be_unique": Entry(unique=True, arguments=a.CompoundUnique, scope=Scope.RECORDS),
     "expect_multicolumn_sum_to_equal": Entry(
-        arguments=a.SumEquals, scope=Scope.RECORDS, kinds=frozenset({Kind.INTEGER})
+        fails=c.sum_differs, arguments=a.SumEquals, scope=Scope.RECORDS, kinds=frozenset({Kind.INTEGER})
     ),
     "expect_column_min_to_be_between": Entry(
-        arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
+        figure=f.LOWEST, arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
     ),
     "expect_column_max_to_be_between": Entry(
-        arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
+        figure=f.HIGHEST, arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
     ),
-    "expect_column_mean_to_be_between": Entry(arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS),
-    "expect_column_sum_to_be_between": Entry(arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS),
-    "expect_column_stdev_to_be_between": Entry(arguments=a.SpreadBetween, scope=Scope.COLUMN, kinds=NUMBERS),
-    "expect_column_median_to_be_between": Entry(arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS),
-    "expect_column_quantile_values_to_be_between": Entry(arguments=a.Quantiles, scope=Scope.COLUMN, kinds=NUMBERS),
+    "expect_column_mean_to_be_between": Entry(
+        figure=f.MEAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+    ),
+    "expect_column_sum_to_be_between": Entry(
+        figure=f.TOTAL, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+    ),
+    "expect_column_stdev_to_be_between": Entry(
+        figure=f.SPREAD, arguments=a.SpreadBetween, scope=Scope.COLUMN, kinds=NUMBERS
+    ),
+    "expect_column_median_to_be_between": Entry(
+        figure=f.MEDIAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+    ),
+    "expect_column_quantile_values_to_be_between": Entry(
+        figure=f.QUANTILES, arguments=a.Quantiles, scope=Scope.COLUMN, kinds=NUMBERS
+    ),
     "expect_column_distinct_values_to_be_in_set": Entry(
         arguments=a.DistinctValues, scope=Scope.COLUMN, values=SET, holds_for_none=True, of_none=OfNone.SET
     ),
@@ -139,11 +167,13 @@ PROVEN: dict[str, Entry] = {
     ),
     "expect_column_most_common_value_to_be_in_set": Entry(arguments=a.MostCommonValue, scope=Scope.COLUMN, values=SET),
     "expect_column_unique_value_count_to_be_between": Entry(
-        arguments=a.CountBetween, scope=Scope.COLUMN, counts=True, of_none=OfNone.NUMBER
+        figure=f.DISTINCT, arguments=a.CountBetween, scope=Scope.COLUMN, counts=True, of_none=OfNone.NUMBER
     ),
-    "expect_column_proportion_of_unique_values_to_be_between": Entry(arguments=a.ShareBetween, scope=Scope.COLUMN),
+    "expect_column_proportion_of_unique_values_to_be_between": Entry(
+        figure=f.SHARE_DISTINCT, arguments=a.ShareBetween, scope=Scope.COLUMN
+    ),
     "expect_column_proportion_of_non_null_values_to_be_between": Entry(
-        arguments=a.ShareBetween, scope=Scope.COLUMN, counts=True
+        figure=f.SHARE_KNOWN, arguments=a.ShareBetween, scope=Scope.COLUMN, counts=True
     ),
     "expect_table_row_count_to_be_between": Entry(arguments=a.RowsBetween, scope=Scope.TABLE, of_none=OfNone.NUMBER),
     "expect_table_row_count_to_equal": Entry(arguments=a.RowsEqual, scope=Scope.TABLE, of_none=OfNone.NUMBER),
@@ -160,17 +190,15 @@ VOLUME, FRESHNESS = "expect_batch_volume_like_history", "expect_batch_freshness_
 # Fencepost's own types, which compare the batch with earlier ones. Great Expectations evaluates all others.
 HISTORY: dict[str, type[a.Limits]] = {VOLUME: a.VolumeLimits, FRESHNESS: a.FreshnessLimits}
 
-ROW_BY_ROW = frozenset(name for name, entry in PROVEN.items() if entry.row_by_row)  # what severity `quarantine` may use
+ROW_BY_ROW = frozenset(name for name, entry in KNOWN.items() if entry.row_by_row)  # what severity `quarantine` may use
 
-# Types of Great Expectations that one engine lacks, or on which the two give different answers.
-ONE_ENGINE_ONLY: dict[str, str] = {
+# Types of Great Expectations that are asked for, and cannot be had: why, and what to use.
+REFUSED: dict[str, str] = {
     "expect_column_values_to_match_like_pattern": "Great Expectations has it for SQL only; use a regex",
     "expect_column_values_to_match_like_pattern_list": "Great Expectations has it for SQL only; use a regex list",
     "expect_column_values_to_not_match_like_pattern": "Great Expectations has it for SQL only; use a regex",
-    "expect_column_values_to_not_match_like_pattern_list": ("Great Expectations has it for SQL only; use a regex list"),
-    "expect_column_values_to_be_dateutil_parseable": (
-        "it does not exist on Spark; use a strftime format or a regex, or set quality.engine: pandas"
-    ),
+    "expect_column_values_to_not_match_like_pattern_list": "Great Expectations has it for SQL only; use a regex list",
+    "expect_column_values_to_be_dateutil_parseable": "use a strftime format or a regex",
     "expect_column_values_to_be_increasing": (
         "a batch's records have an order only within a partition; compare two columns of one record instead"
     ),
@@ -182,5 +210,5 @@ ONE_ENGINE_ONLY: dict[str, str] = {
 
 def arguments_of(name: str) -> type[a.Arguments]:
     """The arguments that a type takes."""
-    entry = PROVEN.get(name)
-    return entry.arguments if entry else HISTORY.get(name, a.Unproven)
+    entry = KNOWN.get(name)
+    return entry.arguments if entry else HISTORY.get(name, a.Unknown)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field, JsonValue
 
 from fencepost.model import Frozen, Outcome
 from fencepost.quality.suite import Declared, Severity
-
-Engine = Literal["pandas", "spark", "none"]
 
 
 class Status(StrEnum):
@@ -89,11 +86,11 @@ class CheckResult(Frozen):
 
 
 class Evaluation(Frozen):
-    """The verdict on a batch and its basis. `engine` is `none` if no record was read."""
+    """The verdict on a batch and its basis. `read`: records were read for it."""
 
     outcome: Outcome
     reason: str
-    engine: Engine
+    read: bool
     rows: int = Field(ge=0)
     checks: tuple[CheckResult, ...]
     suite_digest: str

@@ -1,36 +1,40 @@
-"""The batch as Great Expectations sees it: the same values, of few kinds, on both engines.
+"""A batch's columns as its expectations see them: the same values, of few kinds.
 
 | Spark type | becomes | so that |
 |---|---|---|
 | byte, short, int, long | long | one integer type |
 | float | double, by its decimal text | 0.1 as float is 0.1, as it is in the record's JSON |
-| double | double, NaN as null | NaN is a missing value on both engines |
+| double | double, NaN as null | NaN is a missing value |
 | decimal up to 15 digits | double | it fits exactly, and compares with bounds as written |
 | wider decimal | text | no digit is lost; compare it in the transform |
-| date | days since 1970 | bounds are numbers on both engines; reports show dates again |
+| date | days since 1970 | bounds are numbers; reports show dates again |
 | timestamp (without zone: as if UTC) | microseconds since 1970 | likewise |
-| string, binary | string of valid UTF-8 | invalid bytes become U+FFFD, as in the record's JSON |
-| array, map, struct | their JSON | likewise |
+| string, binary | text, byte by byte | two values are equal if their bytes are; a report shows what is not UTF-8 as U+FFFD |
+| array, map, struct | their JSON, with every field, and times to the microsecond | two values differ if their texts do |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fencepost.quality.catalogue import Kind
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+    from fencepost.quality.prepare import Prepared
+
 COORDINATES = ("_topic", "_partition", "_offset", "_key")
 HASH = "_hash"  # of key and value, if the batch is compared with its receipts
-NONE: Mapping[str, str] = {}
 EXACT_DIGITS = 15  # decimals of so many digits survive a double
-EXACT_INTEGER = 2**53  # integers up to this survive a double
+JSON = {
+    "ignoreNullFields": "false",
+    # Spark's own formats stop at milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 
 
 def column_kinds(frame: DataFrame) -> dict[str, Kind]:
@@ -38,30 +42,30 @@ def column_kinds(frame: DataFrame) -> dict[str, Kind]:
     return {f.name: _kind(f.dataType) for f in frame.schema.fields if f.name not in (*COORDINATES, HASH)}
 
 
-def prepared_frame(
-    frame: DataFrame, columns: Iterable[str], conditions: Mapping[str, str], expressions: Mapping[str, str] = NONE
-) -> DataFrame:
-    """Coordinates, hash, the checked columns, one boolean column per row_condition (name: Spark SQL), and one per expression,
-    which may be null.
-
-    Spark always evaluates conditions and expressions, on the transform's own columns, whichever engine judges.
-    """
-    from pyspark.sql import functions as F
-
-    types = {f.name: f.dataType for f in frame.schema.fields}
-    return frame.select(
-        *(F.col(name) for name in (*COORDINATES, HASH) if name in types),
-        *(prepared_column(name, types[name]).alias(name) for name in columns),
-        *(holds(sql).alias(n) for n, sql in conditions.items()),
-        *(F.expr(sql).cast("boolean").alias(n) for n, sql in expressions.items()),
-    )
-
-
 def holds(condition: str) -> Column:
     """Whether a row_condition holds; a null means no."""
     from pyspark.sql import functions as F
 
     return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
+
+
+def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
+    """Whether a record fails an expectation about single records, from the frame's own columns, whose `types` are given; null if
+    it is not judged. Severity `quarantine` asks it of the transform's rows, and the gate of the records read back."""
+    from pyspark.sql import functions as F
+
+    assert one.entry.fails is not None, "an expectation about single records"
+    columns = [prepared_column(name, types[name]) for name in one.columns]
+    if one.expression is not None:
+        columns = [F.expr(one.expression).cast("boolean")]
+    return where_holds(one, one.entry.fails(columns, one.kwargs))
+
+
+def where_holds(one: Prepared, column: Column) -> Column:
+    """The column where the expectation's row_condition holds, and null elsewhere."""
+    from pyspark.sql import functions as F
+
+    return column if one.condition is None else F.when(holds(one.condition), column)
 
 
 def condition_error(frame: DataFrame, sql: str, name: str = "row_condition") -> str | None:
@@ -100,8 +104,8 @@ def _kind(data_type: DataType) -> Kind:
     return Kind.TEXT
 
 
-def prepared_column(name: str, data_type: DataType, *, may_be_invalid: bool = False) -> Column:
-    """A column of a frame, converted by the table above. `may_be_invalid`: text that is no UTF-8 stays as it is."""
+def prepared_column(name: str, data_type: DataType) -> Column:
+    """A column of a frame, converted by the table above."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -121,33 +125,37 @@ def prepared_column(name: str, data_type: DataType, *, may_be_invalid: bool = Fa
             column = F.convert_timezone(F.lit("UTC"), F.current_timezone(), column).cast("timestamp")
         return F.unix_micros(column)
     if isinstance(data_type, T.ArrayType | T.MapType | T.StructType):
-        return F.to_json(column)
-    text = column.cast("string")
-    return text if may_be_invalid else F.make_valid_utf8(text)
+        return F.to_json(column, JSON)
+    return column.cast("string")
 
 
-def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """The checked columns of an Arrow table as pandas columns whose nulls never turn into another value or type.
+def exact_column(name: str, data_type: DataType) -> Column:
+    """A column of numbers for sums: decimals if it has integers or decimals, so that no digit is lost."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
 
-    Integers with nulls become doubles if that is exact, else Python's own integers. A comparison with a null is False, as in
-    Spark's null-safe `==`, and never pandas' NA, which no count would include.
-    """
-    import numpy as np
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    if isinstance(data_type, T.DecimalType):
+        return F.col(f"`{name}`")
+    prepared = prepared_column(name, data_type)
+    return prepared.cast("decimal(20,0)") if _kind(data_type) is Kind.INTEGER else prepared
 
-    columns: dict[str, Any] = {}
-    for name in table.column_names:
-        column = table.column(name)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            columns[name] = column.to_pandas().astype(pd.StringDtype("pyarrow", na_value=np.nan))
-        elif pa.types.is_integer(column.type) and column.null_count:
-            ends = pc.min_max(column).as_py()
-            exact = all(end is None or abs(end) <= EXACT_INTEGER for end in ends.values())
-            columns[name] = (
-                column.cast(pa.float64()).to_pandas() if exact else column.to_pandas(integer_object_nulls=True)
-            )
-        else:
-            columns[name] = column.to_pandas()
-    return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
+
+def refusal(frame: DataFrame, one: Prepared) -> str | None:
+    """Why Spark cannot evaluate the SQL or the regexes of an expectation on the frame's records, or None."""
+    for name, sql in (("row_condition", one.condition), ("expression", one.expression)):
+        if sql and (error := condition_error(frame, sql, name)):
+            return error
+    return next((error for regex in one.regexes if (error := regex_error(frame, regex))), None)
+
+
+def regex_error(frame: DataFrame, regex: str) -> str | None:
+    """Why Java, and so Spark, cannot take the regex, or None. No job is started."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    jvm: Any = frame.sparkSession._jvm
+    try:
+        jvm.java.util.regex.Pattern.compile(regex)
+    except (PySparkException, Py4JError) as error:
+        return f"regex {regex!r} is not valid: {str(error).splitlines()[0]}"
+    return None

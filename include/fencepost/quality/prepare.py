@@ -1,47 +1,44 @@
-"""Turns a declared expectation into a question for each engine: checked against the columns, and in their units. Pure.
+"""Turns a declared expectation into a question to the records: checked against the columns, and in their units. Pure.
 
-It settles or refuses what the two engines would treat differently, before any record is read. So a mistake in a suite gives the
-same clear sentence on every batch and on both engines.
+A mistake in a suite gives the same clear sentence on every batch, before any record is read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any
 
 from pydantic import JsonValue
 
-from fencepost.model import Frozen
-from fencepost.quality.arguments import moment_of, split_regex
-from fencepost.quality.catalogue import EXPRESSION, ONE_ENGINE_ONLY, PROVEN, Entry, Kind, Scope
+from fencepost.quality.arguments import moment_of
+from fencepost.quality.catalogue import EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
 from fencepost.quality.suite import Declared
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLUMN_NAMES = ("column", "column_A", "column_B", "column_list")
-REGEXES = ("regex", "regex_list")
 
 
 class NotEvaluable(ValueError):
     """The expectation cannot be evaluated on this batch's columns. The message says why and what to do."""
 
 
-class Prepared(Frozen):
-    """One expectation, ready. `condition` is its row_condition (Spark SQL); `entry` is None for unproven types.
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """One expectation, ready. `condition` is its row_condition (Spark SQL).
 
-    `expression` is the Spark SQL of `expect_expression_to_be_true`: Great Expectations judges its values, in the column
-    `holds`.
+    `expression` is the Spark SQL of `expect_expression_to_be_true`: its values are judged, in the column `holds`.
     """
 
     declared: Declared
-    entry: Entry | None
+    entry: Entry
     columns: tuple[str, ...]
-    condition: str | None
+    condition: str | None = None
     expression: str | None = None
-    for_pandas: dict[str, JsonValue]
-    for_spark: dict[str, JsonValue]
+    kwargs: Mapping[str, Any]
 
     @property
     def asked_type(self) -> str:
@@ -54,98 +51,55 @@ class Prepared(Frozen):
         return f"_holds_{self.declared.index}"
 
     @property
-    def scope(self) -> Scope | None:
-        """What it looks at; None if the type is unknown here."""
-        return self.entry.scope if self.entry else None
+    def regexes(self) -> tuple[str, ...]:
+        """The patterns among its arguments."""
+        return tuple(self.kwargs.get("regex_list", ())) or tuple(filter(None, [self.kwargs.get("regex")]))
 
 
-def prepare(declared: Declared, kinds: Mapping[str, Kind], engine: Literal["auto", "pandas", "spark"]) -> Prepared:
+def prepare(declared: Declared, kinds: Mapping[str, Kind]) -> Prepared:
     """Check one expectation against the columns and translate its arguments.
 
     Raises:
-        NotEvaluable: the type is not proven, or an argument does not fit the columns.
+        NotEvaluable: the type is not known, or an argument does not fit the columns.
     """
-    entry = known(declared.type, engine)
-    condition = _text(declared, "row_condition")
+    entry = known(declared.type)
     kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
-    columns = _columns(kwargs)
-    if declared.type == EXPRESSION:
-        return _of_expression(declared, entry, condition)
-    if entry is None:
-        _refuse_unknown_columns(columns, kinds)
-        return Prepared(
-            declared=declared, entry=None, columns=columns, condition=condition, for_pandas=kwargs, for_spark=kwargs
-        )
-    if entry.scope is Scope.SCHEMA:
-        if kwargs.get("column_index") == 0:  # Great Expectations takes 0 for no index
-            kwargs["column_index"] = -len(kinds)
-        return Prepared(declared=declared, entry=entry, columns=(), condition=None, for_pandas=kwargs, for_spark=kwargs)
-    _refuse_unknown_columns(columns, kinds)
-    _check_kinds(entry, columns, kinds)
-    for name in entry.values:
-        if kwargs.get(name) is not None:
-            kwargs[name] = _in_units(kwargs[name], kinds[columns[0]], f"{columns[0]}", name)
-    return Prepared(
-        declared=declared,
-        entry=entry,
-        columns=columns,
-        condition=condition,
-        for_pandas={k: _regexes(v, python_regex) if k in REGEXES else v for k, v in kwargs.items()},
-        for_spark={k: _regexes(v, java_regex) if k in REGEXES else v for k, v in kwargs.items()},
-    )
-
-
-def _of_expression(declared: Declared, entry: Entry | None, condition: str | None) -> Prepared:
     one = Prepared(
         declared=declared,
         entry=entry,
-        columns=(),
-        condition=condition,
-        expression=_text(declared, "expression"),
-        for_pandas={},
-        for_spark={},
+        columns=_columns(kwargs),
+        condition=_text(declared, "row_condition"),
+        kwargs=kwargs,
     )
-    asked: dict[str, JsonValue] = {"column": one.holds, "value_set": [True]}
-    asked |= {name: value for name, value in declared.kwargs.items() if name == "mostly"}
-    return one.model_copy(update={"for_pandas": asked, "for_spark": asked})
+    if declared.type == EXPRESSION:
+        asked: dict[str, JsonValue] = {"column": one.holds, "value_set": [True]}
+        asked |= {name: value for name, value in declared.kwargs.items() if name == "mostly"}
+        return replace(one, columns=(), expression=_text(declared, "expression"), kwargs=asked)
+    if entry.scope is Scope.SCHEMA:
+        if kwargs.get("column_index") == 0:  # Great Expectations takes 0 for no index
+            kwargs["column_index"] = -len(kinds)
+        return replace(one, columns=(), condition=None)
+    _refuse_unknown_columns(one.columns, kinds)
+    _check_kinds(entry, one.columns, kinds)
+    for name in entry.values:
+        if kwargs.get(name) is not None:
+            kwargs[name] = _in_units(kwargs[name], kinds[one.columns[0]], one.columns[0], name)
+    return one
 
 
-def known(name: str, engine: Literal["auto", "pandas", "spark"]) -> Entry | None:
-    """What is known about a type; None for an unproven one, which needs a named engine.
+def known(name: str) -> Entry:
+    """What is known about a type.
 
     Raises:
         NotEvaluable: the type may not be used.
     """
-    entry = PROVEN.get(name)
-    if entry is None and (engine == "auto" or not _exists_on(name, engine)):
-        raise NotEvaluable(_why_not(name))
-    return entry
-
-
-def _exists_on(name: str, engine: str) -> bool:
-    """Whether an unproven type may be tried on an engine that was named: not known to be missing there."""
-    return name not in ONE_ENGINE_ONLY or (engine == "pandas" and "engine: pandas" in ONE_ENGINE_ONLY[name])
-
-
-def _why_not(name: str) -> str:
-    if name in ONE_ENGINE_ONLY:
-        return f"this type cannot be used: {ONE_ENGINE_ONLY[name]}"
-    near = _alike(name)
-    return (
-        f"the type is unknown, or not known to give one answer on pandas and on Spark{f'; {near}' if near else '.'} "
-        "A type of Great Expectations beyond those needs its engine named (quality.engine: pandas or spark)"
-    )
-
-
-def unknown_type(name: str) -> str:
-    """The message about an unknown type."""
-    return f"Great Expectations has no such type; {_alike(name) or 'docs/expectations.md lists the proven ones'}"
-
-
-def _alike(name: str) -> str:
-    """A question with the proven types of a similar name; empty if there is none."""
-    near = get_close_matches(name, PROVEN, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    if name in KNOWN:
+        return KNOWN[name]
+    if name in REFUSED:
+        raise NotEvaluable(f"this type cannot be used: {REFUSED[name]}")
+    near = get_close_matches(name, KNOWN, n=2, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else "docs/expectations.md lists those that can be used"
+    raise NotEvaluable(f"the type is unknown; {hint}")
 
 
 def _columns(kwargs: Mapping[str, JsonValue]) -> tuple[str, ...]:
@@ -224,21 +178,3 @@ def shown(value: object, kind: Kind) -> object:
     except OverflowError:  # Spark's years go beyond Python's 9999
         return value
     return int(value) if kind is Kind.INTEGER and float(value).is_integer() else value
-
-
-def _regexes(value: JsonValue, translate: Callable[[str], str]) -> JsonValue:
-    if isinstance(value, list):
-        return [_regexes(one, translate) for one in value]
-    return translate(str(value))
-
-
-def python_regex(pattern: str) -> str:
-    r"""The pattern for Python, read as Java reads it: \d, \w, \s and \b mean ASCII."""
-    flags, rest = split_regex(pattern)
-    return f"(?a{flags}:{rest})"
-
-
-def java_regex(pattern: str) -> str:
-    """The pattern for Spark, read as Python reads it: only a newline ends a line."""
-    flags, rest = split_regex(pattern)
-    return f"(?d{flags}:{rest})"

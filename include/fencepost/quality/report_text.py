@@ -37,8 +37,8 @@ def render_plain(report: Report) -> str:
         lines.append(f"receipts and read_committed {agrees}: {report.receipt_check.rows_read:,} records read")
     judged = sum(check.status is not Status.ERRORED for check in evaluation.checks)
     idle = sum(check.no_value for check in evaluation.checks)
-    on = f"on {evaluation.engine}" if evaluation.engine != "none" else "no record read"
-    took = f"{judged} of {len(evaluation.checks)} evaluated, {on}, in {evaluation.seconds:.1f} s"
+    unread = "" if evaluation.read else ", no record read,"
+    took = f"{judged} of {len(evaluation.checks)} evaluated{unread} in {evaluation.seconds:.1f} s"
     took += f"; {idle} of them had nothing to judge" if idle else ""
     lines += [f"expectations: {took if evaluation.checks else 'none evaluated'}", report.next_step]
     return "\n".join(lines)

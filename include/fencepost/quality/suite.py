@@ -19,11 +19,11 @@ from pydantic import Field, JsonValue, ValidationError
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.quality.catalogue import HISTORY, PROVEN, ROW_BY_ROW, Scope, arguments_of
+from fencepost.quality.catalogue import HISTORY, KNOWN, ROW_BY_ROW, Scope, arguments_of
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
-# Arguments of Great Expectations that would bypass the gate, or that mean something else on each engine.
+# Arguments of Great Expectations that would bypass the gate, or that mean nothing here.
 REFUSED_KWARGS = {
     "severity": "write severity beside type, not inside kwargs",
     "result_format": "counts and a capped sample are always reported",
@@ -74,7 +74,7 @@ class Declared(Frozen):
     @property
     def needs_whole_batch(self) -> bool:
         """Whether it is about all records of a batch together (a count, an aggregate, history), so that a part says nothing."""
-        entry = PROVEN.get(self.type)
+        entry = KNOWN.get(self.type)
         of_all = entry is not None and entry.scope in {Scope.COLUMN, Scope.TABLE}
         return of_all or self.type in UNIQUE or self.type in HISTORY
 

@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
         pipeline = find_pipeline(args.pipeline)
         interval = Interval.of(args.start, args.end)
         if step in ("write", "validate"):
-            load_engines(pipeline if step == "write" else None)
+            load_for_judging(pipeline if step == "write" else None)
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
@@ -139,14 +139,14 @@ def start_log(level: str) -> None:
         logging.getLogger("fencepost.kafka.librdkafka").setLevel(logging.ERROR)
 
 
-def load_engines(writes: Pipeline | None) -> None:
+def load_for_judging(writes: Pipeline | None) -> None:
     """Load Great Expectations, which takes seconds, while the JVM makes the session.
 
     What else is imported comes first: two threads that import one package may see half a module. That is the step validate and,
     if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
     """
     import fencepost.steps.validate
-    from fencepost.quality.engines import load_ahead
+    from fencepost.quality.judging import load_ahead
 
     if writes is not None:
         import fencepost.steps.write  # noqa: F401

@@ -40,7 +40,8 @@ from fencepost.protocol.advice import after_disagreement, what_next, write_again
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed
 from fencepost.quality.checks import Evaluation
-from fencepost.quality.evaluation import NotAsPromised, evaluate, evaluate_nothing
+from fencepost.quality.evaluation import evaluate, evaluate_nothing
+from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
 from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised, read_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
@@ -181,10 +182,8 @@ def _evaluate(
     frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, batch.plan.schemas)
     try:
         addition = batch.adds_to is not None
-        evaluation = evaluate(
-            frame, suite, pipeline.quality, written.rows, history, promised, written.bytes, addition=addition
-        )
-        read = rows_and_fingerprint(raw) if evaluation.engine == "none" else (written.rows, promised)
+        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, addition=addition)
+        read = (written.rows, promised) if evaluation.read else rows_and_fingerprint(raw)
     except NotAsPromised as found:
         read = found.rows, found.fingerprint
     except (PySparkException, Py4JError):
@@ -198,7 +197,7 @@ def _evaluate(
         evaluation = Evaluation(
             outcome=Outcome.UNDETERMINED,
             reason=check.difference,
-            engine="none",
+            read=False,
             rows=check.rows_read,
             checks=(),
             suite_digest=suite.digest,

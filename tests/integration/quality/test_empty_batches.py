@@ -1,4 +1,4 @@
-"""Our own arithmetic on batches without records says what Great Expectations says, on both engines, of every proven type."""
+"""Our own arithmetic on batches without records says what Great Expectations says of every type."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
-from fencepost.quality import engines
-from fencepost.quality.catalogue import HISTORY, PROVEN, VOLUME, OfNone, Scope
-from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.columns import column_kinds, prepared_frame, to_pandas
+from fencepost.quality import evaluation, judging
+from fencepost.quality.catalogue import HISTORY, KNOWN, VOLUME, OfNone, Scope
+from fencepost.quality.checks import Status
+from fencepost.quality.columns import column_kinds
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.evaluation import evaluate, evaluate_nothing
+from fencepost.quality.gathering import Promised, Records
 from fencepost.quality.history import History, PastBatch
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.suite import Declared, Suite
@@ -51,50 +52,45 @@ def none(spark: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def said(none: Any) -> dict[str, dict[int, CheckResult | engines.Found]]:
-    """What Great Expectations says of every declaration on each engine; errored where preparing it is refused."""
+def said(none: Any) -> dict[int, judging.Found]:
+    """What is gathered of no records, judged by Great Expectations; errored where preparing it is refused."""
     kinds = column_kinds(none)
-    ready, refused = [], {}
+    ready, found = [], {}
     for declared in DECLARED:
         try:
-            ready.append(prepare(declared, kinds, "auto"))
+            ready.append(prepare(declared, kinds))
         except NotEvaluable as error:
-            refused[declared.index] = engines.Found(error=str(error))
-    ready = [one for one in ready if one.scope is not Scope.SCHEMA]
-    columns = tuple(dict.fromkeys(column for one in ready for column in one.columns))
-    expressions = {one.holds: one.expression for one in ready if one.expression}
-    records = prepared_frame(none, columns, {}, expressions)
-    conditions = {one.condition or "" for one in ready}
-    pandas = to_pandas(records.toArrow().select([*columns, *expressions]))
-    return {
-        "pandas": {**refused, **engines.find_on_pandas(ready, dict.fromkeys(conditions, pandas))},
-        "spark": {**refused, **engines.find_on_spark(ready, dict.fromkeys(conditions, records))},
-    }
+            found[declared.index] = judging.Found(error=str(error))
+    ready = [one for one in ready if one.entry.scope is not Scope.SCHEMA]
+    with Records(none, ready, Promised(0, None)) as records:
+        return {**found, **judging.judge_records(ready, records.ask())}
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda d: f"{d.index}-{d.type}")
-def test_what_is_said_of_no_records_is_what_great_expectations_says(declared: Declared, said: dict[str, Any]) -> None:
-    entry = PROVEN[declared.type]
-    ours = on_no_records(declared, "auto")
+def test_what_is_said_of_no_records_is_what_great_expectations_says(
+    declared: Declared, said: dict[int, judging.Found]
+) -> None:
+    entry = KNOWN[declared.type]
+    ours = on_no_records(declared)
     if entry.scope is Scope.SCHEMA:
-        assert ours.no_value, "with a schema it is evaluated on Spark, records or not"
+        assert ours.no_value, "with a schema it is evaluated, records or not"
         return
-    for theirs in (said["pandas"][declared.index], said["spark"][declared.index]):
-        note = f"{declared.kwargs}\nours {ours}\ntheirs {theirs}"
-        assert not theirs.error, note
-        if ours.no_value:
-            assert (ours.status, theirs.judged_count) == (Status.PASSED, 0), note
-        else:
-            assert (ours.status is Status.PASSED) is theirs.success, note
-            assert ours.observed == ([] if entry.of_none is OfNone.SET else theirs.observed), note
-        counts = (ours.element_count, ours.unexpected_count)
-        assert counts == (theirs.element_count, theirs.unexpected_count), note
+    theirs = said[declared.index]
+    note = f"{declared.kwargs}\nours {ours}\ntheirs {theirs}"
+    assert not theirs.error, note
+    if ours.no_value:
+        assert (ours.status, theirs.judged_count) == (Status.PASSED, 0), note
+    else:
+        assert (ours.status is Status.PASSED) is theirs.success, note
+        assert ours.observed == ([] if entry.of_none is OfNone.SET else theirs.observed), note
+    counts = (ours.element_count, ours.unexpected_count)
+    assert counts == (theirs.element_count, theirs.unexpected_count), note
 
 
 def test_every_type_is_told_what_it_is_to_say_of_none() -> None:
-    judged = {name for name, entry in PROVEN.items() if entry.of_none is not OfNone.NOTHING}
+    judged = {name for name, entry in KNOWN.items() if entry.of_none is not OfNone.NOTHING}
     assert judged == {ROWS_BETWEEN, ROWS_EQUAL, UNIQUE, *(f"{SETS}{x}_set" for x in ("be_in", "equal", "contain"))}
-    assert all(PROVEN[name].scope in {Scope.COLUMN, Scope.TABLE} for name in judged)
+    assert all(KNOWN[name].scope in {Scope.COLUMN, Scope.TABLE} for name in judged)
 
 
 def suite(*declared: tuple[str, dict[str, Any]]) -> Suite:
@@ -113,18 +109,18 @@ def test_a_batch_that_should_have_records_is_rejected_when_it_has_none(
 ) -> None:
     """With offsets that gave no rows, where there is a frame, and with none to read, where there is not."""
     declared, quality = suite(NOT_NULL, failing), Quality()
-    for evaluation in (evaluate(none, declared, quality, 0, THIRTY), evaluate_nothing(declared, quality, THIRTY)):
-        assert evaluation.outcome is Outcome.REJECTED
-        assert evaluation.failed_critical == (failing[0],)
-        assert (evaluation.engine, len(evaluation.checks)) == ("none", 2)
+    for found in (evaluate(none, declared, quality, 0, THIRTY), evaluate_nothing(declared, quality, THIRTY)):
+        assert found.outcome is Outcome.REJECTED
+        assert found.failed_critical == (failing[0],)
+        assert (found.read, len(found.checks)) == (False, 2)
 
 
 def test_no_record_is_read_and_the_schema_is_judged_where_it_is_known(
     none: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "find_on_pandas", None)
+    monkeypatch.setattr(evaluation, "Records", None)
     assert evaluate(none, suite(NOT_NULL, EXISTS), Quality(), 0).outcome is Outcome.REJECTED
-    monkeypatch.setattr(engines, "find_on_spark", None)
+    monkeypatch.setattr(judging, "judge_schema", None)
     unknown = evaluate_nothing(suite(NOT_NULL, EXISTS), Quality(), History())
     assert unknown.outcome is Outcome.PASSED
     assert unknown.checks[1].no_value
@@ -151,5 +147,5 @@ def test_the_rule_decides_where_no_check_minds(none: Any, rule: Any) -> None:
 def test_an_evaluation_of_nothing_has_a_result_for_every_type() -> None:
     every = suite(*EACH.values(), *((n, {}) for n in HISTORY))
     assert [c.index for c in evaluate_nothing(every, Quality(), History()).checks] == list(
-        range(len(PROVEN) + len(HISTORY))
+        range(len(KNOWN) + len(HISTORY))
     )

@@ -10,10 +10,11 @@ import pytest
 
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
-from fencepost.quality import engines
+from fencepost.quality import gathering, judging
+from fencepost.quality.catalogue import EXPRESSION
 from fencepost.quality.checks import Evaluation, Status
-from fencepost.quality.engines import Found
 from fencepost.quality.evaluation import evaluate
+from fencepost.quality.judging import Found
 from fencepost.quality.suite import Declared, Severity, Suite
 from integration.quality.batches import ROWS, frame, rows
 
@@ -35,51 +36,67 @@ def batch(spark: Any) -> Any:
     return frame(spark).cache()
 
 
-@pytest.fixture(params=["pandas", "spark"])
-def run(request: pytest.FixtureRequest, batch: Any) -> Any:
-    """Evaluate a suite on the batch with one engine, named by the pipeline."""
+@pytest.fixture
+def run(batch: Any) -> Any:
+    """Evaluate a suite on the batch."""
 
     def evaluate_it(*declared: Any, rows: int = ROWS, **quality: Any) -> Evaluation:
-        settings = Quality(**{"engine": request.param, **quality})
-        return evaluate(batch, suite(*declared), settings, rows)
+        return evaluate(batch, suite(*declared), Quality(**quality), rows)
 
     return evaluate_it
 
 
 def test_an_unknown_type_is_undetermined_and_named(run: Any) -> None:
-    """Great Expectations drops it and reports success on the rest. Both under `auto` and under a named engine."""
-    for settings in ({}, {"engine": "auto"}):
-        said = run(
-            (f"{V}not_be_null", {"column": "id"}), (f"{V}be_in_sett", {"column": "half", "value_set": [1]}), **settings
-        )
-        assert said.outcome is Outcome.UNDETERMINED
-        assert said.checks[1].status is Status.ERRORED
-        assert f"did you mean {V}be_in_set" in said.reason
-
-
-def test_a_check_that_raises_is_errored_and_not_failed(run: Any) -> None:
-    """A warning that raised would be reported as a failed warning, and the batch would pass."""
-    bad = ("expect_column_value_z_scores_to_be_less_than", {"column": "name", "threshold": 3, "double_sided": True})
-    said = run((f"{V}not_be_null", {"column": "id"}), (*bad, Severity.WARNING))
+    """Great Expectations drops it and reports success on the rest."""
+    said = run((f"{V}not_be_null", {"column": "id"}), (f"{V}be_in_sett", {"column": "half", "value_set": [1]}))
     assert said.outcome is Outcome.UNDETERMINED
-    assert [c.status for c in said.checks] == [Status.PASSED, Status.ERRORED]
-    assert "Great Expectations raised" in said.reason
+    assert said.checks[1].status is Status.ERRORED
+    assert f"did you mean {V}be_in_set" in said.reason
 
 
-def test_one_check_that_raises_takes_no_other_with_it(batch: Any) -> None:
-    """On Spark all aggregates run as one job, and the one that raised is to be named, not its neighbours."""
-    pairs = {"column_A": "half", "column_B": "id", "value_pairs_set": [["no number", 1]]}
-    bad = ("expect_column_pair_values_to_be_in_set", pairs)
-    good = [
+def test_a_check_that_raises_is_errored_and_not_failed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that raised would be reported as a failed warning, and the batch would pass. It takes no other with it."""
+    import great_expectations.expectations.core as core
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no answer")
+
+    monkeypatch.setattr(core.ExpectColumnMinToBeBetween, "_validate", broken)
+    low, high = (
         (f"expect_column_{x}_to_be_between", {"column": "half", "min_value": -5, "max_value": 5})
         for x in ("min", "max")
-    ]
-    said = evaluate(batch, suite(bad, *good), Quality(engine="spark"), ROWS)
-    assert [c.status for c in said.checks] == [Status.ERRORED, Status.PASSED, Status.PASSED]
+    )
+    said = run((*low, Severity.WARNING), high)
+    assert said.outcome is Outcome.UNDETERMINED
+    assert [c.status for c in said.checks] == [Status.ERRORED, Status.PASSED]
+    assert "Great Expectations raised RuntimeError" in said.reason
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (EXPRESSION, {"expression": "CAST(code AS INT) > 0"}),
+        (f"{V}not_be_null", {"column": "id", "row_condition": "CAST(code AS INT) > 0"}),
+    ],
+)
+def test_sql_that_fails_on_a_value_is_errored_and_takes_no_other_with_it(run: Any, bad: Any) -> None:
+    """All expectations are gathered by one aggregation, and the one that raised is to be named, not its neighbours."""
+    said = run(bad, (f"{V}not_be_null", {"column": "id"}), (f"{V}be_null", {"column": "id"}))
+    assert said.outcome is Outcome.UNDETERMINED
+    assert [c.status for c in said.checks] == [Status.ERRORED, Status.PASSED, Status.FAILED]
+    assert said.checks[0].error.startswith("Spark raised NumberFormatException; the report has its message\n")
+
+
+@pytest.mark.parametrize("regex", ["(?i)(", r"\p{Nowhere}", "(?<a>x)(?<a>y)"])
+def test_a_regex_that_java_does_not_take_is_errored_and_starts_no_job(run: Any, regex: str) -> None:
+    said = run((f"{V}match_regex", {"column": "code", "regex": regex}))
+    assert said.checks[0].status is Status.ERRORED
+    assert said.checks[0].error.startswith(f"regex {regex!r} is not valid: ")
+    assert not said.read
 
 
 def test_wrong_arguments_are_errored(run: Any) -> None:
-    said = run((f"{V}be_in_set", {"column": "half", "values": [1]}))
+    said = run((f"{V}be_in_set", {"column": "half", "value_set": [1], "mostly": 7}))
     assert said.outcome is Outcome.UNDETERMINED
 
 
@@ -128,7 +145,7 @@ def test_looking_at_other_records_than_the_receipts_promise_is_undetermined(run:
 def test_no_result_and_no_answer_are_undetermined(
     batch: Any, monkeypatch: pytest.MonkeyPatch, found: dict[int, Found], says: str
 ) -> None:
-    monkeypatch.setattr(engines, "find_on_pandas", lambda *_: found)
+    monkeypatch.setattr(judging, "judge_records", lambda *_: found)
     said = evaluate(batch, Suite.of((KNOWN,)), Quality(), ROWS)
     assert said.outcome is Outcome.UNDETERMINED
     assert says in said.reason
@@ -137,9 +154,9 @@ def test_no_result_and_no_answer_are_undetermined(
 def test_only_plain_booleans_are_answers() -> None:
     import numpy as np
 
-    assert engines._boolean(np.True_) is True
-    assert engines._boolean(False) is False
-    assert [engines._boolean(v) for v in (None, 1, "true", np.nan)] == [None] * 4
+    assert judging.boolean(np.True_) is True
+    assert judging.boolean(False) is False
+    assert [judging.boolean(v) for v in (None, 1, "true", np.nan)] == [None] * 4
 
 
 def test_a_success_that_its_own_counts_contradict_is_errored(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +166,10 @@ def test_a_success_that_its_own_counts_contradict_is_errored(batch: Any, monkeyp
     monkeypatch.setattr(module, "_mostly_success", lambda *_: True)
     said = evaluate(batch, suite((f"{V}be_in_set", {"column": "half", "value_set": [1]})), Quality(), ROWS)
     assert said.outcome is Outcome.UNDETERMINED
-    assert "its counts" in said.reason
+    assert "the counts" in said.reason
 
 
-def test_pandas_evaluates_without_files_and_without_network(
+def test_it_evaluates_without_files_and_without_network(
     batch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside: list[Any] = []
@@ -172,9 +189,12 @@ def test_pandas_evaluates_without_files_and_without_network(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("engine", ["pandas", "spark"])
-def test_the_batch_is_read_once_whatever_the_number_of_expectations(spark: Any, engine: str) -> None:
-    """Samples of failed checks included: they come from what was read, not from Kafka again."""
+@pytest.mark.parametrize("few", [ROWS, ROWS - 1])
+def test_a_batch_that_passes_is_read_once_and_one_that_fails_twice(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Whatever the number of expectations. Samples, and what else has no fixed size, come from the second read."""
+    monkeypatch.setattr(gathering, "FEW", few)
     read = spark.sparkContext.accumulator(0)
 
     def count(batches: Any) -> Any:
@@ -185,15 +205,68 @@ def test_the_batch_is_read_once_whatever_the_number_of_expectations(spark: Any, 
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
     source = frame(spark)
     counted = source.mapInArrow(count, source.schema)
+    holds = [
+        (f"{V}not_be_null", {"column": "id"}),
+        (f"{V}be_unique", {"column": "id"}),
+        ("expect_column_median_to_be_between", {"column": "half", "min_value": -5}),
+        ("expect_column_to_exist", {"column": "half"}),
+    ]
+    assert evaluate(counted, suite(*holds), Quality(), ROWS).outcome is Outcome.PASSED
+    assert read.value == ROWS
     failing = [(f"{V}be_null", {"column": c}) for c in ("id", "half", "name", "day")]
     unique = (f"{V}be_unique", {"column": "half"})
-    schema = ("expect_column_to_exist", {"column": "half"})
     conditional = (f"{V}be_null", {"column": "code", "row_condition": "id < 9"})
-    said = evaluate(counted, suite(*failing, unique, schema, conditional), Quality(engine=engine), ROWS)
+    members = ("expect_column_distinct_values_to_be_in_set", {"column": "code", "value_set": ["x"]})
+    common = ("expect_column_most_common_value_to_be_in_set", {"column": "code", "value_set": ["x"]})
+    said = evaluate(counted, suite(*holds, *failing, unique, conditional, members, common), Quality(), ROWS)
     assert said.outcome is Outcome.REJECTED
-    assert all(check.sample for check in said.failed(Severity.CRITICAL))
-    assert read.value == ROWS
+    assert all(check.sample for check in said.failed(Severity.CRITICAL) if check.unexpected_count is not None)
+    assert read.value == ROWS * 3
     assert set(spark.sparkContext._jsc.getPersistentRDDs()) <= before
+
+
+def test_records_that_changed_between_the_two_reads_are_not_judged(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import functions as F
+
+    from fencepost.spark import fingerprint
+
+    batch = frame(spark).withColumn("_hash", F.xxhash64("id")).cache()
+    promised = fingerprint.count_and_sum(batch, "_hash")
+    monkeypatch.setattr(fingerprint, "count_and_sum", lambda *_: (ROWS - 1, 7))
+    holds, fails = (f"{V}not_be_null", {"column": "id"}), (f"{V}be_null", {"column": "id"})
+    assert evaluate(batch, suite(holds), Quality(), ROWS, fingerprint=promised[1]).outcome is Outcome.PASSED
+    with pytest.raises(gathering.NotAsPromised, match=f"{ROWS - 1} records"):
+        evaluate(batch, suite(fails), Quality(), ROWS, fingerprint=promised[1])
+
+
+def test_what_is_kept_of_a_large_batch_is_on_disk(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory, a batch larger than the heap would end the JVM."""
+    kept: list[tuple[int, int]] = []
+
+    def caches() -> dict[int, tuple[int, int]]:
+        """Bytes in memory and on disk of everything that Spark keeps."""
+        infos = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+        return {info.id(): (info.memSize(), info.diskSize()) for info in infos}
+
+    of_others, sample = set(caches()), gathering.sample_row
+
+    def watching(*of: Any) -> Any:
+        kept.extend(size for number, size in caches().items() if number not in of_others)
+        return sample(*of)
+
+    monkeypatch.setattr(gathering, "sample_row", watching)
+    evaluate(frame(spark), suite((f"{V}be_null", {"column": "id"})), Quality(sample_rows=1), ROWS)
+    ((in_memory, on_disk),) = kept
+    assert in_memory == 0
+    assert on_disk > 0
+
+
+def test_the_sessions_settings_are_as_before(spark: Any, run: Any) -> None:
+    """A small batch is judged without generated code, and nothing after it is."""
+    before = {name: spark.conf.get(name) for name in gathering.INTERPRETED}
+    for known in ({"column": "id"}, {"column": "id", "row_condition": "CAST(code AS INT) > 0"}):
+        run((f"{V}not_be_null", known))
+        assert {name: spark.conf.get(name) for name in gathering.INTERPRETED} == before
 
 
 def test_samples_are_capped_and_the_lowest_offsets(run: Any) -> None:

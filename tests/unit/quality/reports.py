@@ -62,7 +62,6 @@ ON_NONE = tuple(
         Declared(
             **{**c.model_dump(include={"index", "type", "severity", "description"}), "kwargs": {**c.kwargs, **change}}
         ),
-        "auto",
     )
     for c, change in zip(PASSING, ({}, {}, {"min_value": 0}, {}), strict=True)
 )
@@ -73,7 +72,6 @@ FAILED_ON_NONE = on_no_records(
         description="New York's airports",
         kwargs={"column": "origin", "value_set": ["EWR", "JFK", "LGA"]},
     ),
-    "auto",
 )
 FAILED_SET = check(
     4,
@@ -182,7 +180,7 @@ def report(*checks: CheckResult, rows: int = 842, tasks: int = 4, malformed: int
     evaluation = Evaluation(
         outcome=outcome,
         reason=reason,
-        engine="pandas" if rows else "none",
+        read=bool(rows),
         rows=rows,
         checks=checks,
         suite_digest=suite.digest,
@@ -210,7 +208,7 @@ def differing(check: ReceiptCheck) -> Report:
     evaluation = Evaluation(
         outcome=Outcome.UNDETERMINED,
         reason=check.difference,
-        engine="none",
+        read=False,
         rows=check.rows_read,
         checks=(),
         suite_digest="0" * 64,

@@ -11,7 +11,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from threading import Event, Lock, Thread, current_thread
 
-from fencepost.quality import engines
+from fencepost.quality import judging
 
 LATE = "great_expectations.execution_engine.sparkdf_execution_engine"
 in_the_middle, go_on = Event(), Event()
@@ -39,18 +39,18 @@ class Slow(MetaPathFinder):
 
 
 def load():
-    engines.load()
+    judging.load()
     order.append("loaded")
 
 
 def ask():
-    assert engines.knows("expect_column_values_to_not_be_null")
+    assert judging.judge_records([], {}) == {}
     order.append("asked")
     go_on.set()
 
 
 first, second = Thread(target=load), Thread(target=ask)
-engines._LOADING = Told()
+judging._LOADING = Told()
 sys.meta_path.insert(0, Slow())
 first.start()
 assert in_the_middle.wait(120)

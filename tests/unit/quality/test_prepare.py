@@ -1,14 +1,13 @@
-"""From a declaration to each engine's arguments; most refusals are among the cases of the integration test."""
+"""From a declaration to what is asked; most refusals are among the cases of the integration test."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from fencepost.quality.catalogue import Kind
-from fencepost.quality.prepare import NotEvaluable, java_regex, prepare, python_regex, shown
+from fencepost.quality.prepare import NotEvaluable, prepare, shown
 from fencepost.quality.suite import Declared
 
 KINDS = {
@@ -23,24 +22,24 @@ KINDS = {
 V = "expect_column_values_to_"
 
 
-def ready(type_: str, engine: Any = "auto", /, **kwargs: Any) -> Any:
-    return prepare(Declared(index=0, type=type_, kwargs=kwargs), KINDS, engine)
+def ready(type_: str, /, **kwargs: Any) -> Any:
+    return prepare(Declared(index=0, type=type_, kwargs=kwargs), KINDS)
 
 
-def refusal(type_: str, engine: Any = "auto", /, **kwargs: Any) -> str:
+def refusal(type_: str, /, **kwargs: Any) -> str:
     with pytest.raises(NotEvaluable) as error:
-        ready(type_, engine, **kwargs)
+        ready(type_, **kwargs)
     return str(error.value)
 
 
 def test_times_become_numbers_and_back() -> None:
-    days = ready(f"{V}be_between", column="day", min_value="2013-01-02", max_value="2013-01-03").for_pandas
+    days = ready(f"{V}be_between", column="day", min_value="2013-01-02", max_value="2013-01-03").kwargs
     assert [shown(days[k], Kind.DATE) for k in ("min_value", "max_value")] == ["2013-01-02", "2013-01-03"]
     moments = ready(
         f"{V}be_in_set",
         column="at",
         value_set=["2013-01-01T05:00:00.000001+02:00", "2013-01-01", "1969-12-31T23:59:59"],
-    ).for_spark
+    ).kwargs
     assert [shown(v, Kind.TIMESTAMP) for v in moments["value_set"]] == [
         "2013-01-01T03:00:00.000001Z",
         "2013-01-01T00:00:00Z",
@@ -73,21 +72,10 @@ def test_an_unknown_type_is_named_with_close_ones() -> None:
     assert f"did you mean {V}be_in_set" in refusal(f"{V}be_in_sett", column="n", value_set=[1])
 
 
-def test_an_unproven_type_needs_its_engine_named() -> None:
-    name = "expect_column_value_z_scores_to_be_less_than"
-    assert "quality.engine: pandas or spark" in refusal(name, column="x", threshold=3)
-    assert ready(name, "pandas", column="x", threshold=3).entry is None
-    assert ready(name, "spark", column="x", threshold=3).entry is None
-
-
-def test_types_that_one_engine_lacks_name_the_way_out() -> None:
-    for engine in ("auto", "pandas", "spark"):
-        assert "use a regex" in refusal(f"{V}match_like_pattern", engine, column="name", like_pattern="A%")
-    assert "strftime format or a regex, or set quality.engine: pandas" in refusal(
-        f"{V}be_dateutil_parseable", column="name"
-    )
-    assert refusal(f"{V}be_dateutil_parseable", "spark", column="name")
-    assert ready(f"{V}be_dateutil_parseable", "pandas", column="name")
+def test_a_type_that_cannot_be_had_names_the_way_out() -> None:
+    assert "use a regex" in refusal(f"{V}match_like_pattern", column="name", like_pattern="A%")
+    assert "strftime format or a regex" in refusal(f"{V}be_dateutil_parseable", column="name")
+    assert "docs/expectations.md lists those" in refusal("expect_zzz", column="x")
 
 
 def test_a_column_that_is_not_there_is_named_with_a_close_one() -> None:
@@ -98,16 +86,10 @@ def test_a_column_that_is_not_there_is_named_with_a_close_one() -> None:
 
 def test_row_conditions_stay_out_of_the_arguments() -> None:
     one = ready(f"{V}not_be_null", column="n", row_condition="x > 3")
-    assert (one.condition, one.for_pandas, one.for_spark) == ("x > 3", {"column": "n"}, {"column": "n"})
+    assert (one.condition, one.kwargs) == ("x > 3", {"column": "n"})
 
 
 def test_the_first_position_is_one_that_great_expectations_looks_at() -> None:
     """It takes 0 for no position at all."""
-    assert ready("expect_column_to_exist", column="n", column_index=0).for_spark["column_index"] == -len(KINDS)
-    assert ready("expect_column_to_exist", column="n", column_index=1).for_spark["column_index"] == 1
-
-
-def test_regexes_of_both_engines_mean_the_same() -> None:
-    assert re.search(python_regex(r"^\d$"), "٣") is None
-    assert re.search(python_regex("(?i)^ab$"), "AB\n")
-    assert java_regex("(?i)^ab$") == "(?di:^ab$)"
+    assert ready("expect_column_to_exist", column="n", column_index=0).kwargs["column_index"] == -len(KINDS)
+    assert ready("expect_column_to_exist", column="n", column_index=1).kwargs["column_index"] == 1

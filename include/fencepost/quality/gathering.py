@@ -1,0 +1,292 @@
+"""What a batch's expectations ask of its records, gathered by one Spark aggregation over the read-back.
+
+A batch that passes is read once. What has no fixed size (sample rows, the values beside a set, the most common values, how many
+records repeat a key) is asked only where it is needed: then the records are read once more, compared with the receipts again,
+and kept on disk while that lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fencepost.quality.catalogue import Kind, Scope
+from fencepost.quality.checks import SampleRow
+from fencepost.quality.columns import COORDINATES, HASH, exact_column, fails, holds, prepared_column, where_holds
+from fencepost.quality.conditions import unique_key
+from fencepost.quality.prepare import Prepared
+from fencepost.quality.samples import sample_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+# A batch of fewer records is judged by one task, and without generated code: to compile it would take longer.
+FEW = 20_000
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+LISTED = 20  # values beside a set that are listed; of more only the number is told
+MOST_COMMON = "expect_column_most_common_value_to_be_in_set"
+
+
+class NotAsPromised(Exception):
+    """The batch that was read is not the one that the receipts promise."""
+
+    def __init__(self, rows: int, fingerprint: int) -> None:
+        super().__init__(f"{rows} records with fingerprint {fingerprint:016x}")
+        self.rows, self.fingerprint = rows, fingerprint
+
+
+class Promised(NamedTuple):
+    """Rows and fingerprint from the batch's receipts. Without a fingerprint nothing is compared."""
+
+    rows: int
+    fingerprint: int | None
+
+    def compare(self, rows: int, fingerprint: int) -> None:
+        """Raise NotAsPromised if another batch was read."""
+        if (rows, fingerprint) != self:
+            raise NotAsPromised(rows, fingerprint)
+
+
+class Answer(NamedTuple):
+    """What the records say to one expectation.
+
+    `elements` are the records that its row_condition leaves, `judged` those that have a value to judge, `unexpected` those that
+    fail, for an expectation about single records. `metrics` are Great Expectations' own names for what was drawn from a column.
+    """
+
+    elements: int
+    judged: int | None = None
+    unexpected: int | None = None
+    metrics: Mapping[str, Any] = {}
+
+
+class Records:
+    """A batch's records and the expectations that are about them, ready."""
+
+    def __init__(self, frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> None:
+        self._ready, self._promised = ready, promised
+        self._types = {f.name: f.dataType for f in frame.schema.fields}
+        self._few = promised.rows <= FEW
+        self._frame = frame.coalesce(1) if self._few else frame
+        self._kept: DataFrame | None = None
+        self._names: dict[tuple[Any, ...], int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._kept is not None:
+            self._kept.unpersist()
+
+    def ask(self) -> dict[int, Answer]:
+        """The answer to each expectation, by its index in the suite.
+
+        Raises:
+            NotAsPromised: the records are not those of the receipts.
+        """
+        from fencepost.spark.fingerprint import counting, counts_of
+
+        asked = self._asked()
+        aggregates = counting(HASH) if self._promised.fingerprint is not None else _count()
+        for one in self._ready:
+            aggregates += [column.alias(f"{one.declared.index}_{n}") for n, column in enumerate(self._aggregates(one))]
+        with self._evaluated():
+            row = asked.agg(*aggregates).head()
+        assert row is not None
+        if self._promised.fingerprint is not None:
+            self._promised.compare(*counts_of(row))
+        return {one.declared.index: self._answer(one, row) for one in self._ready}
+
+    def samples(
+        self, failed: Sequence[Prepared], kinds: Mapping[str, Kind], limit: int
+    ) -> dict[int, tuple[SampleRow, ...]]:
+        """The first records that fail each of these expectations, by partition and offset."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        if not failed or not limit:
+            return {}
+        marked = self._records()
+        for one in failed:
+            if one.entry.unique:
+                marked = marked.withColumn(self._fails(one), self._times(one) > 1)
+        numbers = [F.when(F.col(self._fails(one)), F.lit(one.declared.index)) for one in failed]
+        columns = dict.fromkeys(name for one in failed for name in one.columns)
+        first = Window.partitionBy("_check").orderBy("_partition", "_offset")
+        rows = (
+            marked.select(*COORDINATES, *columns, F.explode(F.array_compact(F.array(*numbers))).alias("_check"))
+            .withColumn("_place", F.row_number().over(first))
+            .where(F.col("_place") <= limit)
+            .orderBy("_check", "_place")
+        )
+        by_index = {one.declared.index: one for one in failed}
+        found: dict[int, list[SampleRow]] = {index: [] for index in by_index}
+        with self._evaluated():
+            for row in rows.collect():
+                index = row["_check"]
+                found[index].append(sample_row(row.asDict(), by_index[index].columns, kinds))
+        return {index: tuple(sample) for index, sample in found.items()}
+
+    def _asked(self, *, whole: bool = False) -> DataFrame:
+        """For each expectation the columns that it is about; with `whole` also the coordinates and the checked columns."""
+        from pyspark.sql import functions as F
+
+        columns: dict[str, Column] = {}
+        if self._promised.fingerprint is not None:
+            columns[HASH] = F.col(HASH)
+        for one in self._ready:
+            if one.condition is not None:
+                columns[self._when(one)] = holds(one.condition)
+            if one.entry.fails is not None:
+                columns[self._fails(one)] = fails(one, self._types)
+            elif one.entry.unique:
+                key = unique_key([prepared_column(name, self._types[name]) for name in one.columns], one.kwargs)
+                columns[self._value(one)] = where_holds(one, key)
+            elif one.entry.scope is Scope.COLUMN:
+                exact = one.entry.figure is not None and one.entry.figure.exact
+                as_it_is = exact_column if exact else prepared_column
+                (name,) = one.columns
+                columns[self._value(one)] = where_holds(one, as_it_is(name, self._types[name]))
+        if whole:
+            columns |= {name: F.col(name) for name in COORDINATES}
+            columns |= {name: prepared_column(name, self._types[name]) for one in self._ready for name in one.columns}
+        return self._frame.select(*(column.alias(name) for name, column in columns.items()))
+
+    def _records(self) -> DataFrame:
+        """The records, read again, on disk."""
+        from pyspark import StorageLevel
+
+        from fencepost.spark.fingerprint import count_and_sum
+
+        if self._kept is None:
+            self._kept = self._asked(whole=True).persist(StorageLevel.DISK_ONLY)  # a large batch would fill the heap
+            if self._promised.fingerprint is not None:
+                self._promised.compare(*count_and_sum(self._kept, HASH))
+        return self._kept
+
+    def _answer(self, one: Prepared, row: Row) -> Answer:
+        found = [row[f"{one.declared.index}_{n}"] for n in range(len(self._aggregates(one)))]
+        elements = row["rows"] if one.condition is None else found.pop(0)
+        if one.entry.fails is not None:
+            judged, unexpected = found
+            return Answer(elements, judged, unexpected)
+        if one.entry.unique:
+            judged, distinct = found
+            return Answer(elements, judged, 0 if judged == distinct else self._repeated(one))
+        if one.entry.scope is Scope.TABLE:
+            return Answer(elements)
+        judged, *found = found
+        if not judged and not one.entry.counts:
+            return Answer(elements, judged)
+        if one.entry.figure is not None:
+            return Answer(elements, judged, metrics=one.entry.figure.metrics(elements, judged, *found))
+        if one.declared.type == MOST_COMMON:
+            return Answer(elements, judged, metrics={"column.most_common_value": self._most_common(one)})
+        return Answer(elements, judged, metrics=self._sets(one, *found))
+
+    def _repeated(self, one: Prepared) -> int:
+        """How many records have a key that others have too."""
+        from pyspark.sql import functions as F
+
+        times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
+        with self._evaluated():
+            row = times.where("count > 1").agg(F.sum("count").alias("records")).head()
+        assert row is not None
+        return int(row["records"])
+
+    def _most_common(self, one: Prepared) -> list[Any]:
+        from pyspark.sql import functions as F
+
+        times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
+        most = times.groupBy("count").agg(F.collect_list(self._value(one)).alias("values")).orderBy(F.desc("count"))
+        with self._evaluated():
+            row = most.select("values").head()
+        assert row is not None
+        return list(row["values"])
+
+    def _sets(self, one: Prepared, outside: int, inside: Sequence[Any]) -> dict[str, Any]:
+        """Which members of the set are not in the column, and which values of the column are not in the set."""
+        missing = set(one.kwargs["value_set"]) - set(inside)
+        beyond, more = self._outside(one) if outside else ([], 0)
+        return {
+            "column.distinct_values.not_in_set": beyond,
+            "column.distinct_values.not_in_set.count": more,
+            "column.distinct_values.missing_from_column": list(missing)[:LISTED],
+            "column.distinct_values.missing_from_column.count": len(missing),
+        }
+
+    def _outside(self, one: Prepared) -> tuple[list[Any], int]:
+        """The first values that are not in the set, and how many there are."""
+        from pyspark.sql import functions as F
+
+        value = F.col(self._value(one))
+        values = self._records().where(~value.isin(one.kwargs["value_set"])).select(value.alias("value")).distinct()
+        with self._evaluated():
+            listed = [row["value"] for row in values.limit(LISTED).collect()]
+            return listed, len(listed) if len(listed) < LISTED else values.count()
+
+    def _aggregates(self, one: Prepared) -> list[Column]:
+        """What the one aggregation gathers for an expectation: first the records that its row_condition leaves, if it has one."""
+        from pyspark.sql import functions as F
+
+        elements = [] if one.condition is None else [F.count_if(self._when(one))]
+        if one.entry.fails is not None:
+            return [*elements, F.count(self._fails(one)), F.count_if(self._fails(one))]
+        if one.entry.scope is Scope.TABLE:
+            return elements
+        value = F.col(self._value(one))
+        if one.entry.unique:
+            return [*elements, F.count(value), F.count_distinct(value)]
+        if one.entry.figure is not None:
+            return [*elements, F.count(value), *one.entry.figure.aggregates(value, one.kwargs)]
+        if one.declared.type == MOST_COMMON:
+            return [*elements, F.count(value)]
+        inside = value.isin(one.kwargs["value_set"])
+        return [*elements, F.count(value), F.count_if(~inside), F.collect_set(F.when(inside, value))]
+
+    def _times(self, one: Prepared) -> Column:
+        """How many records have a record's key; null if it is not judged."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        value = F.col(self._value(one))
+        return F.when(value.isNotNull(), F.count("*").over(Window.partitionBy(value)))
+
+    def _when(self, one: Prepared) -> str:
+        return self._name("when", one.condition)
+
+    def _fails(self, one: Prepared) -> str:
+        return f"_fails_{one.declared.index}"
+
+    def _value(self, one: Prepared) -> str:
+        """One column for all expectations about the same values: their aggregates are Spark's to share."""
+        exact = one.entry.figure is not None and one.entry.figure.exact
+        return self._name(
+            "value", one.columns, one.condition, exact, one.entry.unique and one.kwargs.get("ignore_row_if")
+        )
+
+    def _name(self, *of: Any) -> str:
+        return f"_{of[0]}_{self._names.setdefault(of, len(self._names))}"
+
+    @contextmanager
+    def _evaluated(self) -> Iterator[None]:
+        """Have Spark evaluate what suits the number of records."""
+        if not self._few:
+            yield
+            return
+        conf = self._frame.sparkSession.conf
+        before = {name: str(conf.get(name)) for name in INTERPRETED}
+        for name, value in INTERPRETED.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, was in before.items():
+                conf.set(name, was)
+
+
+def _count() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.count("*").alias("rows")]
