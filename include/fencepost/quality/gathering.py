@@ -199,7 +199,11 @@ class Records:
         from pyspark.sql import functions as F
 
         times = self._records().where(F.col(self._value(one)).isNotNull()).groupBy(self._value(one)).count()
-        most = times.groupBy("count").agg(F.collect_list(self._value(one)).alias("values")).orderBy(F.desc("count"))
+        most = (
+            times.groupBy("count")
+            .agg(F.sort_array(F.collect_list(self._value(one))).alias("values"))
+            .orderBy(F.desc("count"))
+        )
         with self._evaluated():
             row = most.select("values").head()
         assert row is not None
