@@ -129,6 +129,12 @@ def prepared_column(name: str, data_type: DataType) -> Column:
     return column.cast("string")
 
 
+def key_column(name: str, data_type: DataType) -> Column:
+    """A prepared column of which equal values are one: 0.0 and -0.0 are equal."""
+    prepared = prepared_column(name, data_type)
+    return prepared + 0.0 if _kind(data_type) is Kind.NUMBER else prepared
+
+
 def exact_column(name: str, data_type: DataType) -> Column:
     """A column of numbers for sums: decimals if it has integers or decimals, so that no digit is lost."""
     from pyspark.sql import functions as F

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import SampleRow
-from fencepost.quality.columns import COORDINATES, HASH, exact_column, fails, holds, prepared_column, where_holds
+from fencepost.quality.columns import (
+    COORDINATES,
+    HASH,
+    exact_column,
+    fails,
+    holds,
+    key_column,
+    prepared_column,
+    where_holds,
+)
 from fencepost.quality.conditions import unique_key
 from fencepost.quality.prepare import Prepared
 from fencepost.quality.samples import sample_row
@@ -141,7 +150,7 @@ class Records:
             if one.entry.fails is not None:
                 columns[self._fails(one)] = fails(one, self._types)
             elif one.entry.unique:
-                key = unique_key([prepared_column(name, self._types[name]) for name in one.columns], one.kwargs)
+                key = unique_key([key_column(name, self._types[name]) for name in one.columns], one.kwargs)
                 columns[self._value(one)] = where_holds(one, key)
             elif one.entry.scope is Scope.COLUMN:
                 exact = one.entry.figure is not None and one.entry.figure.exact
@@ -241,7 +250,9 @@ class Records:
             return elements
         value = F.col(self._value(one))
         if one.entry.unique:
-            return [*elements, F.count(value), F.count_distinct(value)]
+            # Of few, in one phase: four would take longer to plan.
+            distinct = F.size(F.collect_set(value)) if self._few else F.count_distinct(value)
+            return [*elements, F.count(value), distinct]
         if one.entry.figure is not None:
             return [*elements, F.count(value), *one.entry.figure.aggregates(value, one.kwargs)]
         if one.declared.type == MOST_COMMON:
