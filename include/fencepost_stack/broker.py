@@ -12,9 +12,6 @@ import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from signal import SIGKILL
-from types import TracebackType
-from typing import Self
 
 from fencepost.errors import FencepostError
 from fencepost.jars import java, log_tail
@@ -23,7 +20,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost_stack.errors import ServiceFailed
 from fencepost_stack.jars import class_path
 from fencepost_stack.ports import LOOPBACK, answers, any_free_port, is_free
-from fencepost_stack.processes import Process, await_ready, spawn, stop
+from fencepost_stack.processes import Process, Service, await_ready, spawn
 from fencepost_stack.state_folder import StateFolder, write_private
 
 HEAP = "512m"
@@ -64,8 +61,10 @@ PROPERTIES: dict[str, str] = {
 }
 
 
-class Broker:
+class Broker(Service):
     """One broker on one folder. Not safe if two users share a folder at the same time."""
+
+    ready_within, stop_grace = READY, STOP_GRACE
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class Broker:
         self.sasl_port = any_free_port() if self.sasl_users else 0
         self.extra_listener = extra_listener
         self.log = log or folder / "kafka.log"
-        self.process = process
+        super().__init__(process)
         self._jars = jars
         self._java_options = tuple(java_options)
 
@@ -102,20 +101,6 @@ class Broker:
     def sasl_bootstrap(self) -> str:
         """The listener that asks for a name and a password; needs `sasl_users`."""
         return f"{LOOPBACK}:{self.sasl_port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The broker's pid while it runs."""
-        return self.process.pid if self.process is not None and self.process.alive() else None
-
-    def start(self, timeout: float = READY) -> None:
-        """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
-        self.launch()
-        try:
-            self.await_ready(timeout)
-        except BaseException:
-            self.kill()
-            raise
 
     def launch(self) -> Process:
         """Start without waiting. Format a new folder first."""
@@ -133,11 +118,11 @@ class Broker:
             self._format(config)
         return [*self._java(HEAP, *self._java_options), "kafka.Kafka", str(config)]
 
-    def await_ready(self, timeout: float = READY) -> None:
+    def await_ready(self, timeout: float | None = None) -> None:
         """Wait until the broker answers. Raises ServiceFailed with the log's tail if it does not."""
         if self.process is None:
             raise ServiceFailed(f"no Kafka broker was started on {self.folder}.")
-        await_ready("Kafka", self.process, self.log, self.healthy, timeout)
+        await_ready("Kafka", self.process, self.log, self.healthy, timeout or self.ready_within)
 
     def healthy(self) -> bool:
         """Whether the broker answers a request that needs a broker in full service."""
@@ -148,29 +133,12 @@ class Broker:
         except FencepostError:
             return False
 
-    def stop(self, grace: float = STOP_GRACE) -> None:
-        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing if the broker is down."""
-        if self.process is not None:
-            stop([self.process], grace=grace)
-            self.process = None
-
     def kill(self) -> None:
         """SIGKILL, like the death of a machine; the data stay.
 
         The next start takes ten seconds longer: the controller waits for the dead broker's `broker.session.timeout.ms`.
         """
-        if self.process is not None:
-            stop([self.process], number=SIGKILL)
-            self.process = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        super().kill()
 
     def _java(self, heap: str, *more: str) -> list[str]:
         jars = self._jars or StateFolder.default().jars_kafka

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import psutil
 
@@ -166,6 +167,59 @@ def await_ready(name: str, process: Process, log: Path, ready: Callable[[], bool
         if time.monotonic() > deadline:
             raise ServiceFailed(f"{name} was not ready within {timeout:.0f} s. {log} ends with:\n{log_tail(log)}")
         time.sleep(POLL)
+
+
+class Service:
+    """A service of one process, which an earlier command may have started. As a context it is up inside, and down behind it."""
+
+    ready_within: float  # seconds
+    stop_grace: float  # seconds
+
+    def __init__(self, process: Process | None = None) -> None:
+        self.process = process
+
+    @property
+    def pid(self) -> int | None:
+        """Its pid while it runs."""
+        return self.process.pid if self.process is not None and self.process.alive() else None
+
+    def launch(self) -> Process:
+        """Start without waiting."""
+        raise NotImplementedError
+
+    def await_ready(self, timeout: float | None = None) -> None:
+        """Wait until it answers. Raises ServiceFailed with the log's tail."""
+        raise NotImplementedError
+
+    def start(self, timeout: float | None = None) -> None:
+        """Start and wait until it answers a real request. Raises ServiceFailed, and leaves nothing running."""
+        self.launch()
+        try:
+            self.await_ready(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self, grace: float | None = None) -> None:
+        """A controlled shutdown; SIGKILL after `grace` seconds. Does nothing if it is down."""
+        if self.process is not None:
+            stop([self.process], grace=grace or self.stop_grace)
+            self.process = None
+
+    def kill(self) -> None:
+        """SIGKILL, like the death of a machine; the data stay."""
+        if self.process is not None:
+            stop([self.process], number=signal.SIGKILL)
+            self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 @dataclass(frozen=True, slots=True)

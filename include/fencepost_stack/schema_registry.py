@@ -9,9 +9,7 @@ It listens on 127.0.0.1 only, and its schemas survive a stop. You can use it alo
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGKILL
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from fencepost.config.strict_yaml import read_yaml
@@ -20,7 +18,7 @@ from fencepost.jars import JarsError, java
 from fencepost_stack.errors import ServiceFailed
 from fencepost_stack.jars import SCHEMA_REGISTRY
 from fencepost_stack.ports import LOOPBACK, answers, any_free_port, listeners
-from fencepost_stack.processes import Process, await_ready, family, spawn, stop
+from fencepost_stack.processes import Process, Service, await_ready, family, spawn
 from fencepost_stack.state_folder import StateFolder, write_private
 
 HEAP = "192m"
@@ -47,8 +45,10 @@ PROPERTIES: dict[str, str] = {
 }
 
 
-class SchemaRegistry:
+class SchemaRegistry(Service):
     """One registry on one folder. Not safe if two users share a folder at the same time."""
+
+    ready_within, stop_grace = 180.0, STOP_GRACE
 
     def __init__(
         self,
@@ -68,27 +68,13 @@ class SchemaRegistry:
         self.properties = dict(properties or {})
         self.users = dict(users or {})
         self.log = log or folder / "schema-registry.log"
-        self.process = process
+        super().__init__(process)
         self._jars = jars
 
     @property
     def url(self) -> str:
         """What a client of Confluent's registry takes as its URL."""
         return f"http://{LOOPBACK}:{self.port}{API}"
-
-    @property
-    def pid(self) -> int | None:
-        """The registry's pid while it runs."""
-        return self.process.pid if self.process is not None and self.process.alive() else None
-
-    def start(self, timeout: float = 180.0) -> None:
-        """Start and wait until it answers. Raises ServiceFailed, and leaves nothing running."""
-        self.launch()
-        try:
-            self.await_ready(timeout)
-        except BaseException:
-            self.kill()
-            raise
 
     def launch(self) -> Process:
         """Start without waiting."""
@@ -111,11 +97,11 @@ class SchemaRegistry:
         )
         return self.process
 
-    def await_ready(self, timeout: float = 180.0) -> None:
+    def await_ready(self, timeout: float | None = None) -> None:
         """Wait until the registry answers; a new one gets its compatibility. Raises ServiceFailed with the log's tail."""
         if self.process is None:
             raise ServiceFailed(f"no schema registry was started on {self.folder}.")
-        await_ready("The schema registry", self.process, self.log, self.healthy, timeout)
+        await_ready("The schema registry", self.process, self.log, self.healthy, timeout or self.ready_within)
         self._set_compatibility()
 
     def healthy(self) -> bool:
@@ -124,27 +110,6 @@ class SchemaRegistry:
             return False
         ours = {process.pid for process in family([self.process])}
         return bool(ours & listeners(self.port)) and self._call("GET", "/health/ready").get("status") == "UP"
-
-    def stop(self, grace: float = STOP_GRACE) -> None:
-        """Close the storage and end; SIGKILL after `grace` seconds. Does nothing if the registry is down."""
-        if self.process is not None:
-            stop([self.process], grace=grace)
-            self.process = None
-
-    def kill(self) -> None:
-        """SIGKILL, like the death of a machine; the schemas stay."""
-        if self.process is not None:
-            stop([self.process], number=SIGKILL)
-            self.process = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _all_properties(self) -> dict[str, str]:
         login: dict[str, str] = {}
