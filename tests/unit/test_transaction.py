@@ -21,7 +21,7 @@ def a_transaction(monkeypatch: pytest.MonkeyPatch, **producer: Any) -> Transacti
         return 0
 
     calls = "begin_transaction flush poll send_offsets_to_transaction commit_transaction abort_transaction".split()
-    made = SimpleNamespace(**{"failed": None, **dict.fromkeys(calls, nothing), **producer})
+    made = SimpleNamespace(**{"failed": None, "failed_topic": "out", **dict.fromkeys(calls, nothing), **producer})
     monkeypatch.setattr("fencepost.kafka.transaction.make_producer", lambda *_: (made, Complaints()))
     return Transaction(ClientSettings({}), "an-id", "write")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fencepost.errors import GroupInUse, LedgerLost
-from fencepost.ledger.lost import ADVICE, offsets_of, offsets_told, unexplained, unknown_batch, whose
+from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
@@ -25,14 +25,15 @@ def check_ledger_is_complete(look: Look) -> Finding:
     unknown = unknown_batch(look.view, topic_id, lambda: _newest(look))
     if unknown is None:
         return ok("the output names no batch that the ledger lacks")
+    batch, topic = unknown
     return error(
-        f"Topic {look.pipeline.output.topic} has records of batch {unknown}, and the ledger does not.",
+        f"Topic {topic} has records of batch {batch}, and the ledger does not.",
         ADVICE,
         kind=LedgerLost,
     )
 
 
-def _newest(look: Look) -> Iterator[str]:
+def _newest(look: Look) -> Iterator[Named]:
     """The batches that the newest records of output and staging name."""
     for topic in (look.destination.output, look.destination.staging):
         if topic is not None and look.role(topic.role) is not None:

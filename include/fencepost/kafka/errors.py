@@ -95,7 +95,7 @@ FINAL: dict[int, Meaning] = {
     **_all(
         RecordRefused,
         "MSG_SIZE_TOO_LARGE INVALID_MSG_SIZE",
-        "A record is too large: raise message.max.bytes in the pipeline's kafka settings and max.message.bytes on the topic, or "
+        "A record is too large: raise message.max.bytes in the pipeline's kafka settings and max.message.bytes on that topic, or "
         "make the transform write less.",
     ),
     **_all(

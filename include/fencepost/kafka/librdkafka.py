@@ -93,6 +93,7 @@ class _Library:
         self.destroy = bound(waiting, "destroy", None, c_void_p)
         self.topic_new = bound(at_once, "topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
         self.topic_destroy = bound(at_once, "topic_destroy", None, c_void_p)
+        self.topic_name = bound(at_once, "topic_name", c_char_p, c_void_p)
         self.last_error = bound(at_once, "last_error", c_int)
         self.poll = bound(waiting, "poll", c_int, c_void_p, c_int)
         self.flush = bound(waiting, "flush", c_int, c_void_p, c_int)
@@ -159,12 +160,14 @@ class _Heard:
     on_error: Callable[[KafkaError], None]
     logger: logging.Logger
     failed: KafkaError | None = None
+    failed_topic: str = ""
     topics: dict[str, int] = field(default_factory=dict)
 
     def delivered(self, client: int, message: Any, opaque: int | None) -> None:
         """Called only for records that could not be delivered; keeps the first one's error."""
         if self.failed is None:
             self.failed = _fatal(client) or KafkaError(message.contents.err)
+            self.failed_topic = _text(library().topic_name(message.contents.rkt))
 
     def error(self, client: int, code: int, reason: bytes, opaque: int | None) -> None:
         self.on_error(_fatal(client) or KafkaError(code, _text(reason)))
@@ -207,6 +210,11 @@ class Producer:
     def failed(self) -> KafkaError | None:
         """The error of the first record that could not be delivered, among the callbacks served so far."""
         return self._heard.failed
+
+    @property
+    def failed_topic(self) -> str:
+        """The topic of that record; empty if all were delivered."""
+        return self._heard.failed_topic
 
     def topic(self, name: str) -> int:
         """The address of librdkafka's topic of that name."""

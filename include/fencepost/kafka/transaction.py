@@ -202,7 +202,8 @@ class Transaction:
         if self._complaints.denied is not None:
             raise self._error(self._complaints.denied, "delivering records", *self._topics.values())
         if self._producer.failed is not None:
-            raise self._error(self._producer.failed, "delivering records", *self._topics.values())
+            doing = f"delivering records to topic {self._producer.failed_topic}"
+            raise self._error(self._producer.failed, doing, *self._topics.values())
 
     def _send_offsets(self, offsets: Sequence[TopicPartition], group: str) -> None:
         deadline = time.monotonic() + INIT_TIMEOUT

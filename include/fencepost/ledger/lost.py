@@ -22,6 +22,8 @@ from fencepost.model import BATCH_HEADER
 from fencepost.protocol.frontier import Place, accounted_for
 from fencepost.protocol.view import View
 
+Named = tuple[str, str]  # a batch, and the topic whose records name it
+
 LOOKED_AT = 1000  # newest offsets of each output partition; they include markers and other pipelines' records
 
 Committed = Mapping[Place, TopicPartition]
@@ -33,7 +35,7 @@ ADVICE = (
 )
 
 
-def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[str]]) -> None:
+def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[Named]]) -> None:
     """Check, before anything is planned, that no batch is missing from the ledger.
 
     `written` gives the batches that the output's newest records name. It is called only if nothing was planned in this ledger
@@ -48,9 +50,10 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[st
     have = offsets_of(ledger, pipeline.group, source, settled=True)
     if view.revisions:
         check_accounted_for(ledger, view, view, source.name, have)
-    newest = unknown_batch(view, ledger.topic_id, written)
-    if newest is not None:
-        _lost(ledger, view, f"topic {pipeline.output.topic} has records of its batch {newest}")
+    unknown = unknown_batch(view, ledger.topic_id, written)
+    if unknown is not None:
+        batch, topic = unknown
+        _lost(ledger, view, f"topic {topic} has records of its batch {batch}")
     if ahead := unexplained(view, source.name, have):
         _unless_changed(ledger, view)
         raise GroupInUse(
@@ -64,12 +67,12 @@ def offsets_of(ledger: Ledger, group: str, topic: Topic, *, settled: bool = Fals
     return committed_offsets(ledger.settings, group, asked, f"reading offsets of group {group}", settled=settled)
 
 
-def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[str]]) -> str | None:
+def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
     """The newest batch that the output names and the ledger lacks. Not looked for once something was planned in this topic."""
     if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
         return None
     known = {str(batch.id) for batch in view.all()}
-    return max((batch for batch in written() if batch not in known), default=None)
+    return max((named for named in written() if named[0] not in known), default=None)
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
@@ -135,8 +138,8 @@ def _unless_changed(ledger: Ledger, read: View) -> None:
         )
 
 
-def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:
-    """The names of this pipeline's batches that own the output's newest records. The names sort in order of time."""
+def newest_batches(ledger: Ledger, output: Topic) -> Iterator[Named]:
+    """This pipeline's batches that own the topic's newest records, by name. The names sort in order of time."""
     earliest, stable = ledger.cluster.earliest(output), ledger.cluster.last_stable(output)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
     if not begin:
@@ -151,6 +154,6 @@ def newest_batches(ledger: Ledger, output: Topic) -> Iterator[str]:
             headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
             batch = headers.get(BATCH_HEADER) or b""
             if batch.startswith(own):
-                yield batch.decode("utf-8", "replace")
+                yield batch.decode("utf-8", "replace"), output.name
     finally:
         consumer.close()

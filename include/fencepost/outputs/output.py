@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.lost import Named
 from fencepost.model import Batch, Interval, OffsetRange, TopicOutput
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
 from fencepost.protocol.frontier import Place
@@ -31,7 +32,7 @@ class Output(Protocol):
         """Its identity and its ends now: for a plan, and for the end of a write."""
         ...
 
-    def newest_batches(self) -> Iterator[str]:
+    def newest_batches(self) -> Iterator[Named]:
         """The batches of this pipeline that own the output's newest records."""
         ...
 
@@ -100,7 +101,7 @@ class Destination:
         output = self.output.now().model_copy(update={"batch_header": self.batch_header})
         return output, self.staging.now() if self.staging is not None else None
 
-    def newest_batches(self) -> Iterator[str]:
+    def newest_batches(self) -> Iterator[Named]:
         """The batches of this pipeline's that the newest records name, wherever these are."""
         staged = self.staging.newest_batches() if self.staging is not None else iter(())
         return chain(self.output.newest_batches(), staged)

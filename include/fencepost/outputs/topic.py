@@ -18,7 +18,7 @@ from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.ledger.lost import newest_batches
+from fencepost.ledger.lost import Named, newest_batches
 from fencepost.model import (
     BATCH_HEADER,
     Batch,
@@ -98,7 +98,7 @@ class KafkaTopicOutput(BatchTopic):
         """How many it has."""
         return self._topic.partitions
 
-    def newest_batches(self) -> Iterator[str]:
+    def newest_batches(self) -> Iterator[Named]:
         """The batches of this pipeline that own the newest records of each partition."""
         return newest_batches(self._ledger, self._topic)
 
