@@ -39,11 +39,11 @@ down: ## stop what `up` or `demo` started, and only that
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m fencepost_stack down; fi
 
 .PHONY: test
-test: setup ## each claim once (ARGS="-k name": those of all tests that it names)
+test: packages ## each claim once (ARGS="-k name": those of all tests that it names)
 	@$(BIN)/python tests/side_by_side.py $(ARGS)
 
 .PHONY: test-all
-test-all: setup ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
+test-all: packages ## the tests that `make test` leaves out: matrices, clusters, backfills in the browser, soak, wheel, image
 	@$(BIN)/python tests/side_by_side.py --deep
 
 .PHONY: compose

@@ -156,8 +156,7 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
         folder.mkdir(exist_ok=True)
         settings: dict[str, Any] = {
             "source": {"topic": f"{name}-in", "schema": {"n": "int", "name": "string"}},
-            # What a staged batch does differently is in tests of its own; all others look at what is written.
-            "output": {"topic": f"{name}-out", "key": "_key", "partitions": 3, "publish": "direct"},
+            "output": {"topic": f"{name}-out", "key": "_key", "partitions": 3},
             "schedule": {"start": "2026-01-01"},
             "kafka": {"bootstrap.servers": broker.bootstrap},
             "quality": {"open_transaction_wait_seconds": 20},

@@ -1,5 +1,7 @@
 """Tests in several pytest processes, since each of them waits for Kafka, Spark or Airflow half of the time.
 
+The archive of Spark's classes, which the last step of `make setup` makes, is made while the tests run that start no JVM.
+
 How each ended is said last, and of one that failed its last lines once more, or those from where it crashed.
 
 python tests/side_by_side.py          what proves each claim once
@@ -20,15 +22,23 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-APART = ("tests/stack", "tests/local", "tests/integration")
-STEPS = sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests/integration").rglob("test_*.py"))
+# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry.
+HARD = ("tests/integration/schemas", "tests/fault", "tests/hostile", "tests/mechanisms")
+INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
+STEPS = [path for path in INTEGRATION if path not in HARD and not path.endswith("__pycache__")]
 PARTS = {
     "stack": ["tests/stack"],
     "local": ["tests/local"],
     "steps": STEPS[::2],
     "more": STEPS[1::2],
-    "rest": ["tests", *(f"--ignore={folder}" for folder in APART)],
+    "hard": [*HARD],
 }
+WITHOUT_JVM = "rest"
+PARTS[WITHOUT_JVM] = [
+    "tests",
+    *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
+]
+ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
@@ -37,13 +47,13 @@ LAST = 40  # lines that are shown once more
 class Part:
     """One of the processes, whose lines are shown with its name in front."""
 
-    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str]) -> None:
         environment = {**os.environ, "PY_COLORS": "1"} if sys.stdout.isatty() else None
         self.name = name
         self.lines: list[bytes] = []
         # In a session of its own: Ctrl-C comes to it once, from here, or it would not clean up to the end.
         self.process = subprocess.Popen(
-            [*PYTEST, *arguments],
+            command,
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
@@ -78,11 +88,18 @@ def main(arguments: list[str]) -> int:
     deep = arguments == ["--deep"]
     if arguments and not deep:
         os.chdir(ROOT)
+        subprocess.run(ARCHIVE, check=True)
         os.execv(PYTEST[0], [*PYTEST, *arguments])  # noqa: S606  # its place is taken, so nothing is between it and Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
-    parts = [Part(name, [*part, *which, SLOWEST]) for name, part in PARTS.items()]
+    commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in PARTS.items()}
+    parts: list[Part] = []
     try:
+        if WITHOUT_JVM in commands:
+            parts.append(Part(WITHOUT_JVM, commands.pop(WITHOUT_JVM)))
+        parts.append(Part("setup", ARCHIVE))
+        parts[-1].process.wait()
+        parts += [Part(name, command) for name, command in commands.items()]
         codes = [part.process.wait() for part in parts]
     except KeyboardInterrupt:
         for part in parts:

@@ -31,7 +31,7 @@ RETRIABLE = 3
 def worker_cases() -> Iterator[Any]:
     for place in POINTS:
         name, at, nth = place.partition("@")
-        marks = [] if place == "write.receipt" else [pytest.mark.fault]
+        marks = pytest.mark.deep if place == "write.receipt" else pytest.mark.fault
         yield pytest.param(f"{name}#1{at}{nth}", id=place, marks=marks)
 
 

@@ -38,7 +38,7 @@ QUARANTINE_PARTITIONS = 3  # the output's, each a task-partition; behind them ar
 SLOW = pytest.mark.fault
 
 IN_SHORT = {
-    ("kill", 0, "write.committed"): [],
+    ("kill", 0, "write.committed"): [pytest.mark.deep],
     ("stop", QUARANTINE_PARTITIONS, "write.committing"): [pytest.mark.deep],
 }
 RESULT_IN_SHORT = ("kill", "write.committed")

@@ -251,6 +251,9 @@ def test_marks_that_a_lost_ledger_left_prove_nothing_to_the_next_one(
     run(spark, pipeline, day(1))
     before = latest(pipeline, day(1))
     delete(broker, pipeline.ledger_topic, pipeline.output.topic, group=pipeline.group)
+    with pytest.raises(LedgerLost, match=f"topic {pipeline.staging_topic} has records of its batch"):
+        plan_batch(pipeline, day(1))
+    delete(broker, pipeline.staging_topic)
     assert set(group_offsets(broker.bootstrap, pipeline.lane_group("0"), pipeline.source.topic, [0, 1])) == {0, 1}
     assert run(spark, pipeline, day(1)).state is State.PUBLISHED
     assert latest(pipeline, day(1)).known_lease == before.known_lease
@@ -278,6 +281,7 @@ def restore(broker: Broker, pipeline: Pipeline, copy: list[Raw]) -> None:
     produce(broker.bootstrap, pipeline.ledger_topic, [(key, value, 0, at(1)) for key, value in copy])
 
 
+@pytest.mark.deep
 def test_a_ledger_restored_from_an_old_copy_is_refused_and_what_the_error_says_works(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -161,7 +161,7 @@ def expected() -> Counter[tuple[bytes | None, str]]:
     )
 
 
-@pytest.mark.parametrize("layout", ["source", "output"])
+@pytest.mark.parametrize("layout", [pytest.param("source", marks=pytest.mark.deep), "output"])
 def test_each_record_is_malformed_or_comes_out_exactly(
     layout: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -223,6 +223,7 @@ def test_each_record_lies_in_quarantine_byte_for_byte(spark: Any, broker: Broker
 SQL = {f.name: f.dataType.simpleString() for f in from_arrow_schema(GENERATED, prefer_timestamp_ntz=True).fields}
 
 
+@pytest.mark.deep
 def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, make_pipeline: Make) -> None:
     """Each that is not malformed, written as JSON and read by a parser that keeps number texts, says the same again; so it
     does where the gate reads it.
@@ -388,17 +389,19 @@ def test_a_record_beyond_the_topics_limit_is_refused_until_transform_or_limit_is
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
     producer.produce(pipeline.source.topic, b'{"n": 1}', b"k", timestamp=at(1))
     assert producer.flush(30) == 0
-    with pytest.raises(RecordRefused, match=r"make the transform write less") as raised:
+    told = f"to topic {pipeline.staging_topic}: .*make the transform write less"
+    with pytest.raises(RecordRefused, match=told) as raised:
         plan_and_write(spark, pipeline, day(1))
     assert str(latest(pipeline, day(1)).id) in str(raised.value)
-    assert read_all(broker.bootstrap, pipeline.output.topic) == []
+    assert read_all(broker.bootstrap, pipeline.staging_topic) == []
     assert group_offsets(broker.bootstrap, pipeline.group, pipeline.source.topic, [0]) == {}
 
     mended = make_pipeline(LONG.replace("LENGTH", "2"), name=pipeline.name)
     assert run(spark, mended, day(1)).state is State.PUBLISHED
     assert [len(r.json["name"]) for r in read_all(broker.bootstrap, mended.output.topic)] == [2 * 64]
 
-    allow(broker, pipeline.output.topic, "1000000")
+    for topic in (pipeline.staging_topic, pipeline.output.topic):
+        allow(broker, topic, "1000000")
     again = make_pipeline(LONG.replace("LENGTH", "2000"), name=pipeline.name)
     assert run(spark, again, day(1), reprocess=True).state is State.PUBLISHED
     assert len(read_all(broker.bootstrap, again.output.topic)[-1].json["name"]) == 2000 * 64

@@ -60,19 +60,25 @@ def fail_at_the_last_task_partition(spark: Any, broker: Broker, pipeline: Pipeli
         write_batch(spark, pipeline, day(1))
     job = rows_job(Ledger(pipeline), latest(pipeline, day(1)))
     assert job.writers.committed_receipts() is None
-    assert read_all(broker.bootstrap, pipeline.output.topic), "nothing has committed"
+    assert read_all(broker.bootstrap, pipeline.staging_topic), "nothing has committed"
 
 
 def counted(broker: Broker, pipeline: Pipeline) -> Counter[int]:
-    """How often each number is in the output, in the newest batch."""
+    """How often each number is in the newest batch, as it is staged."""
     batch = str(latest(pipeline, day(1)).id)
-    return Counter(r.json["n"] for r in read_all(broker.bootstrap, pipeline.output.topic) if r.batch == batch)
+    return Counter(r.json["n"] for r in read_all(broker.bootstrap, pipeline.staging_topic) if r.batch == batch)
 
 
 ONCE = Counter(range(ROWS))
 
 
-@pytest.mark.parametrize("transform", [UUID, RANDOM, CLOCK], ids=["uuid", "rand", "clock"])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        pytest.param(UUID, id="uuid"),
+        *(pytest.param(t, id=i, marks=pytest.mark.deep) for t, i in ((RANDOM, "rand"), (CLOCK, "clock"))),
+    ],
+)
 def test_a_retry_that_gives_other_rows_stops_for_good_and_a_mended_transform_is_a_new_revision(
     spark: Any, broker: Broker, shuffling: Any, make_pipeline: Make, tmp_path: Path, transform: str
 ) -> None:
@@ -91,6 +97,7 @@ def test_a_retry_that_gives_other_rows_stops_for_good_and_a_mended_transform_is_
     assert counted(broker, mended) == ONCE
 
 
+@pytest.mark.deep
 def test_an_input_that_changed_between_attempts_moves_no_row_and_what_the_error_says_works(
     spark: Any, broker: Broker, shuffling: Any, tmp_path: Path
 ) -> None:
@@ -129,6 +136,7 @@ def test_marks_of_all_task_partitions_are_not_enough_where_their_attempts_may_ha
     assert latest(pipeline, day(1)).state is State.PLANNED
 
 
+@pytest.mark.deep
 def test_under_layout_source_no_row_moves_so_a_retry_may_give_others(
     spark: Any, broker: Broker, shuffling: Any, tmp_path: Path
 ) -> None:

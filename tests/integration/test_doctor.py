@@ -59,6 +59,7 @@ from .test_refusals import delete_records, make_anew
 pytestmark = pytest.mark.deep
 
 Make = Callable[..., Pipeline]
+DIRECT = {"publish": "direct"}  # one topic less to tell of
 # Forgets marks within a minute or two, ends transactions after ten seconds at most, and asks for rights where there is a login.
 STRICT = {
     "offsets.retention.minutes": "1",
@@ -213,7 +214,7 @@ def test_a_plan_says_how_long_unread_records_stay(
 
 
 def test_topics_that_lose_refuse_or_split_records_are_named(broker: Broker, make_pipeline: Make) -> None:
-    pipeline = passed(filled(broker, make_pipeline(source={"on_malformed": "quarantine"})))
+    pipeline = passed(filled(broker, make_pipeline(source={"on_malformed": "quarantine"}, output=DIRECT)))
     plan_batch(pipeline, day(2))
     alter(broker, pipeline.source.topic, cleanup_policy="compact")
     alter(broker, pipeline.output.topic, cleanup_policy="compact", max_message_bytes="5000")
@@ -319,7 +320,7 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
         "sasl.password": "sesame",
         "transaction.timeout.ms": 10_000,
     }
-    pipeline = make_pipeline(kafka=login)
+    pipeline = make_pipeline(kafka=login, output=DIRECT)
     create_topic(strict.bootstrap, pipeline.source.topic, 2)
     create_topic(strict.bootstrap, pipeline.output.topic, 3)
     allow(strict, ResourceType.TOPIC, pipeline.source.topic, AclOperation.READ)

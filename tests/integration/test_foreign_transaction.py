@@ -38,8 +38,8 @@ def open_transaction(broker: Broker, topic: str) -> Producer:
 def written_with_foreign(spark: Any, broker: Broker, pipeline: Pipeline) -> Producer:
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": i, "name": "x"}, 0, at(1)) for i in range(9)])
-    create_topic(broker.bootstrap, pipeline.output.topic, 3)
-    foreign = open_transaction(broker, pipeline.output.topic)
+    create_topic(broker.bootstrap, pipeline.staging_topic, 3)
+    foreign = open_transaction(broker, pipeline.staging_topic)
     plan_and_write(spark, pipeline, day(1))
     return foreign
 
@@ -47,7 +47,7 @@ def written_with_foreign(spark: Any, broker: Broker, pipeline: Pipeline) -> Prod
 def test_validate_gives_no_verdict_on_part_of_the_data(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(quality={"open_transaction_wait_seconds": 1})
     foreign = written_with_foreign(spark, broker, pipeline)
-    with pytest.raises(OpenTransaction, match=f"topic {pipeline.output.topic} hides records"):
+    with pytest.raises(OpenTransaction, match=f"topic {pipeline.staging_topic} hides records"):
         validate_batch(spark, pipeline, day(1))
     batch = latest(pipeline, day(1))
     assert (batch.state, batch.verdict) == (State.WRITTEN, None)

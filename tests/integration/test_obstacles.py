@@ -168,6 +168,7 @@ def test_a_refused_publication_is_skipped(spark: Any, broker: Broker, refused: P
     assert seen(broker, refused) == {}
 
 
+@pytest.mark.deep
 def test_a_refused_publication_is_reprocessed_once_however_often_that_request_is_tried(
     spark: Any, broker: Broker, make_pipeline: Make, refused: Pipeline
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_refused_publication_is_reprocessed_once_however_often_that_request_is
     assert set(seen(broker, refused).values()) == {ROWS}
 
 
+@pytest.mark.deep
 def test_a_mended_transform_is_written_as_a_new_revision(
     spark: Any, broker: Broker, make_pipeline: Make, refused: Pipeline
 ) -> None:
@@ -203,7 +205,7 @@ def test_a_mended_transform_is_written_as_a_new_revision(
     ("transform", "config", "back", "said", "megabytes"),
     [
         (*KEY_LACKS, 256),
-        (*TOO_LONG, 0),
+        pytest.param(*TOO_LONG, 0, marks=DEEP),
         pytest.param(*KEY_LACKS, 0, marks=DEEP),
         pytest.param(*TOO_LONG, 256, marks=DEEP),
     ],
@@ -235,6 +237,7 @@ def test_what_the_output_refuses_is_told_here_and_by_spark_and_ends_when_its_set
     assert seen(broker, pipeline) == {str(batch.id): batch.written.rows}
 
 
+@pytest.mark.deep
 def test_a_copy_that_takes_longer_than_its_transaction_may_is_not_stuck(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,8 +271,8 @@ def test_a_copy_that_takes_longer_than_its_transaction_may_is_not_stuck(
     ("change", "new"),
     [
         ({"topic": "renamed"}, "renamed"),
-        ({"staging_topic": "renamed"}, "renamed"),
-        ({"publish": "direct"}, None),
+        pytest.param({"staging_topic": "renamed"}, "renamed", marks=DEEP),
+        pytest.param({"publish": "direct"}, None, marks=DEEP),
         pytest.param({"partitions": 5}, None, marks=DEEP),
         pytest.param({"batch_header": False}, None, marks=DEEP),
     ],
@@ -314,6 +317,7 @@ def test_a_source_made_anew_does_not_keep_a_publication(
         plan_batch(pipeline, day(2))
 
 
+@pytest.mark.deep
 def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publication(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -336,7 +340,7 @@ def test_an_output_that_was_deleted_while_it_was_left_does_not_keep_its_publicat
 
 @pytest.mark.parametrize(
     ("megabytes", "part"),
-    [(256, False), (0, True), pytest.param(0, False, marks=DEEP), pytest.param(256, True, marks=DEEP)],
+    [(256, False), *(pytest.param(*case, marks=DEEP) for case in ((0, True), (0, False), (256, True)))],
 )
 def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     spark: Any,
@@ -365,7 +369,7 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     assert seen(broker, pipeline) == {str(latest(pipeline, day(1)).id): ROWS}
 
 
-@pytest.mark.parametrize("why", ["header", "deleted", "compacted"])
+@pytest.mark.parametrize("why", [pytest.param("header", marks=DEEP), "deleted", pytest.param("compacted", marks=DEEP)])
 def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -394,6 +398,7 @@ def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
     )
 
 
+@pytest.mark.deep
 def test_without_headers_a_group_deleted_before_anything_was_copied_stops_nothing(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -406,6 +411,7 @@ def test_without_headers_a_group_deleted_before_anything_was_copied_stops_nothin
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == ROWS
 
 
+@pytest.mark.deep
 def test_what_another_producers_open_transaction_hides_is_waited_for_before_anything_is_copied_again(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,7 @@ def headers_of(record: Record) -> dict[str, str]:
     return {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
 
 
-@pytest.mark.parametrize("layout", ["source", "output"])
+@pytest.mark.parametrize("layout", ["source", pytest.param("output", marks=pytest.mark.deep)])
 def test_bad_records_lie_in_quarantine_as_they_were_and_good_ones_in_the_output(
     layout: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -216,7 +216,7 @@ def test_a_batch_above_the_limit_is_rejected_as_a_whole_until_the_limit_is_raise
     assert (latest(raised, day(1)).state, latest(raised, day(1)).revision) == (State.PUBLISHED, 1)
 
 
-@pytest.mark.parametrize("megabytes", [256, 0])
+@pytest.mark.parametrize("megabytes", [pytest.param(256, marks=pytest.mark.deep), 0])
 def test_a_plain_consumer_of_a_staged_output_sees_good_rows_only_and_each_bad_one_is_in_quarantine_once(
     spark: Any, broker: Broker, make_pipeline: Make, megabytes: int
 ) -> None:
@@ -261,6 +261,7 @@ def test_a_plain_consumer_of_a_staged_output_sees_good_rows_only_and_each_bad_on
     assert found.accounts.differences() == []
 
 
+@pytest.mark.deep
 def test_a_publication_that_is_given_up_leaves_quarantined_records_that_do_not_count(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_publication_that_is_given_up_leaves_quarantined_records_that_do_not_c
     assert [b.id for b in quarantined_batches(snapshot_of(view), None, None, every=False)] == [new.id]
 
 
+@pytest.mark.deep
 def test_other_rules_make_a_new_revision_and_are_not_judged_by(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     """The rules decide what is written, so they are part of what a batch is; the rest of the suite is not."""
     pipeline = make_pipeline(KEEPING, RULES, source={"on_malformed": "drop"}, quality=OFF)
@@ -329,6 +331,7 @@ def test_rows_that_aggregate_are_kept_as_results(spark: Any, broker: Broker, mak
     assert (found.accounts.results, found.accounts.written, found.accounts.failed) == (3, 2, 1)
 
 
+@pytest.mark.deep
 def test_a_record_that_is_gone_from_quarantine_makes_the_verdict_undetermined(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -348,6 +351,7 @@ def test_a_record_that_is_gone_from_quarantine_makes_the_verdict_undetermined(
         advance_batch(pipeline, day(1))
 
 
+@pytest.mark.deep
 def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -362,6 +366,7 @@ def test_a_quarantine_topic_that_was_made_anew_asks_for_a_new_revision(
     assert {r.batch for r in read_all(broker.bootstrap, pipeline.quarantine_topic)} == {str(batch.id)}
 
 
+@pytest.mark.deep
 def test_a_retry_that_finds_all_committed_counts_and_adds_up(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +418,7 @@ def test_what_is_wrong_with_a_rule_is_told_before_anything_is_written(
     assert read_all(broker.bootstrap, pipeline.output.topic) == []
 
 
+@pytest.mark.deep
 def test_a_pipeline_without_bad_records_has_a_topic_that_stays_empty(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -86,10 +86,11 @@ def test_no_offset_moves_and_the_report_names_the_record(rejected: Pipeline, bro
     assert batch.verdict is not None
     report = json.loads(Path(batch.verdict.report).with_suffix(".json").read_text())
     (sample,) = report["evaluation"]["checks"][0]["sample"]
-    (seen,) = [r for r in read_all(broker.bootstrap, rejected.output.topic) if r.json["doubled"] == 18]
+    (seen,) = [r for r in read_all(broker.bootstrap, rejected.staging_topic) if r.json["doubled"] == 18]
     assert (sample["partition"], sample["offset"], sample["key"]) == (seen.partition, seen.offset, "k9")
 
 
+@pytest.mark.deep
 def test_a_published_interval_behind_it_does_not_move_the_frontier(
     spark: Any, rejected: Pipeline, broker: Broker
 ) -> None:
@@ -142,7 +143,7 @@ def test_foreign_records_under_the_batchs_header_are_found(spark: Any, broker: B
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     plan_batch(pipeline, day(1))
     batch = latest(pipeline, day(1))
-    forge(broker, pipeline.output.topic, str(batch.id))
+    forge(broker, pipeline.staging_topic, str(batch.id))
     plan_and_write(spark, pipeline, day(1))
     with pytest.raises(ReceiptsDisagree, match=r"promise 1 records.*shows 2"):
         validate_batch(spark, pipeline, day(1))
@@ -230,6 +231,7 @@ def test_an_empty_batch_is_rejected_where_a_check_asks_for_records(
         assert run(None, allowing, day(number)).state is State.PUBLISHED
 
 
+@pytest.mark.deep
 def test_history_rejects_a_batch_that_had_nothing_to_read(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(expectations=LIKE_HISTORY)
     create_topic(broker.bootstrap, pipeline.source.topic, 1)

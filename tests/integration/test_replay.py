@@ -178,7 +178,9 @@ MENDED_RULES = RESULT_RULES.replace("min_value: 0}", "min_value: -5}")
 NO_RULES = "expectations:\n  - type: expect_column_values_to_not_be_null\n    kwargs: {column: n}\n"
 
 
-@pytest.mark.parametrize(("layout", "publish"), [("source", "staged"), ("output", "direct")])
+@pytest.mark.parametrize(
+    ("layout", "publish"), [pytest.param("source", "staged", marks=pytest.mark.deep), ("output", "direct")]
+)
 def test_a_result_is_judged_again_as_it_is_and_published_once_it_passes(
     layout: str, publish: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_result_is_judged_again_as_it_is_and_published_once_it_passes(
     assert set(left_after(NO_RULES, 5)) == {b"wide", b"broken"}
 
 
+@pytest.mark.deep
 def test_a_result_that_the_output_cannot_hold_any_more_waits_until_it_can(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -269,6 +272,7 @@ def test_what_was_deleted_is_not_replayed(spark: Any, broker: Broker, make_pipel
         plan_replay(pipeline, day(1))
 
 
+@pytest.mark.deep
 def test_a_replay_that_failed_holds_no_interval_up(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     """It was planned, and its write failed. There is one lane, and the schedule goes on."""
     pipeline = make_pipeline(TRANSFORM, RULES, source=SOURCE, output=OUTPUT, quality=OFF)

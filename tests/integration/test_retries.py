@@ -210,7 +210,7 @@ def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
     spark.conf.set("spark.sql.ansi.enabled", "true")
     with pytest.raises(TransformFailed, match="CAST_INVALID_INPUT"):
         write_batch(spark, strict, day(1))
-    assert read_all(broker.bootstrap, strict.output.topic), "some task-partitions committed"
+    assert read_all(broker.bootstrap, strict.staging_topic), "some task-partitions committed"
 
     lenient = make_pipeline(CAST, name=strict.name, spark={"spark.sql.ansi.enabled": "false"})
     spark.conf.set("spark.sql.ansi.enabled", "false")
@@ -221,7 +221,7 @@ def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
     batch = latest(lenient, day(1))
     assert batch.revision == 2
     assert batch.history[0].note == "what decides its output changed since it was planned: Spark settings"
-    own = [r.json for r in read_all(broker.bootstrap, lenient.output.topic) if r.batch == str(batch.id)]
+    own = [r.json for r in read_all(broker.bootstrap, lenient.staging_topic) if r.batch == str(batch.id)]
     assert sorted((r["n"], r["code"]) for r in own if r["n"] < 3) == [(0, 0), (1, 1), (2, 2)]
     assert [r["code"] for r in own if r["n"] == 3] == [None]
 

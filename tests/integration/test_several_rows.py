@@ -128,12 +128,12 @@ SET, BETWEEN = "expect_column_values_to_not_be_in_set(n)", "expect_column_values
 @pytest.mark.parametrize(
     ("transform", "layout"),
     [
-        pytest.param(EXPLODING, "source", id="explode, by source partition"),
+        pytest.param(EXPLODING, "source", id="explode, by source partition", marks=DEEP),
         pytest.param(EXPLODING, "output", id="explode, by output partition"),
-        pytest.param(JOINING, "source", id="a join that matches several times, by source partition"),
+        pytest.param(JOINING, "source", id="a join that matches several times, by source partition", marks=DEEP),
         pytest.param(JOINING, "output", id="a join that matches several times, by output partition", marks=DEEP),
         pytest.param(MAPPING, "source", id="mapInPandas", marks=DEEP),
-        pytest.param(JOINED_TO_ITSELF, "output", id="a union of the source with itself"),
+        pytest.param(JOINED_TO_ITSELF, "output", id="a union of the source with itself", marks=DEEP),
         pytest.param(SQL, "source", id="posexplode in SQL", marks=DEEP),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_record_is_published_whole_or_quarantined_whole_through_replays(
     assert accounts_of(second).withheld == 0
 
 
-@pytest.mark.parametrize("layout", ["source", "output"])
+@pytest.mark.parametrize("layout", [pytest.param("source", marks=DEEP), "output"])
 def test_a_retry_takes_withheld_rows_from_the_marks(
     layout: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -66,8 +66,15 @@ def delete_staged(broker: Broker, pipeline: Pipeline) -> None:
         future.result(30)
 
 
-@pytest.mark.parametrize("megabytes", [256, 0])
-@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize(
+    ("megabytes", "header"),
+    [
+        (256, True),
+        (0, False),
+        pytest.param(256, False, marks=pytest.mark.deep),
+        pytest.param(0, True, marks=pytest.mark.deep),
+    ],
+)
 def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_before_it_is_judged(
     spark: Any, broker: Broker, make_pipeline: Make, megabytes: int, header: bool
 ) -> None:
@@ -129,7 +136,7 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
                 read_validated(spark, event)
 
 
-@pytest.mark.parametrize(("partitions", "transactions"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("partitions", "transactions"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.deep)])
 def test_in_one_transaction_is_said_of_one(
     spark: Any, broker: Broker, make_pipeline: Make, partitions: int, transactions: int
 ) -> None:
@@ -190,7 +197,7 @@ def test_what_is_being_published_is_finished_by_whoever_comes_next_and_others_go
     assert seen == {str(latest(pipeline, day(n)).id): 40 for n in (1, 2)}
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("begun", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_a_batch_whose_staged_records_expired_before_it_was_published_is_written_anew_and_says_so(
     spark: Any, broker: Broker, make_pipeline: Make, begun: bool
 ) -> None:

@@ -21,14 +21,20 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pytest
 
 # FENCEPOST_MODEL_DEPTH=deep (`make model`) searches the larger bounds too; `make test` the smaller ones.
 DEEP = os.environ.get("FENCEPOST_MODEL_DEPTH", "") == "deep"
+
+
+def cases(bounds: Iterable[str], costly: Container[str]) -> list[Any]:
+    """The bounds as parameters of a test; `make test` leaves the costly ones to `make test-all`."""
+    return [pytest.param(one, marks=pytest.mark.deep if one in costly else ()) for one in bounds]
 
 
 @dataclass(frozen=True)

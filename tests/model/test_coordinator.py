@@ -20,7 +20,7 @@ from fencepost.protocol.publication import begin_publication, opening_marks, rec
 from fencepost.protocol.view import PASSED, Revisions, View
 from model.coordinator import BOTH, Coordinator, Rows, Rules, replay_of
 from model.product import a_receipt
-from model.search import DEEP, Search, explore, without_way_out
+from model.search import DEEP, Search, cases, explore, without_way_out
 
 RUN = ("plan", "write", "validate", "advance")
 ALL = ("passed", "rejected", "undetermined")
@@ -154,6 +154,9 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "outcomes": ("passed",),
     },
 }
+COSTLY = {
+    "two intervals are skipped and reprocessed, group offsets expire",
+}
 DEEPER: dict[str, dict[str, Any]] = {
     "a quarantined record is replayed, reprocessed, rejected and skipped while settings change": {
         "intervals": 1,
@@ -195,7 +198,7 @@ DEEPER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("bounds", [*BOUNDS, *(DEEPER if DEEP else ())])
+@pytest.mark.parametrize("bounds", [*cases(BOUNDS, COSTLY), *(DEEPER if DEEP else ())])
 def test_nothing_is_published_wrongly_and_the_frontier_has_no_hole(bounds: str) -> None:
     """The same search goes back from the states where all is published, or waits for an operator: no state is stuck."""
     found = _unbroken(bounds)

@@ -17,7 +17,7 @@ from fencepost.protocol.planning import Neighbours
 from fencepost.protocol.ranges import frozen_ranges
 from fencepost.protocol.view import PASSED, View
 from model.ranges import Ranges, Rules
-from model.search import DEEP, Search, explore
+from model.search import DEEP, Search, cases, explore
 
 BOUNDS: dict[str, dict[str, Any]] = {
     "three intervals in any order, records and transactions between the questions": {"intervals": 3, "records": 2},
@@ -57,6 +57,10 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "racing": False,
         "writing": False,
     },
+}
+COSTLY = {
+    "facts are gathered apart, and a partition is added",
+    "records expire between three revisions",
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "three intervals, three records and transactions": {"intervals": 3, "records": 3, "racing": False},
@@ -106,7 +110,7 @@ DEEPER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("bounds", [*BOUNDS, *(DEEPER if DEEP else ())])
+@pytest.mark.parametrize("bounds", [*cases(BOUNDS, COSTLY), *(DEEPER if DEEP else ())])
 def test_every_record_is_in_one_interval(bounds: str) -> None:
     found = _unbroken(bounds)
     assert found.fault is None, found
@@ -166,12 +170,14 @@ APART = "facts are gathered apart, and a partition is added"
             Rules(bound_alike=whoever_they_are),
             {"doubled", "lost"},
             id="a plan is decided of what was known before its neighbour was planned",
+            marks=pytest.mark.deep,
         ),
         pytest.param(
             APART,
             Rules(bound_alike=alike_where_it_was_known),
             {"doubled"},
             id="a plan knows fewer partitions than its neighbour, which was planned meanwhile",
+            marks=pytest.mark.deep,
         ),
         pytest.param(
             TWO, Rules(end_is_last_stable=False), {"lost"}, id="the end is the high watermark, open transactions in it"

@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.protocol.marks import Standing
 from model.product import Lease, fence_up_to, standing_of
-from model.search import DEEP, Search, explore, without_way_out
+from model.search import DEEP, Search, cases, explore, without_way_out
 from model.writers import Rules, Writers
 
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -36,6 +36,11 @@ BOUNDS: dict[str, dict[str, Any]] = {
     },
     "the ledger is lost and made anew": {"leases": 3, "places": 1, "ledger_lost": True, "stopped": True},
 }
+COSTLY = {
+    "a lane that three leases pass on, two attempts each",
+    "two task-partitions, a lane that changes hands",
+    "marks and ids expire",
+}
 DEEPER: dict[str, dict[str, Any]] = {
     "the layout changes there and back": {"leases": 3, "places": 2, "keys": (0, 1, 0)},
     "three attempts each": {"leases": 2, "places": 3},
@@ -52,7 +57,7 @@ DEEPER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("bounds", [*BOUNDS, *(DEEPER if DEEP else ())])
+@pytest.mark.parametrize("bounds", [*cases(BOUNDS, COSTLY), *(DEEPER if DEEP else ())])
 def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
     found = _unbroken(bounds)
     assert found.fault is None, found
@@ -63,7 +68,7 @@ def test_every_row_is_committed_once_whatever_happens(bounds: str) -> None:
     "bounds",
     [
         "two task-partitions, two attempts each",
-        "marks and ids expire",
+        pytest.param("marks and ids expire", marks=pytest.mark.deep),
         "fenced attempts linger",
         "a batch without records fences nobody",
         "a second job for malformed records",

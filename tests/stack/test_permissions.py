@@ -13,8 +13,8 @@ pytestmark = pytest.mark.stack
 
 
 def pages_of(site: Site, dag: str) -> list[str]:
-    batch = f"/fencepost/pipelines/{dag}/{interval(2)}"
-    run = f"/fencepost/runs/{dag}/{quote(site.runs[1]['dag_run_id'], safe='')}"
+    batch = f"/fencepost/pipelines/{dag}/{interval(1)}"
+    run = f"/fencepost/runs/{dag}/{quote(site.runs[0]['dag_run_id'], safe='')}"
     return [f"/fencepost/pipelines/{dag}", batch, f"{batch}/1", f"{batch}/1/report.html", f"{batch}/1/report.json", run]
 
 

@@ -14,7 +14,7 @@ from kafka_tools import group_offsets, read_all
 
 from .conftest import STRICT, Running, day
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 SUITE, TRANSFORM = "mended_suite", "mended_transform"
 MENDED = STRICT.replace("[v0, v2]", "[v0, v1, v2]")
@@ -81,7 +81,6 @@ def test_a_mended_suite_judges_again_what_is_written_and_writes_nothing(running:
     assert [r.value for r in read_all(running.bootstrap, f"{SUITE}-out")] == [b"v0", b"v1", b"v2"]
 
 
-@pytest.mark.deep
 def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
     running: Running,
 ) -> None:

@@ -11,6 +11,7 @@ from side_by_side import LAST
 RUN = """
 import sys, side_by_side
 side_by_side.PYTEST = [sys.executable, "-c"]
+side_by_side.ARCHIVE = [sys.executable, "-c", ""]
 side_by_side.PARTS = {name: [code] for name, code in zip(sys.argv[1::2], sys.argv[2::2])}
 sys.exit(side_by_side.main([]))
 """

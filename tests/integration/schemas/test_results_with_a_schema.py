@@ -41,6 +41,7 @@ expectations:
 VALUES = [1, -2, -30]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["avro", "json_schema"])
 def test_a_result_with_the_outputs_schema_is_published_and_one_with_another_stays(
     kind: str, spark: Any, broker: Broker, make_pipeline: Make, schema_registry: SchemaRegistry

@@ -245,6 +245,7 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     assert set(schemas.source.refused) == {text, other, 2**31 - 1}
 
 
+@pytest.mark.deep
 def test_a_replay_decodes_with_the_schemas_of_now(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
@@ -352,7 +353,7 @@ def test_a_retry_reads_with_the_frozen_schema_while_the_registry_is_away(
         with pytest.raises(RegistryUnavailable, match=r"does not answer \(\w+\). Check its url") as found:
             plan_batch(pipeline, day(2))
     assert isinstance(found.value, Retriable)
-    (record,) = read_all(broker.bootstrap, pipeline.output.topic)
+    (record,) = read_all(broker.bootstrap, pipeline.staging_topic)
     assert deserialized(schema_registry, pipeline.output.topic, record.value) == {"n": 5}
 
 
@@ -394,10 +395,10 @@ def test_a_result_that_does_not_fit_the_outputs_schema_is_refused_before_a_row_i
         pipeline.transform_file.write_text(sql.format(query.replace("{source}", "s")))
         with pytest.raises(SettingsError, match=why):
             plan_and_write(spark, pipeline, day(1))
-    assert read_all(broker.bootstrap, pipeline.output.topic, committed=False) == []
+    assert read_all(broker.bootstrap, pipeline.staging_topic, committed=False) == []
     fitting = register_any(schema_registry, subject, n_of(what="long"))
     plan_and_write(spark, pipeline, day(1))
-    (record,) = read_all(broker.bootstrap, pipeline.output.topic)
+    (record,) = read_all(broker.bootstrap, pipeline.staging_topic)
     assert record.value[:5] == framed(fitting, b"")
     schemas = latest(pipeline, day(1)).plan.schemas
     assert schemas is not None
@@ -405,6 +406,7 @@ def test_a_result_that_does_not_fit_the_outputs_schema_is_refused_before_a_row_i
     assert schemas.output.id == fitting
 
 
+@pytest.mark.deep
 def test_auto_register_registers_what_the_registry_takes_and_the_ledger_names_it(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
@@ -461,6 +463,7 @@ expectations:
 """
 
 
+@pytest.mark.deep
 def test_a_null_in_a_field_that_holds_none_names_the_field_and_the_record(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
@@ -573,6 +576,7 @@ def test_the_report_on_schemas_says_what_can_be_read_and_written(
     assert client(schema_registry).get_versions(out) == [1]
 
 
+@pytest.mark.deep
 def test_a_field_that_would_be_lost_on_its_way_is_refused_and_may_have_another_name(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
@@ -590,9 +594,9 @@ def test_a_field_that_would_be_lost_on_its_way_is_refused_and_may_have_another_n
     renamed = "def transform(frame):\n    return frame.selectExpr('_key', 'n', '__deleted AS deleted', '_id AS id')\n"
     pipeline.transform_file.write_text(renamed)
     plan_and_write(spark, pipeline, day(1))
-    (record,) = read_all(broker.bootstrap, pipeline.output.topic)
+    (record,) = read_all(broker.bootstrap, pipeline.staging_topic)
     assert record.json == {"n": 5, "deleted": True, "id": "x"}
     keyed = make(name=f"{pipeline.name}_keyed", source={"topic": pipeline.source.topic}, output={"key": "_id"})
     keyed.transform_file.write_text("def transform(frame):\n    return frame.select('n', '_id')\n")
     plan_and_write(spark, keyed, day(1))
-    assert [r.key for r in read_all(broker.bootstrap, keyed.output.topic)] == [b"x"]
+    assert [r.key for r in read_all(broker.bootstrap, keyed.staging_topic)] == [b"x"]

@@ -207,6 +207,7 @@ def test_a_table_with_a_doubled_key_is_refused(monkeypatch: pytest.MonkeyPatch) 
         module.read_airlines()
 
 
+@pytest.mark.deep
 def test_the_suite_passes_on_every_day_of_2013() -> None:
     suite = load_suite(find_pipeline("nyc_flights").expectations_file)
     frame = flights_frame()
