@@ -41,7 +41,6 @@ MALFORMED = PARTITIONS  # the first of the task-partitions that write malformed 
 IN_SHORT = {("kill", 0, "write.rows@2"), ("kill", 0, "write.committed"), ("kill", MALFORMED, "write.committed")}
 IN_SHORT |= {("stop", MALFORMED, "write.committing")}
 STAGED_IN_SHORT = ("kill", 0, "write.rows@2")
-FIRST = ("kill", MALFORMED, "write.committed")  # that of `make test`
 
 
 @pytest.fixture
@@ -64,7 +63,6 @@ def cases() -> Iterator[Any]:
                 for publish in ("direct", "staged") if short else ("direct",):
                     now = short and (publish == "direct") == ((action, task, where) != STAGED_IN_SHORT)
                     marks = [pytest.mark.deep] if now else [pytest.mark.fault]
-                    marks = [] if now and (action, task, where) == FIRST else marks
                     failpoint = f"{name}#{task}{at}{nth}={action}"
                     yield pytest.param(failpoint, publish, id=f"{where}#{task}={action}-{publish}", marks=marks)
 

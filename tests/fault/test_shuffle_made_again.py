@@ -23,6 +23,8 @@ from steps import latest, run
 from .checker import Attacked
 from .conftest import finished
 
+pytestmark = pytest.mark.deep
+
 PLACE = "write.init#1=stop"
 # Another key for each row on each run.
 UUID = 'def transform(frame):\n    return frame.selectExpr("cast(uuid() as binary) AS _key", "n", "name")\n'

@@ -178,9 +178,8 @@ MENDED_RULES = RESULT_RULES.replace("min_value: 0}", "min_value: -5}")
 NO_RULES = "expectations:\n  - type: expect_column_values_to_not_be_null\n    kwargs: {column: n}\n"
 
 
-@pytest.mark.parametrize(
-    ("layout", "publish"), [pytest.param("source", "staged", marks=pytest.mark.deep), ("output", "direct")]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("layout", "publish"), [("source", "staged"), ("output", "direct")])
 def test_a_result_is_judged_again_as_it_is_and_published_once_it_passes(
     layout: str, publish: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
