@@ -17,9 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, load_suite
 from fencepost.errors import SettingsError
-from fencepost.quality.suite import load_suite
 
 SECRET = "hunter2-SECRET-value"
 GOOD = """

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from fencepost.config.loading import find_pipeline
-from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.quarantine import to_flagged, to_routed
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform, load_transform
 from fencepost.steps.batch_input import quarantine_rules
+from fencepost.suite.declared import Severity
 from fencepost_stack import nycflights
 from fencepost_stack.broken_flights import BROKEN, broken_flights
 from fencepost_stack.flights import load_flights
@@ -209,7 +209,7 @@ def test_a_table_with_a_doubled_key_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.deep
 def test_the_suite_passes_on_every_day_of_2013() -> None:
-    suite = load_suite(find_pipeline("nyc_flights").expectations_file)
+    suite = find_pipeline("nyc_flights").suite
     frame = flights_frame()
     for declared in suite.expectations:
         for day, of_day in frame.groupby(["month", "day"]):
@@ -236,7 +236,7 @@ def test_the_suite_passes_on_every_day_of_2013() -> None:
     ],
 )
 def test_the_suite_finds_a_broken_record(column: str, value: Any, broken: str, severity: Severity) -> None:
-    suite = load_suite(find_pipeline("nyc_flights").expectations_file)
+    suite = find_pipeline("nyc_flights").suite
     day = flights_frame().query("month == 1 and day == 1").copy()
     if column == "flight":
         day = pd.concat([day, day.iloc[:1]])
@@ -247,7 +247,7 @@ def test_the_suite_finds_a_broken_record(column: str, value: Any, broken: str, s
 
 
 def test_the_suite_notices_that_an_airport_did_not_report() -> None:
-    suite = load_suite(find_pipeline("nyc_flights").expectations_file)
+    suite = find_pipeline("nyc_flights").suite
     day = flights_frame().query("month == 1 and day == 1 and origin != 'LGA'")
     failed = {
         d.description

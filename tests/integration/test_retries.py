@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from conftest import at, day
+from fencepost.config import pipeline as pipeline_module
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import TransformFailed
+from fencepost.errors import SettingsError, TransformFailed
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Receipt, State, Written
@@ -26,7 +27,7 @@ from fencepost.steps.write import write_batch
 from fencepost.steps.writers import rows_job
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, end_offset, produce, read_all
-from steps import latest
+from steps import latest, run
 
 Make = Callable[..., Pipeline]
 
@@ -119,18 +120,35 @@ def test_dropped_records_are_counted_again(spark: Any, broker: Broker, make_pipe
     assert written(pipeline).malformed_at == ((1, 10), (1, 11))
 
 
-@pytest.mark.parametrize("suite", [FRESH, "expectations: broken"])
-def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it_or_may(
-    spark: Any, broker: Broker, make_pipeline: Make, dying: Any, suite: str
+def test_the_newest_record_is_looked_for_again_where_the_suite_judges_it(
+    spark: Any, broker: Broker, make_pipeline: Make, dying: Any
 ) -> None:
     pipeline = make_pipeline()
     rows = fill(broker, pipeline)
     dying(spark, pipeline)
-    Path(pipeline.expectations_file).write_text(suite)
-    write_batch(spark, pipeline, day(1))
+    write_batch(spark, make_pipeline(name=pipeline.name, expectations=FRESH), day(1))
     newest = written(pipeline).newest
     assert newest is not None
     assert (written(pipeline).rows_in, newest.timestamp() * 1000) == (rows, at(1) + 19)
+
+
+def test_a_run_reads_the_suite_once_and_a_wrong_one_stops_it_before_anything_is_written(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[Path]()
+    load = pipeline_module.load_suite
+    monkeypatch.setattr(pipeline_module, "load_suite", lambda file: (read.append(file), load(file))[1])
+    pipeline = make_pipeline()
+    rows = fill(broker, pipeline)
+    plan_batch(pipeline, day(1))
+    wrong = make_pipeline(name=pipeline.name, expectations="expectations:\n  - {type: expect_column_to_exist}\n")
+    with pytest.raises(SettingsError, match=r"expectations.yaml: expectations\.0 .*column: required but missing"):
+        write_batch(spark, wrong, day(1))
+    assert latest(pipeline, day(1)).state is State.PLANNED
+    mended = make_pipeline(name=pipeline.name)
+    read.clear()
+    assert run(spark, mended, day(1)).details["rows"] == rows
+    assert read == [mended.expectations_file]
 
 
 def test_the_marks_of_all_task_partitions_stand_for_the_job_and_of_this_lease_alone(

@@ -16,9 +16,9 @@ import pytest
 from fencepost.config.loading import find_pipeline
 from fencepost.formats.avro_schema import parse, render
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas
-from fencepost.quality.suite import Severity, load_suite
 from fencepost.spark.records import read_source, with_record
 from fencepost.spark.transform import apply_transform
+from fencepost.suite.declared import Severity
 from fencepost_stack import nycweather
 from fencepost_stack.nycflights import YEAR, day_of, days_between
 from fencepost_stack.nycweather import CHANGE, FIRST, SECOND, Observation, read_weather, schema_of
@@ -133,7 +133,7 @@ OUTLIER = ("expect_column_values_to_be_between(wind_kmh)", (2, 12))
 
 
 def test_the_suite_passes_on_every_day_of_2013_but_for_the_sensor_that_failed() -> None:
-    suite = load_suite(find_pipeline("nyc_weather").expectations_file)
+    suite = find_pipeline("nyc_weather").suite
     failed = [
         (declared.title, day)
         for day, of_day in weather_frame().groupby(["month", "day"])
@@ -159,7 +159,7 @@ def test_the_suite_passes_on_every_day_of_2013_but_for_the_sensor_that_failed() 
     ],
 )
 def test_the_suite_finds_a_broken_observation(column: str, value: Any, broken: str, severity: Severity) -> None:
-    suite = load_suite(find_pipeline("nyc_weather").expectations_file)
+    suite = find_pipeline("nyc_weather").suite
     day = weather_frame().query("month == 1 and day == 3").copy()
     if column == "observed_at":
         day = pd.concat([day, day.iloc[:1]])
@@ -170,7 +170,7 @@ def test_the_suite_finds_a_broken_observation(column: str, value: Any, broken: s
 
 
 def test_the_suite_notices_that_half_a_day_is_missing() -> None:
-    suite = load_suite(find_pipeline("nyc_weather").expectations_file)
+    suite = find_pipeline("nyc_weather").suite
     day = weather_frame().query("month == 1 and day == 3").iloc[::2]
     failed = {d.type for d in suite.expectations if not holds(d.type, dict(d.kwargs), day)}
     assert failed == {"expect_table_row_count_to_be_between"}

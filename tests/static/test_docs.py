@@ -25,17 +25,16 @@ from fencepost import __version__, errors, quality
 from fencepost.cli.app import app
 from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
 from fencepost.outputs import topic as output_topic
 from fencepost.preflight.finding import name_of
-from fencepost.quality.catalogue import HISTORY, KNOWN
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
-from fencepost.quality.suite import load_suite
 from fencepost.steps import write_job
+from fencepost.suite.catalogue import HISTORY, KNOWN
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

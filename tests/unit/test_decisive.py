@@ -20,13 +20,15 @@ SETTINGS: dict[str, Any] = {
     "kafka": {"bootstrap.servers": "127.0.0.1:1"},
 }
 
+CHECK = "{type: expect_column_to_exist, kwargs: {column: a}}"
+
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Callable[..., list[str]]:
     folder = tmp_path / "p"
     folder.mkdir()
     (folder / "transform.py").write_text("def transform(frame):\n    return frame\n")
-    (folder / "expectations.yaml").write_text("expectations: []")
+    (folder / "expectations.yaml").write_text(f"expectations: [{CHECK}]")
     (folder / "helper.py").write_text("RATE = 1")
 
     def digests(sections: dict[str, Any]) -> dict[str, str]:
@@ -98,7 +100,7 @@ def _link(folder: Path) -> None:
         (lambda f: (f / "helper.py").rename(f / "rates.py"), ["files"]),
         (lambda f: (f / "new.csv").write_bytes(b"\xff"), ["files"]),
         (_link, ["files"]),
-        (lambda f: (f / "expectations.yaml").write_text("expectations: [x]"), []),
+        (lambda f: (f / "expectations.yaml").write_text(f"expectations: [{CHECK[:-1]}, severity: warning}}]"), []),
         (lambda f: (f / "README.md").write_text("more"), []),
         (lambda f: (f / ".hidden").write_text("more"), []),
         (lambda f: (f / "__pycache__").mkdir(), []),
@@ -112,19 +114,21 @@ def test_each_file_counts_that_a_transform_may_read(
     assert changed(change) == part
 
 
-RULE = "expectations: [{type: expect_x, severity: quarantine}, {type: expect_y}]"
+RULE = (
+    "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: quarantine}, "
+    f"{CHECK}]"
+)
 
 
 @pytest.mark.parametrize(
     ("suite", "part"),
     [
-        (RULE.replace("expect_x", "expect_z"), ["quarantine"]),
+        (RULE.replace("not_be_null", "be_null"), ["quarantine"]),
         (RULE.replace(", severity: quarantine", ""), ["quarantine"]),
         (RULE.replace("quarantine}", "quarantine, description: why}"), ["quarantine"]),
-        (RULE.replace("expect_y", "expect_z"), []),
+        (RULE.replace("column: a", "column: b"), []),
         (f"# why\n{RULE}", []),
-        ("expectations: 7", ["quarantine"]),
-        ("[]", ["quarantine"]),
+        (f"expectations: [{CHECK}, {RULE.split('[')[1].split('}, {')[0]}}}]", []),  # its place in the file
     ],
 )
 def test_of_a_suite_the_quarantine_rules_count_and_nothing_else(

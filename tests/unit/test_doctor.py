@@ -275,6 +275,20 @@ def test_the_command_shows_problems_first_and_ends_with_1(pipelines: Path) -> No
     assert "Traceback" not in shown.output
 
 
+def test_an_error_that_several_checks_meet_is_told_once(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fencepost.config.loading import load_pipeline
+    from fencepost.doctor import examination
+
+    def check_kafka(look: Look) -> Finding:
+        return ok("it answers")
+
+    monkeypatch.setattr(examination, "check_kafka", check_kafka)
+    (pipelines / "expectations.yaml").write_text("expectations: []\n")
+    found = examine(load_pipeline(pipelines))
+    assert [one.check for one in found if "expectations: empty" in one.found] == ["suite"]
+    assert [one.found for one in found if one.check == "rights"] == ["the error of suite"]
+
+
 def test_a_pipeline_that_cannot_be_read_is_an_error_and_an_unknown_one_is_usage(pipelines: Path) -> None:
     (pipelines / "pipeline.yaml").write_text("source: 5\n")
     shown = CliRunner().invoke(app, ["doctor", "--json"])

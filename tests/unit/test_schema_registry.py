@@ -40,7 +40,7 @@ def load(tmp_path: Path) -> Load:
             settings["schema_registry"] = registry
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
         (folder / "transform.sql").write_text("SELECT * FROM {source}")
-        (folder / "expectations.yaml").write_text("expectations: []")
+        (folder / "expectations.yaml").write_text("expectations: [{type: expect_column_to_exist, kwargs: {column: n}}]")
         return load_pipeline(folder)
 
     return load

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
@@ -33,6 +34,7 @@ from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.model import Layout
+from fencepost.suite.declared import Severity, Suite, suite_of
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -453,30 +455,36 @@ class Pipeline(Section):
             **({"registry": digest(registry.url)} if self.uses_registry and registry else {}),
         }
 
+    @cached_property
+    def suite(self) -> Suite:
+        """The suite, read when it is first asked for: a pipeline whose suite is wrong still shows its state.
+
+        Raises:
+            SettingsError: the suite cannot be read, or is wrong.
+        """
+        return load_suite(self.expectations_file)
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether it may send records to quarantine."""
+        return self.source.on_malformed == QUARANTINE or bool(self.suite.rules)
+
     def digest_of_rules(self) -> str | None:
         """A digest of the suite's rules of severity `quarantine`; None if it has none."""
-        rules = quarantine_entries(self.expectations_file)
+        rules = [rule.model_dump(mode="json", exclude={"index"}) for rule in self.suite.rules]
         return digest(rules) if rules else None
 
 
-QUARANTINE = "quarantine"  # the severity whose rules decide what is written
+QUARANTINE = Severity.QUARANTINE.value  # the part of the digests for the rules that decide what is written
 
 
-def quarantines(pipeline: Pipeline, digests: Mapping[str, str]) -> bool:
-    """Whether the pipeline may send records to quarantine; `digests` are its `write_digests`."""
-    return pipeline.source.on_malformed == QUARANTINE or QUARANTINE in digests
-
-
-def quarantine_entries(file: Path) -> list[str]:
-    """The rules of that severity, as declared in expectations.yaml; none if the file has no suite.
+def load_suite(file: Path) -> Suite:
+    """Read and check `expectations.yaml`.
 
     Raises:
-        SettingsError: the file cannot be read.
+        SettingsError: names file, field, what was found and what is allowed.
     """
-    suite = read_yaml(file)
-    entries = suite.get("expectations") if isinstance(suite, dict) else None
-    listed = entries if isinstance(entries, list) else []
-    return [repr(entry) for entry in listed if isinstance(entry, dict) and entry.get("severity") == QUARANTINE]
+    return suite_of(read_yaml(file), file)
 
 
 def _scalar(value: object) -> object:

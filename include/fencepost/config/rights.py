@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
 
@@ -120,7 +120,7 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     }
     if pipeline.output.publish == "staged":
         names["staging"] = pipeline.staging_topic
-    if quarantines(pipeline, pipeline.write_digests()):
+    if pipeline.quarantines:
         names["quarantine"] = pipeline.quarantine_topic
     unused = set() if "quarantine" in names else {("source", "DescribeConfigs")}
     return tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from fencepost.config.pipeline import Pipeline
@@ -68,7 +68,15 @@ def examine(pipeline: Pipeline) -> list[Finding]:
             found += ask(check, look) if not reason else [replace(skipped(reason), check=name_of(check))]
             if check is first and not reason and not _is_there(found):
                 reason = why_not
-    return found
+    return list(_told_once(found))
+
+
+def _told_once(found: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings, without an error that several checks met, such as a wrong suite, in any but the first."""
+    told: dict[str, str] = {}
+    for one in found:
+        first = told.setdefault(one.found, one.check) if one.level is Level.ERROR else one.check
+        yield one if first == one.check else replace(skipped(f"the error of {first}"), check=one.check)
 
 
 def _is_there(found: Sequence[Finding]) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.preflight.finding import Finding, ok
-from fencepost.quality.catalogue import HISTORY
 from fencepost.quality.prepare import NotEvaluable, known
-from fencepost.quality.suite import load_suite
+from fencepost.suite.catalogue import HISTORY
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
@@ -35,7 +34,7 @@ def check_transform(pipeline: Pipeline) -> Finding:
 def check_suite(pipeline: Pipeline) -> Finding:
     """Every expectation exists, and its arguments are of the right kind. Whether a column exists, only a run can tell."""
     file = pipeline.expectations_file
-    suite = load_suite(file)
+    suite = pipeline.suite
     for declared in suite.expectations:
         if declared.type in HISTORY:
             continue

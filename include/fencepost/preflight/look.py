@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
 from fencepost.kafka.cluster import Cluster, Topic
@@ -103,11 +103,6 @@ class Look:
         return next((one for one in self.own_topics if one.role == role and one.topic is not None), None)
 
     @cached_property
-    def quarantines(self) -> bool:
-        """Whether it may send records to quarantine."""
-        return quarantines(self.pipeline, self.pipeline.write_digests())
-
-    @cached_property
     def brokers(self) -> int:
         """How many there are."""
         return self.cluster.brokers()
@@ -177,7 +172,7 @@ class Look:
         yield "output", self.pipeline.output.topic
         if self.pipeline.output.publish == "staged":
             yield "staging", self.pipeline.staging_topic
-        if self.quarantines:
+        if self.pipeline.quarantines:
             yield "quarantine", self.pipeline.quarantine_topic
         yield "ledger", self.pipeline.ledger_topic
 

@@ -1,11 +1,6 @@
-"""Judges a batch: the suite a pipeline declares, what its expectations ask of the records, the gate and the report.
+"""Judges a batch: what its suite finds in the records, the gate and the report.
 
-suite.py           the declared suite: no Great Expectations, no Spark
-arguments.py       what each type may be asked, checked when the suite is loaded
 checks.py          results of checks, as values
-catalogue.py       expectation types, and what Spark is asked for each
-conditions.py      what a type says of a single record, as a Spark expression
-figures.py         what a type draws from a column, as Spark aggregates
 rules.py           rules of severity quarantine, as the write step applies them
 prepare.py         a declared expectation, checked against the columns and in their units
 columns.py         the batch as its expectations see it

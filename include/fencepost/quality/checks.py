@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from fencepost.model import Frozen, Outcome
-from fencepost.quality.suite import Declared, Severity
+from fencepost.suite.declared import Declared, Severity
 
 
 class Status(StrEnum):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fencepost.quality.catalogue import Kind
+from fencepost.suite.catalogue import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fencepost.quality.catalogue import OfNone, Scope
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.prepare import NotEvaluable, known
-from fencepost.quality.suite import Declared
+from fencepost.suite.catalogue import OfNone, Scope
+from fencepost.suite.declared import Declared
 
 NO_COLUMNS = "there was nothing to read, so the transform did not run and its columns are unknown"
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import judging
-from fencepost.quality.catalogue import HISTORY, Kind, Scope
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
 from fencepost.quality.columns import column_kinds, refusal
 from fencepost.quality.empty import on_no_records
@@ -20,7 +19,8 @@ from fencepost.quality.history import History, liken
 from fencepost.quality.judging import Found
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut
-from fencepost.quality.suite import Suite
+from fencepost.suite.catalogue import HISTORY, Kind, Scope
+from fencepost.suite.declared import Suite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

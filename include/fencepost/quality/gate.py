@@ -11,7 +11,7 @@ from typing import Literal
 
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
-from fencepost.quality.suite import Severity, Suite
+from fencepost.suite.declared import Severity, Suite
 
 NAMED = 3  # how many expectations a one-sentence reason names
 

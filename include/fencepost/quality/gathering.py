@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from fencepost.quality.catalogue import Kind, Scope
 from fencepost.quality.checks import SampleRow
 from fencepost.quality.columns import (
     COORDINATES,
@@ -23,9 +22,10 @@ from fencepost.quality.columns import (
     prepared_column,
     where_holds,
 )
-from fencepost.quality.conditions import unique_key
 from fencepost.quality.prepare import Prepared
 from fencepost.quality.samples import sample_row
+from fencepost.suite.catalogue import Kind, Scope
+from fencepost.suite.conditions import unique_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

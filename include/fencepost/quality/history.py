@@ -19,10 +19,10 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from fencepost.model import Batch, Frozen, Interval, State, Written
-from fencepost.quality.arguments import FreshnessLimits, Limits, VolumeLimits
-from fencepost.quality.catalogue import FRESHNESS
 from fencepost.quality.checks import CheckResult
-from fencepost.quality.suite import Declared
+from fencepost.suite.arguments import FreshnessLimits, Limits, VolumeLimits
+from fencepost.suite.catalogue import FRESHNESS
+from fencepost.suite.declared import Declared
 
 
 class PastBatch(Frozen):

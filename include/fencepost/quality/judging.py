@@ -17,9 +17,9 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.collector import collect_for_the_last_time, without_collector
-from fencepost.quality.catalogue import Scope
 from fencepost.quality.gathering import LISTED, Answer
 from fencepost.quality.prepare import Prepared
+from fencepost.suite.catalogue import Scope
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

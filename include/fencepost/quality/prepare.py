@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from fencepost.quality.arguments import moment_of
-from fencepost.quality.catalogue import EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
-from fencepost.quality.suite import Declared
+from fencepost.suite.arguments import moment_of
+from fencepost.suite.catalogue import EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
+from fencepost.suite.declared import Declared
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLUMN_NAMES = ("column", "column_A", "column_B", "column_list")

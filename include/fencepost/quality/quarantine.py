@@ -26,7 +26,7 @@ from fencepost.model import (
 )
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.samples import text_of
-from fencepost.quality.suite import Severity
+from fencepost.suite.declared import Severity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

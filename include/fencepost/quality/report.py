@@ -12,7 +12,7 @@ from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.quarantine import Quarantined
-from fencepost.quality.suite import Severity
+from fencepost.suite.declared import Severity
 
 
 class ReceiptCheck(Frozen):

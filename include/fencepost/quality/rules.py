@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fencepost.errors import SettingsError
 from fencepost.quality.columns import column_kinds, fails, refusal
 from fencepost.quality.prepare import NotEvaluable, prepare
-from fencepost.quality.suite import Declared
+from fencepost.suite.declared import Declared
 
 if TYPE_CHECKING:
     from pathlib import Path

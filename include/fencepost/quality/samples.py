@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fencepost.quality.catalogue import Kind
 from fencepost.quality.checks import SampleRow
 from fencepost.quality.prepare import shown
+from fencepost.suite.catalogue import Kind
 
 LONGEST = 300  # characters that a report shows of a key or value
 

@@ -8,7 +8,6 @@ from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Plan
 from fencepost.quality.rules import first_failed, reason_of, rule_names
-from fencepost.quality.suite import load_suite
 from fencepost.spark.quarantine import Rules, as_in_source, is_quarantined_by, of_source
 from fencepost.spark.source import read_ranges
 
@@ -39,11 +38,10 @@ def quarantine_rules(pipeline: Pipeline) -> Rules | None:
     """The rules of the pipeline's suite that decide where a row goes; None if it has none.
 
     Raises:
-        SettingsError: the suite cannot be read.
+        SettingsError: the suite cannot be read, or is wrong.
     """
-    if pipeline.digest_of_rules() is None:  # a mistake elsewhere in the suite does not stop a write
+    if not (declared := pipeline.suite.rules):
         return None
-    declared = load_suite(pipeline.expectations_file).rules
     return Rules(
         first_failed=lambda frame: first_failed(frame, declared, pipeline.expectations_file),
         named=tuple(zip(rule_names(declared), map(reason_of, declared), strict=True)),

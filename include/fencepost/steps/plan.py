@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from fencepost.config.digest import software
 from fencepost.config.java_options import java_settings
-from fencepost.config.pipeline import QUARANTINE, Pipeline, quarantines
+from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Change, Ledger, Recorded
@@ -230,7 +230,7 @@ def _facts(
         output.check_keeps(interval)
     except NeedsOperator as error:
         unkept = error
-    sets_apart = link is not None or pipeline.source.on_malformed == QUARANTINE or quarantines(pipeline, digests)
+    sets_apart = link is not None or pipeline.quarantines
     return Facts(
         pipeline=pipeline.name,
         neighbours=near,

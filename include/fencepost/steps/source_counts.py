@@ -11,15 +11,14 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
-from fencepost.quality.catalogue import FRESHNESS
-from fencepost.quality.suite import load_suite
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
 from fencepost.spark.records import read_source
+from fencepost.suite.catalogue import FRESHNESS
 
 SHOWN = 20  # malformed records listed by their coordinates
 
@@ -79,14 +78,9 @@ def observed_counts(
 def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
     """The counts if an earlier attempt's are lost: the source is read once more only if something needs them.
 
-    The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record. A
-    suite that cannot be read may need it too.
+    The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record.
     """
-    try:
-        asks = any(e.type == FRESHNESS for e in load_suite(pipeline.expectations_file).expectations)
-    except SettingsError:
-        asks = True
-    if asks or batch.plan.quarantine is not None or pipeline.source.on_malformed == "drop":
+    if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or pipeline.source.on_malformed == "drop":
         return count_source(raw, pipeline, batch)
     return SourceCounts(rows=None)
 

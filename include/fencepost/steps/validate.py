@@ -47,11 +47,11 @@ from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised
 from fencepost.quality.report import ReceiptCheck, Report
 from fencepost.quality.report_files import write_report
 from fencepost.quality.report_text import render_plain
-from fencepost.quality.suite import Suite, load_suite
 from fencepost.spark.diagnosis import spark_reads, unexpected
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
 from fencepost.steps.obstacle import check_can_go_on
+from fencepost.suite.declared import Suite
 
 log = logging.getLogger("fencepost.steps.validate")
 OWN_COMMITS = 10.0  # seconds until a reader sees transactions that have just been committed
@@ -98,7 +98,7 @@ def validate_without_spark(
     if batch.state in DECIDED:
         return _result(batch, changed=False)
     written = batch.known_written
-    suite = load_suite(pipeline.expectations_file)
+    suite = pipeline.suite
     if batch.plan.is_empty:
         history = _history(view, batch, written, suite)
         return _conclude(ledger, batch, evaluate_nothing(suite, pipeline.quality, history), None, began)
@@ -139,7 +139,7 @@ def validate_batch(
     if batch.state in DECIDED:
         return _result(batch, changed=False)
     written = batch.known_written
-    suite = load_suite(pipeline.expectations_file)
+    suite = pipeline.suite
     check_rules(pipeline, batch)
     check_can_go_on(ledger, batch)
     output = written_to(ledger, batch)

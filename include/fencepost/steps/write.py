@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from fencepost import errors
 from fencepost.config.digest import software
-from fencepost.config.pipeline import Pipeline, quarantines
+from fencepost.config.pipeline import Pipeline
 from fencepost.failpoints import reached
 from fencepost.kafka.writers import fence_unused
 from fencepost.ledger.ledger import Change, Ledger
@@ -103,7 +103,7 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
 def _circumstances(ledger: Ledger, batch: Batch) -> Circumstances:
     """The present state, from settings and cluster. Makes topics that were deleted, until the batch is being published."""
     pipeline, digests = ledger.pipeline, ledger.pipeline.write_digests()
-    quarantine = quarantines(pipeline, digests) or batch.plan.replays is not None
+    quarantine = pipeline.quarantines or batch.plan.replays is not None
     if batch.state is not State.PUBLISHING:
         destination_of(ledger).prepare()
         if quarantine:

@@ -10,10 +10,10 @@ import pytest
 
 from fencepost.config.pipeline import Quality
 from fencepost.quality import gathering
-from fencepost.quality.catalogue import KNOWN
 from fencepost.quality.checks import CheckResult
 from fencepost.quality.evaluation import evaluate
-from fencepost.quality.suite import Declared, Suite
+from fencepost.suite.catalogue import KNOWN
+from fencepost.suite.declared import Declared, Suite
 from integration.quality.batches import ROWS, frame
 from integration.quality.cases import CASES, plain
 

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
-from fencepost.quality.catalogue import Kind
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.evaluation import evaluate
-from fencepost.quality.suite import Declared, Suite
+from fencepost.suite.catalogue import Kind
+from fencepost.suite.declared import Declared, Suite
 
 COORDINATES = ("'out' AS _topic", "0 AS _partition", "id AS _offset", "CAST(NULL AS BINARY) AS _key")
 BETWEEN = "expect_column_values_to_be_between"

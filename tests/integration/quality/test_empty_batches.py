@@ -9,7 +9,6 @@ import pytest
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import evaluation, judging
-from fencepost.quality.catalogue import HISTORY, KNOWN, VOLUME, OfNone, Scope
 from fencepost.quality.checks import Status
 from fencepost.quality.columns import column_kinds
 from fencepost.quality.empty import on_no_records
@@ -17,7 +16,8 @@ from fencepost.quality.evaluation import evaluate, evaluate_nothing
 from fencepost.quality.gathering import Promised, Records
 from fencepost.quality.history import History, PastBatch
 from fencepost.quality.prepare import NotEvaluable, prepare
-from fencepost.quality.suite import Declared, Suite
+from fencepost.suite.catalogue import HISTORY, KNOWN, VOLUME, OfNone, Scope
+from fencepost.suite.declared import Declared, Suite
 from integration.quality.batches import frame
 from integration.quality.cases import CASES, plain
 

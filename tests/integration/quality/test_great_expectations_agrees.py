@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.config.pipeline import Quality
-from fencepost.quality.catalogue import EXPRESSION, KNOWN
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.evaluation import evaluate
-from fencepost.quality.suite import Declared, Suite
+from fencepost.suite.catalogue import EXPRESSION, KNOWN
+from fencepost.suite.declared import Declared, Suite
 
 pytestmark = pytest.mark.deep
 

@@ -11,11 +11,11 @@ import pytest
 from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import gathering, judging
-from fencepost.quality.catalogue import EXPRESSION
 from fencepost.quality.checks import Evaluation, Status
 from fencepost.quality.evaluation import evaluate
 from fencepost.quality.judging import Found
-from fencepost.quality.suite import Declared, Severity, Suite
+from fencepost.suite.catalogue import EXPRESSION
+from fencepost.suite.declared import Declared, Severity, Suite
 from integration.quality.batches import ROWS, frame, rows
 
 V = "expect_column_values_to_"

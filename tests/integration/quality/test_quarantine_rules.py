@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from fencepost.config.pipeline import Quality
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
-from fencepost.quality.catalogue import EXPRESSION, ROW_BY_ROW
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.columns import COORDINATES, column_kinds
 from fencepost.quality.evaluation import evaluate
 from fencepost.quality.prepare import NotEvaluable, prepare
 from fencepost.quality.rules import first_failed
-from fencepost.quality.suite import Declared, Severity, Suite
+from fencepost.suite.catalogue import EXPRESSION, ROW_BY_ROW
+from fencepost.suite.declared import Declared, Severity, Suite
 from integration.quality.batches import SCHEMA, rows
 from integration.quality.cases import CASES, plain
 

@@ -20,6 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from avro_schemas import framed, written
 from conftest import at, day
 from fencepost.cli.schema import as_plain
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     MalformedRecords,
@@ -482,7 +483,7 @@ def test_a_null_in_a_field_that_holds_none_names_the_field_and_the_record(
     )
     pipeline.expectations_file.write_text(NULL_RULE)
     pipeline.transform_file.write_text(nulls.format("'_record',"))
-    run(spark, pipeline, day(1))
+    run(spark, load_pipeline(pipeline.folder), day(1))
     assert [r.value for r in read_all(broker.bootstrap, pipeline.quarantine_topic)] == values[1:]
     (record,) = read_all(broker.bootstrap, pipeline.output.topic)
     assert deserialized(schema_registry, pipeline.output.topic, record.value) == {"n": 5}

@@ -12,7 +12,7 @@ from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import judge
 from fencepost.quality.quarantine import Accounts, OfRule, Quarantined, QuarantinedRow, judge_quarantine
 from fencepost.quality.report import ReceiptCheck, Report
-from fencepost.quality.suite import Declared, Severity, Suite
+from fencepost.suite.declared import Declared, Severity, Suite
 from makers import a_plan, a_receipt, a_source, an_output
 
 NOON = datetime(2013, 1, 2, 12, tzinfo=UTC)

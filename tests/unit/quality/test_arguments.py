@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fencepost.config.pipeline import load_suite
 from fencepost.errors import SettingsError
-from fencepost.quality.arguments import SPARK_TYPES, Unknown
-from fencepost.quality.catalogue import EXPRESSION, FRESHNESS, HISTORY, KNOWN, ROW_BY_ROW, VOLUME, arguments_of
-from fencepost.quality.suite import load_suite
+from fencepost.suite.arguments import SPARK_TYPES, Unknown
+from fencepost.suite.catalogue import EXPRESSION, FRESHNESS, HISTORY, KNOWN, ROW_BY_ROW, VOLUME, arguments_of
 
 V, C = "expect_column_values_to_", "expect_column_"
 PAIR: dict[str, Any] = {"column_A": "a", "column_B": "b"}

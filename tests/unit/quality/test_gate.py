@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.gate import judge
-from fencepost.quality.suite import Declared, Severity, Suite
+from fencepost.suite.declared import Declared, Severity, Suite
 
 P, F, E = Status.PASSED, Status.FAILED, Status.ERRORED
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.pipeline import load_suite
 from fencepost.errors import SettingsError
 from fencepost.model import Batch, State
-from fencepost.quality.catalogue import FRESHNESS, VOLUME
 from fencepost.quality.checks import Status
 from fencepost.quality.gate import judge
 from fencepost.quality.history import History, PastBatch, history_of, liken
-from fencepost.quality.suite import Declared, Severity, Suite, load_suite
+from fencepost.suite.catalogue import FRESHNESS, VOLUME
+from fencepost.suite.declared import Declared, Severity, Suite
 from makers import NOW, a_batch, a_day, a_plan, a_receipt, a_written
 
 

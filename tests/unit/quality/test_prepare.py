@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.quality.catalogue import Kind
 from fencepost.quality.prepare import NotEvaluable, prepare, shown
-from fencepost.quality.suite import Declared
+from fencepost.suite.catalogue import Kind
+from fencepost.suite.declared import Declared
 
 KINDS = {
     "n": Kind.INTEGER,

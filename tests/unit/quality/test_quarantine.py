@@ -19,7 +19,7 @@ from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.evaluation import _judged_addition
 from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.quality.rules import reason_of, rule_names
-from fencepost.quality.suite import Declared, Suite
+from fencepost.suite.declared import Declared, Suite
 from makers import NOW, a_batch, a_day, a_plan, a_publication, a_receipt, a_written, an_output, staged
 
 RULES = ("not_null(a)", "between(b)")

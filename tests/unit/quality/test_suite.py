@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.config.pipeline import load_suite
 from fencepost.errors import SettingsError
-from fencepost.quality.suite import Severity, load_suite
+from fencepost.suite.declared import Severity
 
 ONE = "- {type: expect_column_values_to_not_be_null, kwargs: {column: carrier}}"
 
@@ -126,7 +127,7 @@ def test_a_missing_file_is_a_settings_error(tmp_path: Path) -> None:
 def test_loading_a_suite_imports_neither_great_expectations_nor_spark() -> None:
     """Airflow's DAG processor does it every few seconds; the import alone takes five."""
     code = (
-        "import sys, fencepost.quality.suite, fencepost.quality.gate, fencepost.quality.evaluation\n"
+        "import sys, fencepost.suite.declared, fencepost.quality.gate, fencepost.quality.evaluation\n"
         "heavy = {'great_expectations', 'pyspark', 'pandas', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fencepost.quality import arguments as a
-from fencepost.quality import conditions as c
-from fencepost.quality import figures as f
-from fencepost.quality.conditions import Condition
-from fencepost.quality.figures import Figure
+from fencepost.suite import arguments as a
+from fencepost.suite import conditions as c
+from fencepost.suite import figures as f
+from fencepost.suite.conditions import Condition
+from fencepost.suite.figures import Figure
 
 
 class Kind(StrEnum):

@@ -1,7 +1,4 @@
-"""The suite that a pipeline declares: `expectations.yaml` in, a frozen value out, or an error that names the fix.
-
-Nothing here imports Great Expectations: Airflow's DAG processor reads suites every few seconds.
-"""
+"""The suite of a pipeline: the content of `expectations.yaml` in, a frozen value out, or an error that names the fix."""
 
 from __future__ import annotations
 
@@ -16,10 +13,9 @@ from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
-from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
-from fencepost.quality.catalogue import HISTORY, KNOWN, ROW_BY_ROW, Scope, arguments_of
+from fencepost.suite.catalogue import HISTORY, KNOWN, ROW_BY_ROW, Scope, arguments_of
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
@@ -90,6 +86,10 @@ class Suite(Frozen):
         """The expectations of severity `quarantine`; a rule's number is its position among them."""
         return tuple(e for e in self.expectations if e.severity is Severity.QUARANTINE)
 
+    def has(self, kind: str) -> bool:
+        """Whether an expectation of that type is declared."""
+        return any(declared.type == kind for declared in self.expectations)
+
     @classmethod
     def of(cls, expectations: tuple[Declared, ...]) -> Suite:
         """A suite with its digest. Comments and layout of the file do not change it; order does."""
@@ -99,24 +99,23 @@ class Suite(Frozen):
     @property
     def looks_back(self) -> bool:
         """Whether a check compares the batch with earlier ones."""
-        return any(declared.type in HISTORY for declared in self.expectations)
+        return any(map(self.has, HISTORY))
 
 
-def load_suite(file: Path) -> Suite:
-    """Read and check `expectations.yaml`.
+def suite_of(content: object, file: Path) -> Suite:
+    """The suite in the content of a YAML file; `file` is its name for messages.
 
     It refuses an empty suite, a duplicate declaration and arguments with which a check could not fail: each would pass
     silently. It also refuses a rule of severity `quarantine` that does not judge each row by itself.
-    It does not know whether a type exists; the gate finds that out.
+    It does not know whether a type exists; the plan finds that out.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
     """
-    raw = read_yaml(file)
-    if not isinstance(raw, dict) or set(raw) != {"expectations"}:
-        found = ", ".join(map(str, raw)) if isinstance(raw, dict) else _shown(raw)
+    if not isinstance(content, dict) or set(content) != {"expectations"}:
+        found = ", ".join(map(str, content)) if isinstance(content, dict) else _shown(content)
         raise SettingsError(f"{file}: expected a mapping with one field, expectations (found {found or 'nothing'}).")
-    entries = raw["expectations"]
+    entries = content["expectations"]
     if not isinstance(entries, list):
         raise SettingsError(f"{file}: expectations: expected a list (found {_shown(entries)}).")
     if not entries:

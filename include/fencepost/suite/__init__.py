@@ -1,0 +1,10 @@
+"""What a pipeline may ask of its records.
+
+declared.py     a suite as declared, checked
+catalogue.py    the types of expectations: arguments and columns of each, and what Spark is asked for it
+arguments.py    the arguments of each type
+conditions.py   what a type says of a single record, as a Spark expression
+figures.py      what a type draws from a column, as Spark aggregates
+
+Nothing here imports Spark or Great Expectations before it is asked for an expression: Airflow's DAG processor reads suites.
+"""
