@@ -1,7 +1,7 @@
 """Each type says of any small batch what Great Expectations' own Spark engine says of it, where both define it.
 
 Left out is what only one defines: a null beside a value in `A > B` (there it is neither expected nor unexpected), a figure of no
-value, and the types of Fencepost's own.
+value, a value listed twice (there a column that has it does not contain the set), and the types of Fencepost's own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def mostly(draw: st.DrawFn, kwargs: st.SearchStrategy[Kwargs]) -> Kwargs:
 
 
 def a_set(column: str) -> st.SearchStrategy[Kwargs]:
-    return of(column, st.lists(VALUES[column], min_size=1, max_size=5).map(lambda values: {"value_set": values}))
+    return of(
+        column, st.lists(VALUES[column], min_size=1, max_size=5, unique=True).map(lambda values: {"value_set": values})
+    )
 
 
 def listed(**more: st.SearchStrategy[Any]) -> st.SearchStrategy[Kwargs]:
