@@ -189,6 +189,8 @@ def test_a_coordinator_that_is_kept_is_fenced_by_another_and_decides_again(
     with caplog.at_level("INFO", "fencepost.ledger.ledger"):
         plan_batch(pipeline, day(3), ledger=mine)
     assert "deciding again" in caplog.text
+    kept = [value for record in caplog.records for value in record.args or () if isinstance(value, BaseException)]
+    assert not kept, "a record that is kept would keep the error's frames, and their clients"
     assert mine.read().intervals == [day(1), day(2), day(3)]
 
 

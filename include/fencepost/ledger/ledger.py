@@ -161,7 +161,8 @@ class Ledger:
                 self._commit(coordinator, *ours[-1])  # 4
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
-                log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, error)
+                # A text: who keeps the log's record would keep the error, its frames and their clients.
+                log.info("%s: deciding again (%d): %s", self.pipeline.name, turn, str(error))
                 if kept is None:
                     time.sleep(random.uniform(0.1, 1.0) * turn)  # noqa: S311
                 continue

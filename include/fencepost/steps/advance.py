@@ -232,7 +232,7 @@ def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
             lambda view: Change(record_refused(view, batch.interval, batch.revision, lease, why, utc_now()))
         )
     except FencepostError as error:  # the next attempt meets the refusal again, and records it then
-        log.warning("batch %s: the ledger could not record that Kafka refused its copy: %s", batch.id, error)
+        log.warning("batch %s: the ledger could not record that Kafka refused its copy: %s", batch.id, str(error))
 
 
 def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
