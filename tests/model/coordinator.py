@@ -272,6 +272,7 @@ class Coordinator:
             group="p",
             lanes=self.lanes,
             write_digests=lambda: {"transform": str(digest)},
+            quarantines=self.quarantines,
             quarantine_topic="quarantine",
             source=SimpleNamespace(
                 format="json",
