@@ -23,7 +23,14 @@ from threading import Thread
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
 # Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry.
-HARD = ("tests/integration/quality", "tests/integration/schemas", "tests/fault", "tests/hostile", "tests/mechanisms")
+HARD = (
+    "tests/integration/quality",
+    "tests/integration/schemas",
+    "tests/integration/test_retries.py",
+    "tests/fault",
+    "tests/hostile",
+    "tests/mechanisms",
+)
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
 STEPS = [path for path in INTEGRATION if path not in HARD and not path.endswith("__pycache__")]
 PARTS = {
