@@ -47,7 +47,7 @@ def let_in(kafka: SecuredKafka, pipelines: Path, passwords: Mapping[str, str]) -
         try:
             bindings += bindings_of(load_pipeline(pipelines / name))
         except SettingsError as error:
-            log.warning("pipeline %s gets no rights in Kafka: %s", name, error)
+            log.warning("pipeline %s gets no rights in Kafka: %s", name, str(error))
     kafka.ensure_rights(bindings)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from croniter import CroniterBadDateError, croniter
@@ -34,7 +34,9 @@ from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.model import Layout
-from fencepost.suite.declared import Severity, Suite, suite_of
+
+if TYPE_CHECKING:
+    from fencepost.suite.declared import Suite
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -475,7 +477,7 @@ class Pipeline(Section):
         return digest(rules) if rules else None
 
 
-QUARANTINE = Severity.QUARANTINE.value  # the part of the digests for the rules that decide what is written
+QUARANTINE = "quarantine"  # the severity whose rules decide what is written, and the name of their digest
 
 
 def load_suite(file: Path) -> Suite:
@@ -484,6 +486,8 @@ def load_suite(file: Path) -> Suite:
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
     """
+    from fencepost.suite.declared import suite_of  # its models take a while to build, and few commands read a suite
+
     return suite_of(read_yaml(file), file)
 
 

@@ -195,7 +195,7 @@ class Ledger:
                 facts = gather(self.read())  # 1
                 return self.transact(partial(self._with, decide, facts))  # 2
             except FactsOutdated as outdated:
-                log.info("%s: gathering again (%d): %s", self.pipeline.name, turn, outdated)
+                log.info("%s: gathering again (%d): %s", self.pipeline.name, turn, str(outdated))
         raise FactsOutdated(
             f"pipeline {self.pipeline.name}: other runs changed the ledger {TURNS} times while this one prepared its change, so "
             "it recorded nothing; run again."

@@ -71,10 +71,10 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
             own = spark.newSession()  # without what the transform may have set in the other
             validate_batch(own, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
     except BatchRejected as rejected:
-        log.info("the step validate will report: %s", rejected)
+        log.info("the step validate will report: %s", str(rejected))
     except Exception as error:
         known = error if isinstance(error, FencepostError) else unexpected(error, "validate")
-        log.warning("not judged with the write; the step validate judges. %s: %s", type(error).__name__, known)
+        log.warning("not judged with the write; the step validate judges. %s: %s", type(error).__name__, str(known))
 
 
 def validate_without_spark(

@@ -6,5 +6,5 @@ arguments.py    the arguments of each type
 conditions.py   what a type says of a single record, as a Spark expression
 figures.py      what a type draws from a column, as Spark aggregates
 
-Nothing here imports Spark or Great Expectations before it is asked for an expression: Airflow's DAG processor reads suites.
+Nothing here imports Great Expectations, or Spark before it is asked for an expression.
 """
