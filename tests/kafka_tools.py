@@ -17,6 +17,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from waiting import await_true
+
 QUIET_LOG = logging.getLogger("tests.librdkafka")
 QUIET_LOG.setLevel(logging.CRITICAL)
 QUIET = 20.0  # seconds without progress after which a read gives up
@@ -118,9 +120,30 @@ def end_offset(bootstrap: str, topic: str, partition: int, *, committed: bool = 
     return int(future.result(20).offset)
 
 
+def stable_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """The end of each partition, once no transaction is open: Kafka answers a commit before its markers are in all partitions."""
+
+    def ends(*, committed: bool) -> list[int]:
+        return [end_offset(bootstrap, topic, p, committed=committed) for p in range(partitions)]
+
+    await_true(lambda: ends(committed=True) == ends(committed=False), f"the markers of {topic}'s transactions", 60)
+    return ends(committed=False)
+
+
 def group_offsets(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
     """A group's committed offsets; partitions without one are left out."""
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
     asked = Group(group, [TopicPartition(topic, p) for p in partitions])
     answer = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result()
     return {tp.partition: tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+
+
+def assert_at_end(bootstrap: str, group: str, topic: str, partitions: Sequence[int]) -> None:
+    """A group stands behind every record of these partitions, each of which has some.
+
+    Perhaps before the last transaction marker, which may come later than the answer to the commit.
+    """
+    offsets = group_offsets(bootstrap, group, topic, partitions)
+    last = {r.partition: r.offset for r in read_all(bootstrap, topic)}
+    for partition in partitions:
+        assert last[partition] < offsets[partition] <= end_offset(bootstrap, topic, partition)

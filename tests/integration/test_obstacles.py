@@ -39,7 +39,7 @@ from fencepost.steps.plan import plan_batch, withdraw_batch
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
-from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
+from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all, stable_ends
 from makers import a_decision
 from steps import copied_and_not_recorded, latest, plan_and_write, run
 from waiting import await_true
@@ -385,12 +385,12 @@ def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
             future.result(20)
     if why == "compacted":
         alter(broker, topic, cleanup_policy="compact")
-    before = end_offset(broker.bootstrap, topic, 0)
+    before = stable_ends(broker.bootstrap, topic, 3)
     delete_group(broker, pipeline.publisher_group(0))
     said = {"header": "have no header", "deleted": "no longer has", "compacted": "is compacted"}[why]
     with pytest.raises(NeedsOperator, match=f"marks of its publication are gone, and .*{said}.*clear write"):
         published(spark, pipeline)
-    assert end_offset(broker.bootstrap, topic, 0) == before
+    assert stable_ends(broker.bootstrap, topic, 3) == before
     assert run(spark, pipeline, day(1)).revision == 2
     old = Ledger(pipeline).read().known(day(1)).all[0]
     assert old.history[-1].note.endswith(
