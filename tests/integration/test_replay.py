@@ -179,16 +179,14 @@ NO_RULES = "expectations:\n  - type: expect_column_values_to_not_be_null\n    kw
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("layout", "publish"), [("source", "staged"), ("output", "direct")])
 def test_a_result_is_judged_again_as_it_is_and_published_once_it_passes(
-    layout: str, publish: str, spark: Any, broker: Broker, make_pipeline: Make
+    spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
     """Where the transform dropped the source record there is none to send through it again, and no need to."""
-    output = OUTPUT | {"layout": layout, "publish": publish}
     name: str | None = None
 
     def pipeline_with(rules: str) -> Pipeline:
-        return make_pipeline(DROPPING, rules, name=name, source=SOURCE, output=output, quality=OFF)
+        return make_pipeline(DROPPING, rules, name=name, source=SOURCE, output=OUTPUT, quality=OFF)
 
     pipeline = pipeline_with(RESULT_RULES)
     name = pipeline.name

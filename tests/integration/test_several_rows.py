@@ -128,10 +128,8 @@ SET, BETWEEN = "expect_column_values_to_not_be_in_set(n)", "expect_column_values
 @pytest.mark.parametrize(
     ("transform", "layout"),
     [
-        pytest.param(EXPLODING, "source", id="explode, by source partition", marks=DEEP),
-        pytest.param(EXPLODING, "output", id="explode, by output partition"),
-        pytest.param(JOINING, "source", id="a join that matches several times, by source partition", marks=DEEP),
-        pytest.param(JOINING, "output", id="a join that matches several times, by output partition", marks=DEEP),
+        pytest.param(EXPLODING, "output", id="explode"),
+        pytest.param(JOINING, "source", id="a join that matches several times", marks=DEEP),
         pytest.param(MAPPING, "source", id="mapInPandas", marks=DEEP),
         pytest.param(JOINED_TO_ITSELF, "output", id="a union of the source with itself", marks=DEEP),
         pytest.param(SQL, "source", id="posexplode in SQL", marks=DEEP),

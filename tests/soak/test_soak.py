@@ -40,7 +40,7 @@ KEEPS_RECORDS = (
 )
 
 CLUSTER = bool(os.environ.get("CLUSTER"))
-FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "2"))
+FIRST, RUNS = int(os.environ.get("SEED", "1")), int(os.environ.get("RUNS", "1"))
 
 
 @pytest.fixture(scope="module")

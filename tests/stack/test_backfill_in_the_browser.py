@@ -110,9 +110,11 @@ def test_what_is_published_is_not_touched_by(running: Running, page: Page, fille
 def test_all_runs_is_a_green_no_op_that_says_so_in_log_note_and_ledger(
     running: Running, page: Page, filled: None
 ) -> None:
+    """The form drops `reprocess`, too, unless its box is ticked."""
     before = state_of(running)
     form = fill(page, running, NAME, 3, 3)
     form.get_by_text("All Runs", exact=True).click()
+    switch_reprocess_on(form)
     run(page, form)
     running.end_backfill(NAME)
     again = run_of(running, 3)
@@ -124,19 +126,6 @@ def test_all_runs_is_a_green_no_op_that_says_so_in_log_note_and_ledger(
     assert state_of(running) == before
     page.goto(f"{running.api.url}/dags/{NAME}/runs/{again['dag_run_id']}")
     expect(page.get_by_text("already published, revision 1").first).to_be_visible()
-
-
-def test_the_form_drops_reprocess_unless_its_box_is_ticked_and_the_run_says_so(
-    running: Running, page: Page, filled: None
-) -> None:
-    before = state_of(running)
-    form = fill(page, running, NAME, 3, 3)
-    form.get_by_text("All Runs", exact=True).click()
-    switch_reprocess_on(form)
-    run(page, form)
-    running.end_backfill(NAME)
-    assert "reprocess=false" in run_of(running, 3)["note"]
-    assert state_of(running) == before
 
 
 def switch_reprocess_on(form: Locator) -> None:
