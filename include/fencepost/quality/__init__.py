@@ -6,6 +6,7 @@ prepare.py         a declared expectation, checked against the columns and in th
 columns.py         the batch as its expectations see it
 gathering.py       what they ask of the records, in one aggregation
 judging.py         the door to Great Expectations, which decides by what was gathered
+loading.py         its import, without what no verdict needs
 empty.py           what expectations say about a batch without records
 history.py         is a batch like those published before it?
 evaluation.py      evaluates a suite on a batch

@@ -1,4 +1,4 @@
-"""Great Expectations' verdicts on what Spark gathered: the only door to it, imported inside functions.
+"""Great Expectations' verdicts on what Spark gathered: the only door to it, imported inside functions, by `loading.py`.
 
 It is asked whether an expectation holds, by `metrics_validate` on a dictionary of metrics that `gathering.py` fills. We do not
 let it read records, drop unknown types, decide about a whole suite, apply severities or list unexpected rows. There is no data
@@ -7,17 +7,15 @@ context, so it writes nothing to disk and sends nothing.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from threading import Lock, Thread
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fencepost.collector import collect_for_the_last_time, without_collector
 from fencepost.quality.gathering import LISTED, Answer
+from fencepost.quality.loading import load
 from fencepost.quality.prepare import Prepared
 from fencepost.suite.catalogue import Scope
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 LONGEST_ERROR = 2_000
-_LOADING = Lock()
 
 
 class Found(NamedTuple):
@@ -58,29 +55,6 @@ def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, 
     }
     answer = Answer(elements=0, metrics=known)
     return judge_records(prepared, dict.fromkeys((one.declared.index for one in prepared), answer))
-
-
-def load() -> None:
-    """Import Great Expectations, which takes seconds, or wait until another thread has.
-
-    Its modules import each other in circles. If two threads import them at once, each sees the other's half-made modules
-    and gets an ImportError. So nothing here imports any of it before this function has returned.
-    """
-    with _LOADING:
-        with without_collector():
-            import great_expectations.execution_engine.sparkdf_execution_engine  # noqa: F401
-        atexit.unregister(collect_for_the_last_time)
-        atexit.register(collect_for_the_last_time)  # of 300,000 objects: half a second less
-
-
-def load_ahead() -> None:
-    """Start `load` in a thread. Ignore its failure: the next caller of `load` gets it."""
-
-    def begin() -> None:
-        with suppress(Exception):  # not `_quiet`: warning filters are the whole process's
-            load()
-
-    Thread(target=begin, name="load Great Expectations", daemon=True).start()
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def load_for_judging(writes: Pipeline | None) -> None:
     if a pipeline `writes` before it is judged, the step write and the pipeline's transform.
     """
     import fencepost.steps.validate
-    from fencepost.quality.judging import load_ahead
+    from fencepost.quality.loading import load_ahead
 
     if writes is not None:
         import fencepost.steps.write  # noqa: F401
