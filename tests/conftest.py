@@ -80,6 +80,7 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.daemon.module", "fencepost.spark.daemon")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "OFF")
         .config("spark.driver.bindAddress", "127.0.0.1")

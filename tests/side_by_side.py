@@ -22,22 +22,30 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry.
+# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry. So that
+# they end together, what takes long is listed here, and `steps` has the others.
 HARD = (
-    "tests/integration/quality",
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
     "tests/fault",
     "tests/hostile",
     "tests/mechanisms",
 )
+MORE = [
+    f"tests/integration/test_{name}.py"
+    for name in (
+        *("avro_values", "class_archive", "flights", "follow", "front_door", "kafka_answers", "logins", "obstacles"),
+        *("producer", "reading", "refusals", "replay", "several_rows", "transaction_timeout"),
+    )
+]
+LOCAL = ["tests/local", "tests/integration/quality"]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
-STEPS = [path for path in INTEGRATION if path not in HARD and not path.endswith("__pycache__")]
+STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
 PARTS = {
     "stack": ["tests/stack"],
-    "local": ["tests/local"],
-    "steps": STEPS[::2],
-    "more": STEPS[1::2],
+    "local": LOCAL,
+    "steps": STEPS,
+    "more": MORE,
     "hard": [*HARD],
 }
 WITHOUT_JVM = "rest"

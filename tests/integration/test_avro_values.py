@@ -25,7 +25,7 @@ pytestmark = pytest.mark.deep
 KEYS = REGISTRY_KEY_FORMATS["avro"]  # a key is any value
 
 SCHEMAS = 10  # of each example
-EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "20")) // SCHEMAS
+EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "10")) // SCHEMAS
 RECORDS = int(os.environ.get("AVRO_RECORDS", "250"))  # of each schema
 
 
