@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tarfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ from fencepost.errors import Retriable
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 TIMEOUT = 60.0  # seconds without a byte
 AT_ONCE = 8  # downloads
+PAUSES = (1.0, 2.0, 4.0)  # seconds before a file is asked for again
+TOO_MANY_REQUESTS = 429
 ARCHIVE, INSIDE = ".tar.gz", "!"
 
 
@@ -118,23 +121,42 @@ def ensure_connector(folder: Path) -> bool:
 
 
 def _fetch(path: str, pinned: str, folder: Path) -> str:
-    """Download one file, unless it is there; return what is wrong with it, or nothing."""
+    """Download one file, unless it is there; return what is wrong with it, or nothing.
+
+    A registry that does not answer, or says that it is busy, is asked again.
+    """
     target = folder / path.rpartition("/")[2]
     if target.exists() and digest_of(target) == pinned:
         return ""
     root = os.environ.get("FENCEPOST_MAVEN_MIRROR") or MAVEN_CENTRAL
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with urllib.request.urlopen(f"{root.rstrip('/')}/{path}", timeout=TIMEOUT) as answer, part.open("wb") as file:  # noqa: S310
-            shutil.copyfileobj(answer, file)
-        if (found := digest_of(part)) != pinned:
-            return f"{target.name}: expected {pinned}, found {found}"
-        part.replace(target)
-    except (OSError, ValueError) as error:  # urllib's errors among them
-        return f"{target.name}: {error}"
-    finally:
-        part.unlink(missing_ok=True)
+    for pause in (*PAUSES, None):
+        try:
+            with (
+                urllib.request.urlopen(f"{root.rstrip('/')}/{path}", timeout=TIMEOUT) as answer,  # noqa: S310
+                part.open("wb") as file,
+            ):
+                shutil.copyfileobj(answer, file)
+                if getattr(answer, "length", 0):  # of HTTP: the bytes that did not come
+                    raise ConnectionError("the download was cut short")
+            if (found := digest_of(part)) != pinned:
+                return f"{target.name}: expected {pinned}, found {found}"
+            part.replace(target)
+            break
+        except (OSError, ValueError) as error:  # urllib's errors among them
+            if pause is None or not _may_pass(error):
+                return f"{target.name}: {error}"
+            time.sleep(pause)
+        finally:
+            part.unlink(missing_ok=True)
     return ""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a registry that gave this answer may give another soon."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code >= 500 or error.code == TOO_MANY_REQUESTS
+    return isinstance(error, OSError)
 
 
 def unpack(archive: Path, folder: Path) -> None:

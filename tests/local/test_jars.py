@@ -8,11 +8,14 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from fencepost import jars as downloads
 from fencepost.jars import CONNECTOR, INSIDE, JarsError, JarSet, download, ensure_connector, is_there
 from fencepost_stack import jars
 from fencepost_stack.jars import SCHEMA_REGISTRY, class_path
@@ -21,6 +24,7 @@ from fencepost_stack.state_folder import StateFolder
 
 JARS = StateFolder.default().jars
 INCLUDE = Path(__file__).parents[2] / "include"
+CUT = 0  # an answer that breaks off
 
 
 def test_setup_left_all_sets_whole() -> None:
@@ -192,9 +196,61 @@ def test_an_unreachable_registry_is_an_error_that_names_the_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", "http://127.0.0.1:9/maven/")
+    monkeypatch.setattr(downloads, "PAUSES", (0.0,))
     with pytest.raises(JarsError, match=rf"(?s)spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar: .*refused.*[Rr]un again"):
         download(CONNECTOR, tmp_path / "spark")
     assert not (tmp_path / "spark").exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "error"),
+    [
+        ([503, CUT, 429, 200], 4, ""),
+        ([503, 503, 503, 503], 4, "503"),
+        ([CUT, CUT, CUT, CUT], 4, "cut short"),
+        ([404], 1, "404"),
+    ],
+    ids=["busy and cut", "busy", "cut", "not there"],
+)
+def test_a_registry_that_is_busy_or_cut_off_is_asked_again_and_one_that_says_no_is_not(
+    tmp_path: Path,
+    toy: JarSet,
+    registry: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[int],
+    asked: int,
+    error: str,
+) -> None:
+    left, seen = list(answers), []
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = (registry / self.path.lstrip("/")).read_bytes()
+            status = 200
+            if "thing" in self.path:
+                status = left.pop(0)
+                seen.append(status)
+            self.send_response(200 if status == CUT else status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[:3] if status == CUT else content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(downloads, "PAUSES", (0.0, 0.0, 0.0))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Registry) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("FENCEPOST_MAVEN_MIRROR", f"http://127.0.0.1:{server.server_port}/")
+        folder = tmp_path / "jars" / "toy"
+        if error:
+            with pytest.raises(JarsError, match=rf"1 of the toy jars.*\n  thing-1\.0\.jar: .*{error}"):
+                download(toy, folder)
+        else:
+            download(toy, folder)
+            assert toy.jars() == {jar.name: _sha256(jar) for jar in folder.glob("*")}
+        server.shutdown()
+    assert len(seen) == asked
 
 
 def test_a_dependency_that_the_registry_lacks_is_named_and_nothing_is_pinned(tmp_path: Path, registry: Path) -> None:
