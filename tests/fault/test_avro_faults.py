@@ -173,7 +173,8 @@ def retry_with_another_registry(spark: Any, case: Attacked) -> None:
     ("place", "publish"),
     [
         pytest.param("plan.frozen", "direct", marks=SLOW),
-        ("write.schemas-recording", "direct"),  # the output's schema is registered, and the ledger does not know it
+        # The output's schema is registered, and the ledger does not know it.
+        pytest.param("write.schemas-recording", "direct", marks=SLOW),
         pytest.param("write.schemas-recorded", "direct", marks=SLOW),
         # The unknown id is looked up; the second time, since the ledger has the output's schema by then.
         pytest.param("write.schemas-recording@3", "direct", marks=SLOW),

@@ -79,7 +79,6 @@ JUDGED_BY_WRITE = [*JUDGED, *(f"{place}@2" for place in COORDINATOR)]
 IN_SHORT = {
     "write-write.answered=kill": [],
     "write-coordinator.committing=stop": [pytest.mark.deep],
-    "write-validate.reported=kill": [pytest.mark.deep],
 }
 
 

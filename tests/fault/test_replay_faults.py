@@ -38,7 +38,6 @@ QUARANTINE_PARTITIONS = 3  # the output's, each a task-partition; behind them ar
 SLOW = pytest.mark.fault
 
 IN_SHORT = {
-    ("kill", 0, "write.committed"): [pytest.mark.deep],
     ("stop", QUARANTINE_PARTITIONS, "write.committing"): [pytest.mark.deep],
 }
 RESULT_IN_SHORT = ("kill", "write.committed")
@@ -53,7 +52,7 @@ STEPS = {
         "advance.answered@2",
     ],
 }
-STEPS_IN_SHORT = {"write.results-answered=kill", "publish.committed=kill"}
+STEPS_IN_SHORT = {"write.results-answered=kill"}
 
 
 DROPPING = {"transform": SETTINGS["transform"].replace("'_record', ", "")}
