@@ -97,6 +97,7 @@ class Compose:
                 printed, _ = process.communicate(text)
             except BaseException:
                 os.killpg(process.pid, signal.SIGINT)
+                process.wait()  # Python itself waits a quarter of a second after Ctrl-C, and goes on
                 raise
         if process.returncode:
             raise ComposeFailed(f"`{shlex.join([*COMMAND, *command])}` ended with exit code {process.returncode}.")
