@@ -51,10 +51,23 @@ def _without_unused() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+        for name in LATER:
+            _forget(name)
+
+
+def _forget(name: str) -> None:
+    """Whoever imports the module from now on gets it whole: Spark cannot pickle one that is still to be loaded."""
+    module = sys.modules.get(name)
+    if module is None or type(module) is ModuleType:  # `type` alone does not have it imported
+        return
+    del sys.modules[name]
+    parent, _, child = name.rpartition(".")
+    if parent:
+        delattr(sys.modules[parent], child)
 
 
 class _Unused(MetaPathFinder):
-    """For one thread: `LATER` is imported once somebody uses it, `OPTIONAL` seems not to be installed.
+    """For one thread: `LATER` is imported once what asked for it uses it, `OPTIONAL` seems not to be installed.
 
     Other threads, such as one that loads a transform, import the same modules as ever.
     """

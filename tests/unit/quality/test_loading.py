@@ -99,11 +99,13 @@ load()
 assert sys.meta_path == before
 assert not {"sqlalchemy", "pyspark.ml", "scipy.stats._stats_py", "altair.vegalite"} & sys.modules.keys()
 from great_expectations.expectations.core import ExpectColumnToExist
+from pyspark import cloudpickle
+from scipy import stats
+assert cloudpickle.dumps([stats])
+assert stats.norm.cdf(0) == 0.5
 import sqlalchemy, altair
 import pyspark.ml.feature
-from scipy import stats
 assert sqlalchemy.select and altair.Chart and pyspark.ml.feature.Bucketizer
-assert stats.norm.cdf(0) == 0.5
 """
 
 
