@@ -22,15 +22,15 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry. So that
-# they end together, what takes long is listed here, and `steps` has the others.
-HARD = (
+# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry. `local`
+# starts a Spark session. So that they end together, what takes long is listed here, and `steps` has the others.
+HARD = [
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
     "tests/fault",
     "tests/hostile",
     "tests/mechanisms",
-)
+]
 MORE = [
     f"tests/integration/test_{name}.py"
     for name in (
@@ -46,7 +46,7 @@ PARTS = {
     "local": LOCAL,
     "steps": STEPS,
     "more": MORE,
-    "hard": [*HARD],
+    "hard": HARD,
 }
 WITHOUT_JVM = "rest"
 PARTS[WITHOUT_JVM] = [

@@ -71,7 +71,7 @@ def test_who_needs_it_waits_for_the_thread_that_imports_it() -> None:
     assert done.stdout == "['loaded', 'asked']\n", done.stderr
 
 
-IN_TWO_THREADS = """
+MEANWHILE = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -109,7 +109,7 @@ assert sqlalchemy.select and altair.Chart and pyspark.ml.feature.Bucketizer
 """
 
 
-@pytest.mark.parametrize("code", [IN_TWO_THREADS, AFTERWARDS], ids=["in two threads", "afterwards"])
+@pytest.mark.parametrize("code", [MEANWHILE, AFTERWARDS], ids=["meanwhile", "afterwards"])
 def test_what_is_left_out_of_the_import_is_there_for_others(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
