@@ -25,6 +25,7 @@ from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
 from fencepost.ledger.codec import BATCH_KEY, FOREIGN, is_continued, read_history, read_record
 from fencepost.model import Batch, Event
+from fencepost.protocol.advice import plan_first
 from fencepost.protocol.view import View
 
 # The transaction of a dead coordinator hides the ledger until the broker aborts it: after its time-out, which the broker
@@ -93,8 +94,8 @@ class LedgerReader:
                 raise self._lost("was deleted") from None
         name = self._pipeline.name
         raise TransitionRefused(
-            f"pipeline {name}: its ledger {self._pipeline.ledger_topic} does not exist, so nothing was ever planned. `fencepost "
-            f"run {name} --start ... --end ...` begins with that (in Airflow: the task plan). If something was planned, the "
+            f"pipeline {name}: its ledger {self._pipeline.ledger_topic} does not exist, so nothing was ever planned. "
+            f"{plan_first(f'`fencepost run {name} --start ... --end ...`')}. If something was planned, the "
             "ledger was deleted: restore it from a copy, and do not create the topic by hand."
         )
 

@@ -33,6 +33,11 @@ def in_airflow(task: str) -> str:
     return f"(in Airflow: clear {task})"
 
 
+def plan_first(command: str) -> str:
+    """How to begin an interval of which the ledger knows nothing. `command` is the `fencepost run` that plans it."""
+    return f"{command} begins with that (in Airflow: the task plan)"
+
+
 def run_from(batch: Batch, task: str) -> str:
     """How to run the interval's steps, of which this task is the first that has something to do."""
     return f"{batch.command('run')} {in_airflow(task)}"

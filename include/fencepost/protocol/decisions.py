@@ -39,7 +39,7 @@ from fencepost.model import (
     Verdict,
     Written,
 )
-from fencepost.protocol.advice import REASON, go_on, what_next, why_not_passed
+from fencepost.protocol.advice import REASON, go_on, plan_first, what_next, why_not_passed
 from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.view import DECIDED, OVER, PASSED, REPLACEABLE, View, has_had_offsets, has_passed
 
@@ -441,8 +441,7 @@ def in_state(batch: Batch, state: State, at: datetime, note: str) -> Batch:
 def _known(view: View, interval: Interval) -> Batch:
     batch = view.last(interval)
     if batch is None:
-        begin = "`fencepost run` begins with that (in Airflow: the task plan)."
-        raise TransitionRefused(f"interval {interval} was never planned. {begin}")
+        raise TransitionRefused(f"interval {interval} was never planned. {plan_first('`fencepost run`')}.")
     return batch
 
 

@@ -19,6 +19,7 @@ from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.preflight.folder import check_pipeline
 from fencepost.preflight.found import found_of
 from fencepost.preflight.rights import denials_named
+from fencepost.protocol.advice import plan_first
 from fencepost.protocol.decisions import record_written
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
 from fencepost.spark.diagnosis import jvm_watched
@@ -83,7 +84,7 @@ def _to_write(ledger: Ledger, interval: Interval) -> Batch:
     if batch is None:
         raise errors.TransitionRefused(
             f"pipeline {ledger.pipeline.name}, interval {interval}: never planned. "
-            f"{interval.command('run', ledger.pipeline.name)} plans it first (in Airflow: the task plan)."
+            f"{plan_first(interval.command('run', ledger.pipeline.name))}."
         )
 
     if not may_be_revised(batch):
