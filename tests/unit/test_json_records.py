@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fencepost.formats.json_columns import needs_digits
 from fencepost.formats.json_decoder import DEEPEST, JsonDecoder
 from fencepost.formats.rows import decode_first
 from oracle.json_reader import NotSo, read_record
@@ -76,6 +77,27 @@ def test_generated_records_say_what_an_independent_parser_reads_or_are_malformed
     assert disagreements(SCHEMA, values) == []
     fit = Counter(row is not None for row in decoded(SCHEMA, values))
     assert min(fit.values()) > 1000  # the generator is not one-sided
+
+
+def test_generated_records_are_exact_where_numbers_come_as_doubles() -> None:
+    """A few at a time, since one that has to be read again ends it."""
+    schema = pa.schema([f for f in SCHEMA if not needs_digits(f.type)])
+    assert {"f64", "s", "list_i32"} <= set(schema.names)
+    assert not {"f32", "dec"} & set(schema.names)
+    random = Random(20260103)
+    values = [generate(random, schema) for _ in range(4000)]
+    assert [d for n in range(0, len(values), 5) for d in disagreements(schema, values[n : n + 5])] == []
+
+
+def test_a_text_keeps_a_numbers_digits_from_the_first_record_on() -> None:
+    schema = pa.schema([("x", pa.float64()), ("s", pa.string()), ("st", pa.struct([("s", pa.string())]))])
+    decoder = JsonDecoder(schema)
+    number = "0.10000000000000000001e0"
+    values = [b'{"x":1.5}', b'{"x":0.0,"s":%b,"st":{"s":%b}}' % (number.encode(), number.encode())]
+    for _ in range(2):
+        columns, why = decoder.decode_values(values)
+        assert [column.to_pylist() for column in columns] == [[1.5, 0.0], [None, number], [None, {"s": number}]]
+        assert why == [None, None]
 
 
 @pytest.mark.parametrize("name", LEAVES)

@@ -1,6 +1,7 @@
 """What a column of a declared type takes from parsed JSON: exactly what a record says, or it is malformed with the reason.
 
-A parsed value is None, a bool, an int, a str, a list, a dict, or the text of a number with a fraction or an exponent.
+A parsed value is None, a bool, an int, a str, a list, a dict, or a number with a fraction or an exponent: its text, or the double
+nearest to it, which columns that need digits never get.
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class Column:
         return None
 
 
+def needs_digits(kind: pa.DataType) -> bool:
+    """Whether a column of this type needs a number's text where it has a fraction: a double is not exact enough."""
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return pa.types.is_decimal(kind) or pa.types.is_float32(kind) or any(map(needs_digits, inner))
+
+
 def column_of(kind: pa.DataType, at: str) -> Column:
     """The column of this type at this place in the record."""
     usual = set[type]()
@@ -71,7 +78,7 @@ def column_of(kind: pa.DataType, at: str) -> Column:
     elif pa.types.is_decimal(kind):
         usual, make = NUMBERS, partial(_decimals, kind)
     elif pa.types.is_float64(kind):
-        usual, make = NUMBERS, _doubles
+        usual, make = {*NUMBERS, float}, _doubles
     elif pa.types.is_boolean(kind):
         usual = {bool}
     elif pa.types.is_string(kind):
@@ -148,9 +155,9 @@ def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 def _double(at: str) -> Convert:
     def convert(value: Any, minus: Callable[[], bool]) -> float:
-        if type(value) not in NUMBERS:
+        if type(value) is not float and type(value) not in NUMBERS:
             raise _misfit(at, "a number")
-        if value == 0 and minus():  # an integer: no text equals 0
+        if type(value) is int and value == 0 and minus():
             raise Untold
         with suppress(OverflowError):
             number = float(value)
@@ -162,7 +169,7 @@ def _double(at: str) -> Convert:
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array:
-    if 0 in values:
+    if any(type(value) is int and value == 0 for value in values):
         raise ValueError("it may have a minus")
     found = pa.array([None if value is None else float(value) for value in values], pa.float64())
     if not pc.all(pc.is_finite(found), min_count=0).as_py():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fencepost.collector import without_collector
 from fencepost.formats.framing import Malformed
 
 # These bound the Python objects in memory, which take ten times the bytes of ordinary JSON. Spark passes several times as many.
@@ -60,7 +62,8 @@ def decode_first(
         for batch in batches:
             for first, end in _pieces(batch.column(0)):
                 piece = batch.slice(first, end - first)
-                columns, why = decoder.decode_values(piece.column(0).to_pylist())
+                with without_collector():  # it would look at the piece's objects again and again, and find nothing
+                    columns, why = decoder.decode_values(piece.column(0).to_pylist())
                 others = piece.columns if keep else piece.columns[1:]
                 added = [piece.column(0).is_null(), pa.array(why, pa.string())]
                 yield pa.RecordBatch.from_arrays([*columns, *others, *added], list(names))
@@ -70,11 +73,10 @@ def decode_first(
 
 def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
     """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
+    ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
-    for at, size in enumerate(pc.fill_null(pc.binary_length(values), 0).to_pylist()):
-        if at > first and (at - first == ROWS_AT_ONCE or held + size > BYTES_AT_ONCE):
-            yield first, at
-            first, held = at, 0
-        held += size
-    if len(values):
-        yield first, len(values)
+    while first < len(values):
+        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + ROWS_AT_ONCE)
+        end = max(end, first + 1)
+        yield first, end
+        first, held = end, int(ends[end - 1])
