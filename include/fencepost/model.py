@@ -155,6 +155,7 @@ class TopicOutput(Frozen):
     topic_id: str
     ends: tuple[Offset, ...]
     batch_header: bool = True  # whether its records name their batch
+    headers: bool = False  # whether they have headers by the pipeline's transform
 
 
 class RegisteredSchema(Frozen):

@@ -87,6 +87,7 @@ class Destination:
     output: KafkaTopicOutput
     staging: StagingTopic | None = None
     batch_header: bool = True
+    headers: bool = False
 
     def prepare(self) -> str:
         """Make what is missing; the output's identity."""
@@ -98,8 +99,8 @@ class Destination:
     def now(self) -> tuple[TopicOutput, TopicOutput | None]:
         """Both as they are now, made if they are missing, and where they end: for a plan."""
         self.prepare()
-        output = self.output.now().model_copy(update={"batch_header": self.batch_header})
-        return output, self.staging.now() if self.staging is not None else None
+        has = {"batch_header": self.batch_header, "headers": self.headers}
+        return self.output.now().model_copy(update=has), self.staging.now() if self.staging is not None else None
 
     def newest_batches(self) -> Iterator[Named]:
         """The batches of this pipeline's that the newest records name, wherever these are."""
@@ -118,4 +119,6 @@ def destination_of(ledger: Ledger) -> Destination:
     """Where batches that the pipeline plans now go."""
     settings = ledger.pipeline.output
     staging = StagingTopic(ledger, ledger.pipeline.staging_topic) if settings.publish == "staged" else None
-    return Destination(KafkaTopicOutput(ledger, settings.topic), staging, settings.batch_header)
+    return Destination(
+        KafkaTopicOutput(ledger, settings.topic), staging, settings.batch_header, settings.headers is not None
+    )
