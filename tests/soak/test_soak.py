@@ -1,6 +1,6 @@
 """Faults composed at random over several days. `make soak RUNS=n SEED=s` plays seeds s to s + n - 1; a failure names its own.
 
-`make test-all` plays two fixed seeds. With SOAK_LOG set, a line of JSON for every seed is appended to that file. With CLUSTER set
+`make test-all` plays the first one. With SOAK_LOG set, a line of JSON for every seed is appended to that file. With CLUSTER set
 (`make soak CLUSTER=1`) the brokers ask for a login and enforce ACLs, and Spark is a cluster of two workers, which die too.
 """
 
