@@ -59,7 +59,6 @@ def command(bench: Bench, source: str) -> Iterator[Callable[[], None]]:
     )
     yield lambda: run_command(pipeline, DAY)
     bench.drop_pipeline(pipeline)
-    bench.drop(pipeline.staging_topic)
 
 
 def at_once(names: list[str]) -> tuple[float, str]:

@@ -30,7 +30,7 @@ from fencepost.suite.conditions import unique_key
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-# A batch of fewer records is judged by one task, and without generated code: to compile it would take longer.
+# A batch of fewer records is judged without generated code: to compile it would take longer.
 FEW = 20_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 LISTED = 20  # values beside a set that are listed; of more only the number is told
@@ -77,7 +77,7 @@ class Records:
         self._ready, self._promised = ready, promised
         self._types = {f.name: f.dataType for f in frame.schema.fields}
         self._few = promised.rows <= FEW
-        self._frame = frame.coalesce(1) if self._few else frame
+        self._frame = frame
         self._kept: DataFrame | None = None
         self._names: dict[tuple[Any, ...], int] = {}
 
