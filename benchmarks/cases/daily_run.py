@@ -123,9 +123,9 @@ def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None)
             stack.down()
 
 
-def fill(producer: Producer, moment: datetime) -> None:
+def fill(producer: Producer, moment: datetime, rows: int = ROWS) -> None:
     """A day's records, spread over the partitions."""
-    for n in range(ROWS):
+    for n in range(rows):
         order: dict[str, Any] = {
             "id": n,
             "customer": f"c{n % 97}",

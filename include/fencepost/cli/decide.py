@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from fencepost.cli.airflow import asset_event
 from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
-from fencepost.cli.run import show_steps, spark_session
+from fencepost.cli.steps import show_steps, spark_session
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Decision, Interval, StepResult
 

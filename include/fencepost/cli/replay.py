@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.cli.arguments import AsJson, End, PipelineName, Reason, Start, decision_of, interval_of, pipeline_of
 from fencepost.cli.console import err
-from fencepost.cli.run import show_steps, spark_session, steps_after_plan
+from fencepost.cli.steps import for_one_interval, show_steps, spark_session, steps_after_plan
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Decision, Interval, StepResult
 from fencepost.protocol.replay import UNDER_WAY, can_be_replayed
@@ -41,7 +41,7 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
             planned = plan_replay(pipeline, interval, decision, ledger=ledger)
             yield planned
             if planned.state in UNDER_WAY:
-                yield from steps_after_plan(pipeline, interval, ledger, spark)
+                yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(spark))
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:

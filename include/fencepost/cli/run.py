@@ -1,24 +1,18 @@
-"""`fencepost run`: the four steps of one interval, here and now."""
+"""`fencepost run`: the four steps of one interval, or of each interval of the schedule, here and now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from fencepost.cli.airflow import asset_event
 from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
-from fencepost.cli.console import err, plain_error, print_json
+from fencepost.cli.run_each import run_each
+from fencepost.cli.steps import show_steps, spark_session, steps_after_plan
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError
+from fencepost.errors import SettingsError
 from fencepost.model import Interval, State, StepResult, offsets_of
-from fencepost.spark.diagnosis import unexpected
-
-if TYPE_CHECKING:
-    from fencepost.ledger.ledger import Ledger
 
 
 def run(
@@ -31,41 +25,30 @@ def run(
     allow_future: Annotated[
         bool, typer.Option(help="Plan an interval that has not ended. Earlier ones planned later get no records.")
     ] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Run every interval of the schedule between --start and --end, in order.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, write, validate and publish one interval, here and now, without Airflow.
 
     Run it again after any failure: it keeps what is done, and finishes the rest.
 
+    With --each the schedule cuts the time between --start and --end into intervals, as it does in Airflow. They run one after
+    another in one Spark session, until one is not published. The same command continues there.
+
     Example: fencepost run nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00
     """
     found, interval = pipeline_of(pipeline), interval_of(start, end)
+    if each:
+        if reprocess:
+            raise SettingsError(
+                "--reprocess goes with one interval: a command over --each that was interrupted and repeated would write again "
+                "what it has written. In Airflow, a backfill with the parameter reprocess writes many intervals again."
+            )
+        run_each(found, interval, allow_future=allow_future, as_json=as_json)
+        return
     show_steps(pipeline, interval, _steps(found, interval, reprocess, allow_future), as_json=as_json)
-
-
-def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult], *, as_json: bool) -> None:
-    """Run the steps, show what each did, and exit with the code of the failure, if one fails."""
-    steps: list[StepResult] = []
-    failure: FencepostError | None = None
-    try:
-        for result in results:
-            steps.append(result)
-            style = "bold yellow" if "starved_by" in result.details else "bold"
-            err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
-    except Exception as error:
-        if not as_json:
-            raise
-        failure = error if isinstance(error, FencepostError) else unexpected(error)
-    if as_json:
-        print_json(
-            {
-                "pipeline": pipeline,
-                "interval": interval.model_dump(mode="json"),
-                "steps": [s.model_dump(mode="json") for s in steps],
-                **(plain_error(failure, failure.exit_code) if failure else {"error": None, "exit_code": 0}),
-            }
-        )
-        raise typer.Exit(failure.exit_code if failure else 0)
 
 
 def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
@@ -80,49 +63,3 @@ def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future
         return
     with spark_session(pipeline, offsets_of(planned.details)) as spark:
         yield from steps_after_plan(pipeline, interval, ledger, spark)
-
-
-def steps_after_plan(
-    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any]
-) -> Iterator[StepResult]:
-    """Write, validate and advance the interval's newest revision."""
-    from fencepost.steps.advance import advance_batch
-    from fencepost.steps.jobs import load_for_judging
-    from fencepost.steps.validate import validate_batch, validate_without_spark
-    from fencepost.steps.write import write_batch, write_without_spark
-
-    written = write_without_spark(pipeline, interval, ledger=ledger)
-    if written is None:
-        load_for_judging(pipeline)
-        written = write_batch(spark(), pipeline, interval, ledger=ledger)
-    yield written
-    yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
-        spark(), pipeline, interval, ledger=ledger
-    )
-    advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
-    yield advanced
-    yield from asset_event(pipeline, interval, advanced)
-
-
-@contextmanager
-def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
-    """A function that returns the session: its first call starts the session, and the end of the block stops it.
-
-    `records` is how many it is for, if that is known.
-    """
-    from fencepost.spark.session import build_session
-
-    sessions: list[Any] = []
-
-    def spark() -> Any:
-        if not sessions:
-            with err.status("starting Spark"):
-                sessions.append(build_session(pipeline, "run", records))
-        return sessions[0]
-
-    try:
-        yield spark
-    finally:
-        for session in sessions:
-            with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error says so
-                session.stop()

@@ -51,10 +51,21 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
-    session.conf.set("spark.sql.adaptive.enabled", "false")
+    _never_merge_partitions(session)
     if step in WITH_WORKERS and (session.sparkContext.master or "").startswith("local"):
         Thread(target=_start_workers, args=(session,), name="start Python workers", daemon=True).start()
     return session
+
+
+def session_of_its_own(session: SparkSession) -> SparkSession:
+    """A session on the same JVM without what a transform may have set, registered or named in another one."""
+    own = session.newSession()
+    _never_merge_partitions(own)
+    return own
+
+
+def _never_merge_partitions(session: SparkSession) -> None:
+    session.conf.set("spark.sql.adaptive.enabled", "false")
 
 
 def _start_workers(session: SparkSession) -> None:

@@ -1,0 +1,179 @@
+"""What an interval costs when many are caught up: python -m benchmarks.catch_up [intervals] [through Airflow]
+
+`fencepost run --each` over daily intervals of 100 records, two years of them in a zone with summer time, on a stack of its own;
+then Airflow runs the next ones behind that ledger. Times each interval by the line that the command prints when it ends, and
+afterwards `fencepost status` and the pages. Prints the figures, and keeps them in benchmarks/results/catch_up.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import psutil
+import yaml
+from confluent_kafka import Producer
+
+from benchmarks import pages
+from benchmarks.cases import daily_run
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster
+from fencepost_stack.airflow import Folders
+from fencepost_stack.airflow_api import StackAirflow
+from fencepost_stack.ports import any_free_port
+from fencepost_stack.stack import SERVICES, Stack
+from fencepost_stack.state_folder import StateFolder
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = str(Path(sys.executable).with_name("fencepost"))
+ZONE = ZoneInfo("Europe/Vienna")
+FIRST = datetime(2024, 9, 1, tzinfo=ZONE)
+RECORDS = 100  # a day
+PART = 50  # intervals, of which the median is told at the beginning and at the end
+DONE = re.compile(r"^ *(\d+)/\d+  .* published, .*  ([\d.]+) s$")
+
+
+def day(number: int) -> datetime:
+    """When that day begins, by the clock on the wall."""
+    return FIRST + timedelta(days=number)
+
+
+def fill(bootstrap: str, days: int) -> None:
+    """The records of so many days, and of one more, so that no day ends at the end of the topic."""
+    Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("orders-in", daily_run.PARTITIONS)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(days + 1):
+        daily_run.fill(producer, day(number) + timedelta(hours=12), RECORDS)
+        producer.poll(0)
+    if producer.flush(120):
+        raise RuntimeError("the source could not be filled")
+
+
+def add_pipeline(folder: Path, intervals: int, more: int) -> None:
+    """The pipeline, whose schedule begins where the command ends: Airflow runs the others."""
+    folder.mkdir(parents=True)
+    settings: dict[str, Any] = yaml.safe_load(daily_run.SETTINGS)
+    settings["output"]["topic"] = "orders-out"
+    start, end = (day(number).isoformat() for number in (intervals, intervals + more))
+    settings["schedule"] = {"timezone": str(ZONE), "start": start, "end": end}
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "transform.sql").write_text(daily_run.TRANSFORM)
+    (folder / "expectations.yaml").write_text(daily_run.EXPECTATIONS)
+
+
+def caught_up(intervals: int) -> dict[str, Any]:
+    """Seconds of each interval by the command's own lines, and the memory of its processes after the first and the last part."""
+    span = ("--start", day(0).isoformat(), "--end", day(intervals).isoformat())
+    began = time.monotonic()
+    command = subprocess.Popen([COMMAND, "run", "orders", *span, "--each"], stderr=subprocess.PIPE, text=True)
+    assert command.stderr is not None
+    seconds: list[float] = []
+    used: list[float] = [0.0]
+    memory: dict[int, float] = {}
+    for line in command.stderr:
+        print(line, end="", flush=True)
+        if found := DONE.match(line):
+            seconds.append(float(found[2]))
+            used.append(processor_seconds(command.pid))
+            if len(seconds) in {PART, intervals - 1}:
+                memory[len(seconds)] = resident(command.pid)
+    if command.wait() or len(seconds) != intervals:
+        raise RuntimeError(f"the command ended with {command.returncode} after {len(seconds)} intervals")
+    took = {"seconds": round(time.monotonic() - began, 1), "megabytes": memory}
+    return took | {"wall": parts_of(seconds), "processor": parts_of([b - a for a, b in pairwise(used)])}
+
+
+def parts_of(seconds: Sequence[float]) -> dict[str, float]:
+    """Of the first interval, which starts Spark, and the medians of the first and the last part."""
+    return {
+        "first": round(seconds[0], 2),
+        "early": round(median(seconds[1 : PART + 1]), 2),
+        "late": round(median(seconds[-PART:]), 2),
+        "longest": round(max(seconds[1:]), 2),
+    }
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process and its descendants, those that have ended too, have used so far. The broker is none of them."""
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in [process, *process.children(recursive=True)]]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def resident(pid: int) -> float:
+    """Megabytes that a process and its descendants have in memory, what they share counted once each."""
+    process = psutil.Process(pid)
+    return round(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]) / 1e6)
+
+
+def through_airflow(api: StackAirflow, intervals: int, more: int) -> dict[str, float]:
+    """Seconds of Airflow's runs, and the time that each step's task waited in the queue for a slot."""
+    api.await_dag("orders")
+    began = time.monotonic()
+    api.unpause("orders")
+    runs = api.await_intervals("orders", [day(n) for n in range(intervals, intervals + more)], timeout=3600)
+    if failed := [run["dag_run_id"] for run in runs if run["state"] != "success"]:
+        raise RuntimeError(f"{len(failed)} runs failed")
+    took = [daily_run.seconds(run["start_date"], run["end_date"]) for run in runs]
+    write = [
+        task for run in runs for task in api.task_instances("orders", run["dag_run_id"]) if task["task_id"] == "write"
+    ]
+    return {
+        "seconds": round(time.monotonic() - began, 1),
+        "run": round(median(took), 1),
+        "write": round(median(daily_run.seconds(t["start_date"], t["end_date"]) for t in write), 1),
+        "queued": round(median(daily_run.seconds(t["queued_when"], t["start_date"]) for t in write), 1),
+    }
+
+
+def main() -> None:
+    """Print and keep the figures."""
+    intervals = int(sys.argv[1]) if len(sys.argv) > 1 else 730
+    more = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        add_pipeline(folder / "pipelines" / "orders", intervals, more)
+        for variable in ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"):
+            os.environ.pop(variable, None)
+        folders = Folders(ROOT / "dags", ROOT / "plugins", folder / "pipelines")
+        ports = {service: any_free_port() for service in SERVICES}
+        stack = Stack(StateFolder(folder / "state", StateFolder.default().jars), folders, ports)
+        bootstrap = stack.up()["kafka"]["bootstrap"]
+        os.environ |= {
+            "KAFKA_BOOTSTRAP": bootstrap,
+            "FENCEPOST_PIPELINES": str(folder / "pipelines"),
+            "FENCEPOST_REPORTS": str(folder / "reports"),
+            "FENCEPOST_SPARK_MASTER": "local[2]",
+        }
+        try:
+            fill(bootstrap, intervals + more)
+            figures: dict[str, Any] = {"intervals": intervals, "records": RECORDS, "each": caught_up(intervals)}
+            cluster = Cluster(ClientSettings({"bootstrap.servers": bootstrap}))
+            figures["ledger_offsets"] = cluster.high_watermarks(cluster.describe("fencepost.orders.ledger"))[0]
+            with StackAirflow.of_stack(stack.state) as api:
+                if more:
+                    figures["airflow"] = {"intervals": more, **through_airflow(api, intervals, more)}
+                figures["pages"] = pages.measure(api.url, api.token, intervals)
+            began = time.monotonic()
+            subprocess.run([COMMAND, "status", "orders"], check=True, capture_output=True)
+            figures["status"] = round(time.monotonic() - began, 1)
+        finally:
+            stack.down()
+    print(json.dumps(figures, indent=2))
+    (ROOT / "benchmarks" / "results" / "catch_up.json").write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

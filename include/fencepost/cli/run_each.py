@@ -1,0 +1,171 @@
+"""`fencepost run --each`: every interval of the schedule between two times, one after another in one Spark session.
+
+Each interval goes through the very steps of a single run, so that killed anywhere and repeated the command ends like as many
+single runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from croniter import CroniterBadDateError
+from rich.markup import escape
+
+from fencepost.cli.console import err, plain_error, print_json
+from fencepost.cli.steps import for_one_interval, spark_session, steps_after_plan
+from fencepost.config.intervals import intervals_between
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.model import Interval, StepResult, utc_now
+from fencepost.protocol.view import PASSED
+from fencepost.spark.diagnosis import unexpected
+
+TOLD_OF_A_PLAN = ("starved_by", "also_covers")  # details of a plan whose message is for a person
+
+
+def run_each(pipeline: Pipeline, within: Interval, *, allow_future: bool, as_json: bool) -> None:
+    """Run the intervals in order, a line for each, and stop at the first that is not published or skipped."""
+    began = time.monotonic()
+    done: list[dict[str, Any]] = []
+    failure: FencepostError | None = None
+    intervals: list[Interval] = []
+    try:
+        intervals = chosen_intervals(pipeline, within, allow_future=allow_future)
+        err.print(f"{_intervals(len(intervals))} of the schedule, {_span(intervals)}", soft_wrap=True)
+        progress = _Progress(len(intervals))
+        for interval, results in steps_of_each(pipeline, intervals, allow_future=allow_future):
+            steps: list[StepResult] = []
+            done.append({"interval": interval, "steps": steps})
+            progress.begin(interval)
+            for result in results:
+                steps.append(result)
+                progress.heed(result)
+            progress.end(steps)
+        err.print(f"{_intervals(len(intervals))} done in {time.monotonic() - began:.0f} s")
+    except Exception as error:
+        if done:
+            ended = sum(_is_over(one["steps"]) for one in done)
+            stopped = f"stopped at {done[-1]['interval'].told}. {ended} of {_intervals(len(intervals))} are done"
+            err.print(f"[bold]{stopped}; run the same command again to continue.[/]", soft_wrap=True)
+        if not as_json:
+            raise
+        failure = error if isinstance(error, FencepostError) else unexpected(error)
+    if as_json:
+        print_json(
+            {
+                "pipeline": pipeline.name,
+                "intervals": [
+                    {
+                        "interval": one["interval"].model_dump(mode="json"),
+                        "steps": [step.model_dump(mode="json") for step in one["steps"]],
+                    }
+                    for one in done
+                ],
+                "left": len(intervals) - sum(_is_over(one["steps"]) for one in done),
+                **(plain_error(failure, failure.exit_code) if failure else {"error": None, "exit_code": 0}),
+            }
+        )
+        raise typer.Exit(failure.exit_code if failure else 0)
+
+
+def chosen_intervals(pipeline: Pipeline, within: Interval, *, allow_future: bool) -> list[Interval]:
+    """The schedule's intervals between these times.
+
+    Raises:
+        SettingsError: there is none, or one has not ended.
+    """
+    schedule, now = pipeline.schedule, utc_now()
+    cuts = f"its schedule (cron {schedule.cron!r} in {schedule.timezone})"
+    chosen: list[Interval] = []
+    try:
+        for interval in intervals_between(schedule, within.start, within.end):
+            if interval.end > now and not allow_future:
+                until = f" --end {chosen[-1].end:%Y-%m-%dT%H:%M:%SZ} runs those that have." if chosen else ""
+                raise SettingsError(
+                    f"pipeline {pipeline.name}: interval {interval.told} of {cuts} has not ended, so nothing was run.{until}"
+                )
+            chosen.append(interval)
+    except (OverflowError, CroniterBadDateError):
+        raise SettingsError(
+            f"pipeline {pipeline.name}: between {within.told} there are times that a cron does not know. Give a --start after "
+            "1970 and an --end before 9999."
+        ) from None
+    if not chosen:
+        raise SettingsError(
+            f"pipeline {pipeline.name}: no interval of {cuts} lies between {within.told}. An interval begins and ends where the "
+            "cron says; give --start and --end that have a whole one between them."
+        )
+    return chosen
+
+
+def steps_of_each(
+    pipeline: Pipeline, intervals: list[Interval], *, allow_future: bool
+) -> Iterator[tuple[Interval, Iterator[StepResult]]]:
+    """The intervals, each with the results of its steps, which run as they are asked for. One ledger and one JVM serve all."""
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.steps.plan import plan_batch
+
+    ledger = Ledger(pipeline)
+
+    def steps(interval: Interval, spark: Callable[[], Any]) -> Iterator[StepResult]:
+        planned = plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
+        yield planned
+        if planned.state not in PASSED:
+            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(spark))
+
+    with spark_session(pipeline) as spark:
+        for interval in intervals:
+            yield interval, steps(interval, spark)
+
+
+class _Progress:
+    """A line for each interval, and what a step says to a person, once where it says the same each time."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._number, self._began = total, 0, 0.0
+        self._label = ""
+        self._told: set[str] = set()
+
+    def begin(self, interval: Interval) -> None:
+        """The next interval begins."""
+        self._number += 1
+        self._began = time.monotonic()
+        number = f"{self._number:>{len(str(self._total))}}/{self._total}"
+        self._label = f"{number}  {interval.start:%Y-%m-%d %H:%M} → {interval.end:%m-%d %H:%M}"
+
+    def heed(self, result: StepResult) -> None:
+        """Print what the line of the interval will not say."""
+        matters = result.step == "event" or any(name in result.details for name in TOLD_OF_A_PLAN)
+        if matters and result.message not in self._told:
+            self._told.add(result.message)
+            err.print(f"[yellow]{escape(result.message)}[/]", soft_wrap=True)
+
+    def end(self, steps: list[StepResult]) -> None:
+        """The interval is over."""
+        by_name = {step.step: step for step in steps}
+        last = by_name.get("advance", steps[-1])
+        told = last.message.split(",")[0] if not last.changed else f"{last.state}, revision {last.revision}"
+        wrote = by_name.get("write")
+        if wrote is not None and wrote.changed:
+            rows = wrote.details.get("rows")
+            aside = wrote.details.get("quarantined")
+            told += f": {rows} out"
+            if isinstance(aside, dict) and aside:
+                told += f", {sum(n for n in aside.values() if isinstance(n, int))} aside"
+        err.print(f"{self._label}  {escape(told)}  [dim]{time.monotonic() - self._began:.1f} s[/]", soft_wrap=True)
+
+
+def _is_over(steps: list[StepResult]) -> bool:
+    """Whether the interval is published or skipped."""
+    return any(step.state in PASSED for step in steps if step.step in ("plan", "advance"))
+
+
+def _intervals(number: int) -> str:
+    return "1 interval" if number == 1 else f"{number:,} intervals"
+
+
+def _span(intervals: list[Interval]) -> str:
+    return f"from {Interval(start=intervals[0].start, end=intervals[-1].end).told}"

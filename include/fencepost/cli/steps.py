@@ -1,0 +1,105 @@
+"""What the commands that run steps share: the steps after a plan, the Spark session that they run in, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.markup import escape
+
+from fencepost.cli.airflow import asset_event
+from fencepost.cli.console import err, plain_error, print_json
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError
+from fencepost.model import Interval, StepResult
+from fencepost.spark.diagnosis import unexpected
+
+if TYPE_CHECKING:
+    from fencepost.ledger.ledger import Ledger
+
+
+def show_steps(pipeline: str, interval: Interval, results: Iterator[StepResult], *, as_json: bool) -> None:
+    """Run the steps, show what each did, and exit with the code of the failure, if one fails."""
+    steps: list[StepResult] = []
+    failure: FencepostError | None = None
+    try:
+        for result in results:
+            steps.append(result)
+            style = "bold yellow" if "starved_by" in result.details else "bold"
+            err.print(f"[{style}]{result.step:9}[/] {escape(result.message)}", soft_wrap=True)
+    except Exception as error:
+        if not as_json:
+            raise
+        failure = error if isinstance(error, FencepostError) else unexpected(error)
+    if as_json:
+        print_json(
+            {
+                "pipeline": pipeline,
+                "interval": interval.model_dump(mode="json"),
+                "steps": [s.model_dump(mode="json") for s in steps],
+                **(plain_error(failure, failure.exit_code) if failure else {"error": None, "exit_code": 0}),
+            }
+        )
+        raise typer.Exit(failure.exit_code if failure else 0)
+
+
+def steps_after_plan(
+    pipeline: Pipeline, interval: Interval, ledger: Ledger, spark: Callable[[], Any]
+) -> Iterator[StepResult]:
+    """Write, validate and advance the interval's newest revision."""
+    from fencepost.steps.advance import advance_batch
+    from fencepost.steps.jobs import load_for_judging
+    from fencepost.steps.validate import validate_batch, validate_without_spark
+    from fencepost.steps.write import write_batch, write_without_spark
+
+    written = write_without_spark(pipeline, interval, ledger=ledger)
+    if written is None:
+        load_for_judging(pipeline)
+        written = write_batch(spark(), pipeline, interval, ledger=ledger)
+    yield written
+    yield validate_without_spark(pipeline, interval, ledger=ledger) or validate_batch(
+        spark(), pipeline, interval, ledger=ledger
+    )
+    advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
+    yield advanced
+    yield from asset_event(pipeline, interval, advanced)
+
+
+def for_one_interval(spark: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that returns a session of one interval's own, on the JVM of `spark`: its first call makes it."""
+    sessions: list[Any] = []
+
+    def own() -> Any:
+        from fencepost.spark.session import session_of_its_own
+
+        if not sessions:
+            sessions.append(session_of_its_own(spark()))
+        return sessions[0]
+
+    return own
+
+
+@contextmanager
+def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+    """A function that returns the session: its first call starts the session, and the end of the block stops it.
+
+    `records` is how many it is for, if that is known.
+    """
+    from fencepost.spark.session import build_session
+
+    sessions: list[Any] = []
+
+    def spark() -> Any:
+        if not sessions:
+            with err.status("starting Spark"):
+                sessions.append(build_session(pipeline, "run", records))
+        return sessions[0]
+
+    try:
+        yield spark
+    finally:
+        for session in sessions:
+            with suppress(Exception):  # a killed JVM cannot be stopped; the step's own error says so
+                session.stop()
