@@ -38,7 +38,7 @@ MORE = [
         *("producer", "reading", "refusals", "replay", "several_rows", "transaction_timeout"),
     )
 ]
-LOCAL = ["tests/local", "tests/integration/quality"]
+LOCAL = ["tests/local", "tests/integration/quality", "include/pipelines/test_nyc_flights.py"]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
 PARTS = {

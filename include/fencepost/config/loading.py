@@ -51,8 +51,15 @@ def folder_of(name: str) -> Path:
     return there[name]
 
 
-def load_pipeline(folder: Path) -> Pipeline:
+NOT_SET = "not-set"
+NO_SERVICES = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "schema_registry": {"url": "http://127.0.0.1:1"}}
+
+
+def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
     """Read and check one pipeline's folder.
+
+    `offline` is for callers that reach neither Kafka nor a registry: nothing of these sections is read, and elsewhere a variable
+    of the environment need not be set.
 
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
@@ -81,8 +88,10 @@ def load_pipeline(folder: Path) -> Pipeline:
                 f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
             )
     secrets: set[str] = set()
+    if offline:
+        raw = {name: NO_SERVICES.get(name, value) for name, value in raw.items()}
     try:
-        values = _without_empty(_with_environment(raw, file, secrets))
+        values = _without_empty(_with_environment(raw, file, secrets, NOT_SET if offline else None))
         pipeline = Pipeline(name=folder.name, folder=folder, **values)
     except ValidationError as error:
         raise SettingsError(_explain(error, file, secrets)) from None
@@ -111,7 +120,9 @@ PUBLIC = {
 }
 
 
-def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str, ...] = ()) -> Any:
+def _with_environment(
+    value: Any, file: Path, secrets: set[str], unset: str | None = None, path: tuple[str, ...] = ()
+) -> Any:
     """The value with `${NAME}` and `${NAME:-default}` replaced from the environment; `$${` is the text `${`.
 
     A value from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
@@ -120,9 +131,9 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         SettingsError: a reference is not allowed here, is not set, or would show a secret.
     """
     if isinstance(value, dict):
-        return {k: _with_environment(v, file, secrets, (*path, str(k))) for k, v in value.items()}
+        return {k: _with_environment(v, file, secrets, unset, (*path, str(k))) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_environment(v, file, secrets, (*path, str(i))) for i, v in enumerate(value)]
+        return [_with_environment(v, file, secrets, unset, (*path, str(i))) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -132,7 +143,7 @@ def _with_environment(value: Any, file: Path, secrets: set[str], path: tuple[str
         name = match["name"]
         if refusal := _refused_reference(path, name):
             raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} Write $${{ for the text ${{ itself.")
-        found = os.environ.get(name, match["default"])
+        found = os.environ.get(name, unset if match["default"] is None else match["default"])
         if found is None:
             raise SettingsError(
                 f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."

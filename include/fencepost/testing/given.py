@@ -1,0 +1,204 @@
+"""Rows of a test as the columns that a transform gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from functools import reduce
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.model import Schemas
+from fencepost.spark.records import HEADERS, read_source
+from fencepost.testing.schemas import VALUE, Row
+
+METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers", VALUE)
+RAW = T.StructType(
+    [
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+        T.StructField("headers", HEADERS),
+    ]
+)
+
+
+class Wrong(ValueError):
+    """A value that is not of its column's type; the text names the column."""
+
+
+def given_rows(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schemas: Schemas) -> DataFrame:
+    """The rows as `read_source` gives records, with `_malformed`, in their order.
+
+    Bytes are the value of a record, and None is a tombstone. A dict has fields, of which those that are missing are null; beside
+    them, or instead of them with `_value`, it may have what Kafka knows of a record: `_key` and `_value` (bytes or text),
+    `_timestamp`, `_partition`, `_offset`, `_topic` and `_headers`, a list of names and values. Without `_offset` a record has its
+    position among the rows, without `_timestamp` the schedule's start.
+
+    Raises:
+        SettingsError: names the row, and what is wrong with it.
+    """
+    empty = _decoded(spark, pipeline, [], schemas)
+    frames = [
+        _decoded(spark, pipeline, list(some), schemas) if is_raw else _typed(spark, pipeline, empty.schema, list(some))
+        for is_raw, some in groupby(enumerate(rows), key=lambda one: _is_raw(one[1]))
+    ]
+    return reduce(DataFrame.unionByName, frames or [empty])
+
+
+def _is_raw(row: Row) -> bool:
+    """Whether a row is for the decoder."""
+    return not isinstance(row, Mapping) or VALUE in row
+
+
+def _metadata(row: Row) -> Mapping[str, Any]:
+    return {name: value for name, value in row.items() if name in METADATA} if isinstance(row, Mapping) else {}
+
+
+def _record(pipeline: Pipeline, number: int, row: Row) -> dict[str, Any]:
+    """A row as the connector would give it."""
+    told: Mapping[str, Any] = row if isinstance(row, Mapping) else {VALUE: row}
+    if VALUE in told and (others := [name for name in told if name not in METADATA]):
+        raise SettingsError(
+            f"row {number}: _value is the whole value, so it cannot have {', '.join(others)} beside it."
+        )
+    return {
+        "key": _bytes(told.get("_key")),
+        "value": _bytes(told.get(VALUE)),
+        "topic": told.get("_topic", pipeline.source.topic),
+        "partition": told.get("_partition", 0),
+        "offset": told.get("_offset", number),
+        "timestamp": told.get("_timestamp", pipeline.schedule.start),
+        "headers": [{"key": name, "value": _bytes(value)} for name, value in told.get("_headers") or ()] or None,
+    }
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _decoded(spark: SparkSession, pipeline: Pipeline, rows: Sequence[tuple[int, Row]], schemas: Schemas) -> DataFrame:
+    """Records by the pipeline's own decoder."""
+    records = [_record(pipeline, number, row) for number, row in rows]
+    raw = _frame(spark, records, RAW, [number for number, _ in rows])
+    return read_source(raw, pipeline.source, schemas, record=bool(pipeline.suite.rules))[0]
+
+
+def _typed(spark: SparkSession, pipeline: Pipeline, schema: T.StructType, rows: Sequence[tuple[int, Row]]) -> DataFrame:
+    """Rows of fields under the schema that the decoder gives."""
+    fields = {field.name: field.dataType for field in schema.fields}
+    own = [name for name in fields if not name.startswith("_")]
+    made = []
+    for number, row in rows:
+        assert isinstance(row, Mapping)
+        known = _record(pipeline, number, _metadata(row))
+        if unknown := [name for name in row if name not in own and name not in METADATA]:
+            raise SettingsError(
+                f"row {number}: no field {', '.join(map(repr, unknown))} in the source; it has {', '.join(own)}. Metadata are "
+                f"{', '.join(METADATA)}."
+            )
+        beside = {f"_{name}": value for name, value in known.items() if f"_{name}" in fields}
+        if "_key" in fields and not isinstance(fields["_key"], T.BinaryType):
+            beside["_key"] = row.get("_key")
+        if "_headers" in fields:
+            beside["_headers"] = known["headers"]
+        values = {**{name: row.get(name) for name in own}, **beside, "_tombstone": False, "_malformed": None}
+        made.append({name: value for name, value in values.items() if name in fields})
+    return _frame(spark, made, schema, [number for number, _ in rows])
+
+
+def _frame(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, numbers: Sequence[int]) -> DataFrame:
+    """A frame of dicts with Python's values; `numbers` are their positions among the given rows.
+
+    Raises:
+        SettingsError: a value is not of its column's type.
+    """
+    nullable = T.StructType([T.StructField(f.name, f.dataType, nullable=True) for f in schema.fields])
+    checked = []
+    for number, row in zip(numbers, rows, strict=True):
+        try:
+            checked.append({f.name: _of_type(row.get(f.name), f.dataType, f.name) for f in nullable.fields})
+        except Wrong as error:
+            raise SettingsError(f"row {number}: {error}.") from None
+    table = pa.Table.from_pylist(checked, schema=to_arrow_schema(nullable))
+    return spark.createDataFrame(table, schema=nullable)
+
+
+def _of_type(value: Any, kind: T.DataType, name: str) -> Any:
+    """The value as Arrow takes it for this type; a text stands for a number with all its digits, a date or a time.
+
+    Raises:
+        Wrong: it is not of the type.
+    """
+    if value is None:
+        return None
+    try:
+        return _converted(value, kind, name)
+    except Wrong:
+        raise
+    except (TypeError, ValueError, InvalidOperation, AttributeError):
+        raise Wrong(f"{name}: {value!r} is no {kind.simpleString()}") from None
+
+
+def _converted(value: Any, kind: T.DataType, name: str) -> Any:
+    match kind:
+        case T.StructType():
+            if unknown := [key for key in value if key not in kind.fieldNames()]:
+                raise Wrong(f"{name}: no field {', '.join(map(repr, unknown))}; it has {', '.join(kind.fieldNames())}")
+            return {f.name: _of_type(value.get(f.name), f.dataType, f"{name}.{f.name}") for f in kind.fields}
+        case T.ArrayType():
+            if isinstance(value, str | bytes):
+                raise TypeError
+            return [_of_type(one, kind.elementType, f"{name}[{n}]") for n, one in enumerate(value)]
+        case T.MapType():
+            return [
+                (_of_type(key, kind.keyType, f"{name} key"), _of_type(one, kind.valueType, f"{name}[{key!r}]"))
+                for key, one in value.items()
+            ]
+        case T.TimestampType():
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        case T.TimestampNTZType():
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if moment.tzinfo is not None:
+                raise TypeError
+            return moment
+        case T.DateType():
+            return date.fromisoformat(value) if isinstance(value, str) else _only(value, date, datetime)
+        case T.DecimalType():
+            return Decimal(str(_only(value, (int, str, Decimal, float), bool))).quantize(Decimal(1).scaleb(-kind.scale))
+        case T.FloatType() | T.DoubleType():
+            return float(_only(value, (int, float), bool))
+        case T.BooleanType():
+            return _only(value, bool)
+        case T.IntegralType():
+            number = _only(value, int, bool)
+            if not -(2 ** (8 * _WIDTHS[type(kind)] - 1)) <= number < 2 ** (8 * _WIDTHS[type(kind)] - 1):
+                raise Wrong(f"{name}: {number} is beyond a {kind.simpleString()}")
+            return number
+        case T.BinaryType():
+            return bytes(_only(_bytes(value), (bytes, bytearray)))
+        case T.StringType():
+            return _only(value, str)
+    return value
+
+
+_WIDTHS: dict[type[T.DataType], int] = {T.ByteType: 1, T.ShortType: 2, T.IntegerType: 4, T.LongType: 8}
+
+
+def _only(value: Any, kinds: type | tuple[type, ...], but: type | None = None) -> Any:
+    """The value, if it is one of these types."""
+    if not isinstance(value, kinds) or (but is not None and isinstance(value, but)):
+        raise TypeError
+    return value

@@ -1,0 +1,235 @@
+"""`fencepost.testing`: rows in, rows and quarantine out, by the code that a run has."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.errors import RecordRefused, SettingsError
+from fencepost.testing.trial import Outcome, Trials
+
+Make = Callable[..., Path]
+names = count(1)
+SUITE = """
+expectations:
+  - {type: expect_column_values_to_be_between, severity: quarantine, description: small, kwargs: {column: n, max_value: 9}}
+  - {type: expect_column_values_to_not_be_null, severity: quarantine, kwargs: {column: name}}
+"""
+ONE = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {max_value: 100}}]"
+ALL = "SELECT * EXCEPT (_topic, _partition, _offset, _timestamp, _tombstone, _headers) FROM {source}"
+
+
+@pytest.fixture(scope="module")
+def run(spark: Any) -> Iterator[Trials]:
+    """The fixture's own object, on the session that the tests share."""
+    with Trials() as trials:
+        yield trials
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(transform: str, suite: str = ONE, **sections: Any) -> Path:
+        folder = tmp_path / f"t{next(names)}"
+        folder.mkdir()
+        settings = {
+            "source": {"topic": "in", "schema": {"n": "int not null", "name": "string"}},
+            "output": {"topic": "out", "key": "_key"},
+            "schedule": {"start": "2026-01-01"},
+            "kafka": {"bootstrap.servers": "${NOWHERE_SET}", "sasl.password": "${NOR_THIS}"},
+        }
+        for section, values in sections.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+        (folder / ("transform.sql" if transform.lstrip().startswith("SELECT") else "transform.py")).write_text(
+            transform
+        )
+        (folder / "expectations.yaml").write_text(suite)
+        return folder
+
+    return made
+
+
+def test_rows_of_each_kind_keep_their_order_and_each_goes_where_a_run_sends_it(run: Trials, make: Make) -> None:
+    folder = make("SELECT _key, _record, n, name, _tombstone FROM {source}", SUITE)
+    rows = [
+        {"n": 1, "name": "a", "_key": "k"},
+        b'{"n": 2, "name": "b"}',
+        {"n": 10, "name": "c"},
+        b"no json",
+        {"_value": b'{"n": 3, "name": "d"}', "_key": b"raw"},
+        {"n": 4},
+        b'{"name": "without n"}',
+    ]
+    outcome = run(folder, rows)
+    assert outcome.rows == [{"n": 1, "name": "a"}, {"n": 2, "name": "b"}, {"n": 3, "name": "d"}]
+    assert outcome.keys == [b"k", None, b"raw"]
+    aside = {one.given: (one.rule, one.reason, one.row) for one in outcome.quarantined}
+    assert set(aside) == {2, 3, 5, 6}
+    assert aside[2] == ("expect_column_values_to_be_between(n)", "small", {"n": 10, "name": "c"})
+    assert aside[5][0] == "expect_column_values_to_not_be_null(name)"
+    assert (aside[3][0], aside[3][2], aside[6][0]) == ("malformed", None, "malformed")
+    assert run(folder, []) == Outcome()
+
+
+TYPES = {
+    "b": "binary",
+    "d": "date",
+    "t": "timestamp",
+    "l": "timestamp_ntz",
+    "m": "decimal(10,2)",
+    "x": "double",
+    "a": "array<int>",
+    "s": "struct<u: int, v: array<string>>",
+    "o": "map<string, bigint>",
+    "y": "boolean",
+}
+
+
+def test_a_value_of_each_type_comes_through(run: Trials, make: Make) -> None:
+    folder = make(ALL, source={"schema": TYPES, "headers": True}, output={"key": None})
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    given = {
+        "b": b"\x00\xff",
+        "d": date(2026, 1, 1),
+        "t": noon,
+        "l": noon.replace(tzinfo=None),
+        "m": Decimal("1.50"),
+        "x": 2.5,
+        "a": [1, None],
+        "s": {"u": 1, "v": ["p"]},
+        "o": {"k": 7},
+        "y": True,
+    }
+    texts = {
+        "d": "2026-01-01",
+        "t": "2026-01-01T13:00+01:00",
+        "l": "2026-01-01T12:00",
+        "m": "1.5",
+        "x": 2,
+        "s": {"u": 1},
+    }
+    outcome = run(folder, [given, {**given, **texts}, {}])
+    assert outcome.rows[0] == given
+    assert outcome.rows[1] == {**given, "x": 2.0, "s": {"u": 1, "v": None}}
+    assert outcome.rows[2] == dict.fromkeys(TYPES), "what is missing is null"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"n": 1, "nme": "a"}, "row 1: no field 'nme' in the source; it has n, name"),
+        ({"n": "1"}, "row 1: n: '1' is no int"),
+        ({"n": True}, "row 1: n: True is no int"),
+        ({"n": 2**31}, "row 1: n: 2147483648 is beyond a int"),
+        ({"name": 1}, "row 1: name: 1 is no string"),
+        ({"_value": b"", "n": 1}, "row 1: _value is the whole value"),
+        ({"_partition": "x"}, "row 1: _partition: 'x' is no int"),
+    ],
+)
+def test_a_row_that_the_source_cannot_have_is_refused_by_name(
+    run: Trials, make: Make, row: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        run(make("SELECT n FROM {source}", output={"key": None}), [{"n": 1}, row])
+    assert words in str(refused.value)
+
+
+MEETS = """
+SELECT n, _key AS k, _topic AS t, _partition AS p, _offset AS o, unix_millis(_timestamp) AS ms, size(_headers) AS h, _tombstone
+FROM {source}
+"""
+
+
+def test_metadata_are_what_the_test_gives(run: Trials, make: Make) -> None:
+    folder = make(MEETS, source={"headers": True}, output={"key": None})
+    at = datetime(2026, 2, 3, tzinfo=UTC)
+    told = {"_key": "k", "_topic": "other", "_partition": 3, "_offset": 99, "_timestamp": at, "_headers": [("a", b"1")]}
+    expected = {"k": b"k", "t": "other", "p": 3, "o": 99, "ms": round(at.timestamp() * 1000), "h": 1}
+    by_field, by_bytes, tombstone = run(folder, [{"n": 1, **told}, {"_value": '{"n": 1}', **told}, None]).rows
+    assert by_field == by_bytes == {"n": 1, **expected}
+    assert tombstone is None
+
+
+def test_a_record_with_one_bad_row_is_quarantined_whole(run: Trials, make: Make) -> None:
+    twice = "SELECT _key, _record, x AS n, name FROM {source} LATERAL VIEW explode(array(n, n * 10)) t AS x"
+    outcome = run(make(twice, SUITE), [{"n": 0, "name": "a"}, {"n": 5, "name": "b"}])
+    assert [row and row["n"] for row in outcome.rows] == [0, 0]
+    assert [(one.given, one.row and one.row["n"]) for one in outcome.quarantined] == [(1, 50)]
+    assert outcome.withheld == 1
+
+
+def test_what_would_fail_a_run_fails_here(run: Trials, make: Make) -> None:
+    shuffles = make("SELECT n, count(*) AS c FROM {source} GROUP BY n", output={"key": None})
+    with pytest.raises(SettingsError, match=r"output\.layout: source"):
+        run(shuffles, [{"n": 1}])
+    grouped = make("SELECT n, count(*) AS c FROM {source} GROUP BY n", output={"key": None, "layout": "output"})
+    assert run(grouped, [{"n": 1}, {"n": 1}]).rows == [{"n": 1, "c": 2}]
+    with pytest.raises(SettingsError, match="gives no column 'id'"):
+        run(make("SELECT n FROM {source}", output={"key": "id"}), [{"n": 1}])
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
+}
+
+
+def test_a_registrys_schema_comes_from_a_file(run: Trials, make: Make, tmp_path: Path) -> None:
+    folder = make(
+        "SELECT id, note FROM {source}",
+        source={"format": "avro", "schema": {}},
+        output={"format": "avro", "key": None},
+        schema_registry={"url": "${REGISTRY}"},
+    )
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(ORDER))
+    with pytest.raises(SettingsError, match="give a file that has it as schema="):
+        run(folder, [{"id": 1}])
+    framed = b"\x00\x00\x00\x00\x01" + b"\x04\x02\x02x"  # id 2 and a note, "x"
+    outcome = run(folder, [{"id": 1}, framed, b"\x00\x00\x00\x00\x09\x04\x00"], schema=file)
+    assert outcome.rows == [{"id": 1, "note": None}, {"id": 2, "note": "x"}]
+    narrow = tmp_path / "narrow.avsc"
+    narrow.write_text(
+        json.dumps({**ORDER, "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string"}]})
+    )
+    with pytest.raises(RecordRefused, match="note"):
+        run(folder, [{"id": 1}], schema=file, output_schema=narrow)
+
+
+def test_no_trial_meets_what_another_one_set(run: Trials, make: Make) -> None:
+    sets = """
+def transform(frame):
+    assert frame.sparkSession.conf.get("my.setting", "") == ""
+    frame.sparkSession.conf.set("my.setting", "1")
+    return frame.select("n")
+"""
+    folder = make(sets, output={"key": None}, spark={"spark.sql.session.timeZone": "UTC"})
+    assert run(folder, [{"n": 1}]).rows == run(folder, [{"n": 1}]).rows == [{"n": 1}]
+
+
+NOT_USED = """
+import sys
+def test_nothing():
+    heavy = [n for n in ("pyspark", "great_expectations", "pydantic", "pyarrow", "airflow") if n in sys.modules]
+    assert not heavy, heavy
+def test_the_fixture_is_there(request):
+    assert request._fixturemanager.getfixturedefs("fencepost_transform", request.node)
+"""
+
+
+def test_the_plugin_imports_nothing_heavy_before_its_fixture_is_used(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(NOT_USED)
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), "-W", "error", "test_mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
