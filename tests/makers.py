@@ -54,6 +54,7 @@ def a_plan(*ranges: tuple[int, int], **changes: Any) -> Plan:
         "lane": "0",
         "digests": {"transform": "now"},
         "software": "1",
+        "output_format": "json",
         "planned_at": NOW,
         **changes,
     }

@@ -288,6 +288,7 @@ class Plan(Frozen):
     planned_at: AwareDatetime
     quarantine: TopicOutput | None = None
     malformed_writers: int = Field(default=0, ge=0)
+    output_format: str = Field(min_length=1)  # of the values that it writes: they are read back by it
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
     also_covers: Interval | None = None

@@ -242,7 +242,7 @@ def test_what_spark_writes_of_generated_records_says_what_came_in(spark: Any, ma
     written = to_records(good, pipeline).collect()
     out = {row["_offset"]: bytes(row["value"]) for row in written}
     values_again = spark.createDataFrame([(row["value"],) for row in written], "value binary").coalesce(1)
-    read = parse_output(values_again, pipeline, value_schema(pipeline, good))
+    read = parse_output(values_again, pipeline.output.format, value_schema(pipeline, good))
     assert repr(read.collect()) == repr(good.select(read.columns).collect())
     for offset, value in enumerate(values):
         try:
@@ -269,7 +269,7 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
     pipeline = make_pipeline()
     spark.conf.set("spark.sql.columnNameOfCorruptRecord", "odd")  # whatever a pipeline's Spark settings say
     try:
-        read = parse_output(to_records(frame, pipeline), pipeline, value_schema(pipeline, frame))
+        read = parse_output(to_records(frame, pipeline), pipeline.output.format, value_schema(pipeline, frame))
         assert repr(read.select("odd").collect()) == repr(frame.select("odd").collect())
     finally:
         spark.conf.unset("spark.sql.columnNameOfCorruptRecord")

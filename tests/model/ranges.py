@@ -270,6 +270,7 @@ class Ranges:
             pipeline=SimpleNamespace(group="p", source=SimpleNamespace(topic="in")), cluster=_Cluster(answers)
         )
         return Facts(
+            output_format="json",
             pipeline="p",
             neighbours=near,
             source=source_facts(ledger, near, when),

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fencepost.cli.acls import acls
+from fencepost.cli.compare import diff, trace
 from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
 from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
@@ -23,6 +24,7 @@ from fencepost.cli.jars import jars
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
+from fencepost.cli.review import judge, suggest
 from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
@@ -90,6 +92,10 @@ for command in (
     withdraw,
     publish,
     pipelines,
+    suggest,
+    judge,
+    diff,
+    trace,
     doctor,
     schema,
     acls,

@@ -82,6 +82,22 @@ def for_one_interval(spark: Callable[[], Any]) -> Callable[[], Any]:
 
 
 @contextmanager
+def spark_that_reads(pipeline: Pipeline, doing: str) -> Iterator[Any]:
+    """A session of its own for a command that only reads. What Spark raises in the block becomes Fencepost's error.
+
+    Raises:
+        JobFailed, AccessDenied, DriverDied: says what was being done.
+    """
+    from fencepost.kafka.client_settings import client_settings
+    from fencepost.preflight.rights import denials_named
+    from fencepost.spark.diagnosis import spark_reads
+
+    told = f"pipeline {pipeline.name}, {doing}"
+    with spark_session(pipeline) as spark, denials_named(pipeline, client_settings(pipeline)), spark_reads(told):
+        yield for_one_interval(spark)()
+
+
+@contextmanager
 def spark_session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
     """A function that returns the session: its first call starts the session, and the end of the block stops it.
 

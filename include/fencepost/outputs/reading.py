@@ -121,4 +121,4 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType
     if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
         limit = ledger.pipeline.quality.open_transaction_wait_seconds
         output.await_readable(batch, limit, f"batch {batch.id}, read_validated")
-    return parse_output(output.read_back(spark, batch), ledger.pipeline, schema, batch.plan.schemas)
+    return parse_output(output.read_back(spark, batch), batch.plan.output_format, schema, batch.plan.schemas)

@@ -117,6 +117,7 @@ class Facts:
     quarantines_malformed: bool
     digests: Mapping[str, str]
     software: str
+    output_format: str
     schemas: Schemas | None
     now: datetime
     unkept: NeedsOperator | None = None
@@ -221,6 +222,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         planned_at=facts.now,
         quarantine=facts.quarantine,
         malformed_writers=malformed_writers,
+        output_format=facts.output_format,
         schemas=facts.schemas,
     )
     if facts.unkept is not None and not plan.is_empty:

@@ -78,6 +78,15 @@ def write_report(report: Report, folder: Path) -> ReportFiles:
     return files
 
 
+def write_page(html: str, folder: Path, pipeline: str, stem: str) -> Path:
+    """Write `<folder>/<pipeline>/<stem>.html` under the first name that is free, atomically and as private as a report."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / pipeline):
+        place.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    return next(file for name in names if _create(file := folder / pipeline / f"{name}.html", html))
+
+
 def _create(target: Path, text: str) -> bool:
     """Make the file whole or not at all; return whether the name was still free."""
     draft = target.with_name(f".{target.name}.{uuid4().hex}")

@@ -19,7 +19,6 @@ from fencepost.model import Outcome
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
 
-TEMPLATE = "report.html.j2"
 CELL = 160  # characters of one value in a table
 SHOWN = 8  # unexpected records of a check that are always visible
 FEW = 12  # a table with more rows is folded
@@ -33,7 +32,7 @@ def render_html(report: Report) -> str:
     checks = report.in_order()
     begins = plan.written_to.ends
     ends = written.output.ends if written else begins
-    return _template().render(
+    return template_of("fencepost.quality", "report.html.j2").render(
         report=report,
         batch=report.batch,
         plan=plan,
@@ -52,9 +51,10 @@ def render_html(report: Report) -> str:
 
 
 @functools.cache
-def _template() -> Template:
+def template_of(package: str, name: str) -> Template:
+    """A page's template, which escapes all data."""
     # Through importlib.resources, because executors and jobs import the package from a zip.
-    source = resources.files("fencepost.quality").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    source = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     filters: dict[str, Any] = {
         "visible": visible,

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from fencepost.config.pipeline import Output, Pipeline, Source
 from fencepost.config.sql_types import is_required, without_not_null
-from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.format import HEADER, header
 from fencepost.model import NO_SCHEMAS, Schemas
@@ -247,21 +247,16 @@ def _are_headers(kind: DataType) -> bool:
     return len(types) == 2 and isinstance(types[0], StringType) and isinstance(types[1], BinaryType | StringType)
 
 
-def parse_output(raw: DataFrame, pipeline: Pipeline, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
+def parse_output(raw: DataFrame, written_as: str, schema: StructType, schemas: Schemas | None = None) -> DataFrame:
     """The output's records as the suite sees them: the value's fields, with the types that the transform gave them.
 
-    `schemas` are those of the plan that the records were written by. The record's coordinates come with them, and its hash if
-    `raw` has it, under names that begin with `_`.
+    `written_as` and `schemas` are the output's format and the schemas in the plan that the records were written by: the pipeline
+    may have others by now. The record's coordinates come with them, and its hash if `raw` has it, under names that begin with
+    `_`.
     """
     kept = ("key", "topic", "partition", "offset", "hash")
     coordinates = [F.col(name).alias(f"_{name}") for name in kept if name in raw.columns]
-    written_with, output = (schemas or NO_SCHEMAS).output, FORMATS[pipeline.output.format]
-    if output.has_registry != (written_with is not None):
-        raise NeedsOperator(
-            f"pipeline {pipeline.name}: its output.format is {pipeline.output.format}, and the batch was written with another. "
-            "Set the format that it was written with to read it."
-        )
-    return output.parse(raw, schema, coordinates, written_with)
+    return FORMATS[written_as].parse(raw, schema, coordinates, (schemas or NO_SCHEMAS).output)
 
 
 def parse_results(frame: DataFrame, value: str, pipeline: Pipeline, schema: StructType, schemas: Schemas) -> DataFrame:

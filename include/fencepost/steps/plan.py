@@ -246,6 +246,7 @@ def _facts(
         quarantines_malformed=pipeline.source.on_malformed == QUARANTINE,
         digests=digests,
         software=software(),
+        output_format=pipeline.output.format,
         schemas=freeze_schemas(
             pipeline
         ),  # after the ranges: whoever wrote a record in them has registered its schema before

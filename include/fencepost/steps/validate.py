@@ -179,7 +179,9 @@ def _evaluate(
     promised = written.fingerprint
     # The types come from the transform that wrote the batch; a later transform has no say here.
     schema = StructType.fromJson(json.loads(written.value_schema))
-    frame = parse_output(raw.withColumn("hash", F.expr(fingerprint_hash())), pipeline, schema, batch.plan.schemas)
+    frame = parse_output(
+        raw.withColumn("hash", F.expr(fingerprint_hash())), batch.plan.output_format, schema, batch.plan.schemas
+    )
     try:
         addition = batch.adds_to is not None
         evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, addition=addition)

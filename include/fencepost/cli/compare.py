@@ -1,0 +1,170 @@
+"""`fencepost diff` and `fencepost trace`: what a reprocess changed, and where a record came from or went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from fencepost.cli.arguments import AsJson, End, PipelineName, Start, interval_of, pipeline_of
+from fencepost.cli.console import out, print_json
+from fencepost.cli.status import identity, span
+from fencepost.cli.steps import spark_that_reads
+from fencepost.errors import SettingsError
+from fencepost.model import Batch, describe_ranges
+
+if TYPE_CHECKING:
+    from fencepost.review.differences import Difference
+    from fencepost.review.traced import Traced
+
+
+def diff(
+    pipeline: PipelineName,
+    start: Start,
+    end: End,
+    revisions: Annotated[tuple[int, int], typer.Option(help="The two revisions, the earlier one first.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that tells rows apart; several with --key again. _key is the record's."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a second revision of an interval has otherwise than the first, in numbers and a sample of rows.
+
+    Without --key whole rows are compared: each is in both revisions, or in one. With --key rows of the same key are compared, and
+    the columns in which they differ are counted. A revision has its published additions with it, and need not be published.
+
+    Example: fencepost diff nyc_flights --start 2013-01-01T00:00-05:00 --end 2013-01-02T00:00-05:00 --revisions 1 2
+    """
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.review.differences import difference
+    from fencepost.review.past import revision_of
+
+    found, interval = pipeline_of(pipeline), interval_of(start, end)
+    ledger = Ledger(found)
+    known = ledger.read().revisions.get(interval)
+    if known is None:
+        raise SettingsError(
+            f"pipeline {pipeline}: nothing was planned for {interval.told}. `fencepost ledger` lists what was."
+        )
+    pasts = [revision_of(known, number) for number in revisions]
+    missing = [str(number) for number, past in zip(revisions, pasts, strict=True) if past is None]
+    if missing:
+        there = ", ".join(str(batch.revision) for batch in known.batches)
+        added = "; an addition is part of its revision" if known.additions else ""
+        raise SettingsError(
+            f"--revisions: {interval.told} has no revision {', '.join(missing)}; there are {there}{added}."
+        )
+    one, other = (past for past in pasts if past is not None)
+    with spark_that_reads(found, "diff") as spark:
+        result = difference(spark, ledger, one, other, key or [])
+    if as_json:
+        print_json(
+            {"pipeline": pipeline, "interval": interval.model_dump(mode="json"), **result.model_dump(mode="json")}
+        )
+        return
+    _print_difference(f"{pipeline}: {interval.told}", result)
+
+
+def _print_difference(title: str, result: Difference) -> None:
+    from fencepost.review.suggested import quoted
+
+    first, second = result.revisions
+    table = Table(title=title, title_justify="left")
+    table.add_column("rows")
+    table.add_column("number", justify="right", no_wrap=True)
+    table.add_row(f"of revision {first}", f"{result.rows[0]:,}")
+    table.add_row(f"of revision {second}", f"{result.rows[1]:,}")
+    table.add_section()
+    table.add_row("the same", f"{result.same:,}")
+    if result.key:
+        table.add_row(f"changed, by {', '.join(result.key)}", f"{result.changed:,}")
+    table.add_row(f"only in {first}", f"{result.removed:,}")
+    table.add_row(f"only in {second}", f"{result.added:,}")
+    out.print(table)
+    for name, number in result.columns.items():
+        out.print(f"  {name}: {number:,} rows differ", markup=False, soft_wrap=True)
+    for words, names in (
+        (f"only revision {first} has", result.only_before),
+        (f"only revision {second} has", result.only_after),
+        ("of another type, compared as text:", result.retyped),
+    ):
+        if names:
+            out.print(f"  {words} {', '.join(names)}", markup=False, soft_wrap=True)
+    for row in result.sample:
+        for sign, values in (("-", row.before), ("+", row.after)):
+            if values is not None:
+                out.print(f"{sign} {quoted(values)}", markup=False, soft_wrap=True)
+
+
+def trace(
+    pipeline: PipelineName,
+    output: Annotated[str | None, typer.Option(help="An output record: TOPIC:PARTITION:OFFSET.")] = None,
+    source: Annotated[str | None, typer.Option(help="A source record: TOPIC:PARTITION:OFFSET.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which batch an output record is of, or which batch read a source record and what became of it.
+
+    Of the batch it shows the source ranges, the state, the verdict and the report; of a source record also what quarantine has of
+    it. Which rows a record became is not recorded: under output.layout: source today's transform is run on that record, and its
+    rows are looked for in the batch.
+
+    Example: fencepost trace nyc_flights --source flights:0:17
+    """
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.review.traced import place_of, trace_output, trace_source
+
+    if (output is None) == (source is None):
+        raise SettingsError("give --output or --source, one of them, as TOPIC:PARTITION:OFFSET.")
+    found = pipeline_of(pipeline)
+    place = place_of("--output", output) if output is not None else place_of("--source", source or "")
+    ledger = Ledger(found)
+    view = ledger.read()
+    with spark_that_reads(found, "trace") as spark:
+        traced = (trace_output if output is not None else trace_source)(spark, ledger, view, place)
+    if as_json:
+        print_json({"pipeline": pipeline, **_plain(traced)})
+        return
+    _print_traced(traced)
+
+
+def _plain(traced: Traced) -> dict[str, object]:
+    return {
+        "place": str(traced.place),
+        "batches": [
+            {
+                **identity(batch),
+                "sources": [source.model_dump(mode="json") for source in batch.plan.sources],
+                "verdict": batch.verdict.outcome if batch.verdict else None,
+                "report": batch.verdict.report if batch.verdict else None,
+            }
+            for batch in traced.batches
+        ],
+        "quarantine": [one.model_dump(mode="json") for one in traced.kept],
+        "rows": [str(row) for row in traced.rows],
+        "found": list(traced.found),
+    }
+
+
+def _print_traced(traced: Traced) -> None:
+    lines = [str(traced.place)]
+    for batch in traced.batches:
+        lines += _of_batch(batch)
+    lines += [f"  in quarantine, of batch {one.batch}: {one.rule}: {one.reason}" for one in traced.kept]
+    lines += [f"  row at {row}" for row in traced.rows]
+    lines += [f"  {told}" for told in traced.found]
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _of_batch(batch: Batch) -> list[str]:
+    what = f"addition {batch.revision} to revision {batch.adds_to}" if batch.adds_to else f"revision {batch.revision}"
+    lines = [f"  {span(batch)} UTC, {what}: {batch.state}"]
+    for source in batch.plan.sources:
+        ranges = describe_ranges(r for r in source.ranges if r.length)
+        lines.append(f"    from topic {source.topic}, {ranges or 'no offsets'}")
+    if batch.verdict is not None:
+        lines.append(f"    {batch.verdict.outcome}: {batch.verdict.reason}")
+        lines.append(f"    {batch.verdict.report}")
+    return lines

@@ -1,0 +1,144 @@
+"""What was written for an interval, read back as its readers see it, and compared with its receipts before anybody looks."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from fencepost.errors import SettingsError, TopicMissing
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Interval, State, Tally, describe_ranges
+from fencepost.outputs.output import Output, output_of, written_to
+from fencepost.outputs.reading import check_types
+from fencepost.protocol.view import Revisions, View
+from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
+from fencepost.spark.records import parse_output
+
+
+class NotReadable(Exception):
+    """A batch that cannot be looked at any more; the text says why, for a person."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """A revision of an interval, with the published additions to it."""
+
+    batch: Batch
+    additions: tuple[Batch, ...] = ()
+
+    @property
+    def interval(self) -> Interval:
+        """Its interval."""
+        return self.batch.interval
+
+    @property
+    def all(self) -> tuple[Batch, ...]:
+        """The batch, then its additions."""
+        return (self.batch, *self.additions)
+
+    @property
+    def promised(self) -> Tally:
+        """What the receipts of all promise together."""
+        return Tally.total(one.written.tally for one in self.all if one.written is not None)
+
+    @property
+    def name(self) -> str:
+        """The revision, and those of its additions: `2`, or `2 +3 +4`."""
+        return " ".join([str(self.batch.revision), *(f"+{one.revision}" for one in self.additions)])
+
+
+def newest_published(view: View, over: int) -> list[Past]:
+    """The newest so many intervals that have a published batch, in order of time, each as it is in force."""
+    found: list[Past] = []
+    for _, revisions in reversed(view.in_order):
+        if len(found) == over:
+            break
+        if revisions.in_force.state is State.PUBLISHED:
+            found.append(Past(revisions.in_force, revisions.additions_in_force))
+    return found[::-1]
+
+
+def rejected_since(view: View, first: Interval) -> list[Past]:
+    """The rejected batches of the intervals from this one on, in order of time."""
+    since = [revisions for interval, revisions in view.in_order if interval.start >= first.start]
+    return [Past(b) for revisions in since for b in revisions.batches if b.state is State.REJECTED]
+
+
+def revision_of(revisions: Revisions, number: int) -> Past | None:
+    """That revision of an interval with the published additions to it; None if there is none, or it is an addition."""
+    batch = next((b for b in revisions.batches if b.revision == number), None)
+    if batch is None:
+        return None
+    added = (b for b in revisions.additions if b.adds_to == number and b.state is State.PUBLISHED)
+    return Past(batch, tuple(added))
+
+
+def read_past(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame:
+    """The records: the value's columns, the coordinates, `_key` and `_hash`. They are not compared with the receipts yet.
+
+    A column that an addition does not have is null in its records.
+
+    Raises:
+        NotReadable: records are gone, or cannot be told from others.
+        OpenTransaction: another producer's open transaction hides part of them.
+    """
+    with_rows = [batch for batch in past.all if batch.written is not None and batch.written.rows]
+    types = {str(batch.id): columns_of(batch) for batch in with_rows}
+    try:
+        check_types(types)
+    except SettingsError:
+        raise NotReadable("its additions have another type of a column") from None
+    frames = [_frame(spark, ledger, batch, types[str(batch.id)]) for batch in with_rows]
+    return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def columns_of(batch: Batch) -> StructType:
+    """The value's columns, with the types that the transform gave them."""
+    return StructType.fromJson(json.loads(batch.known_written.value_schema))
+
+
+def check_receipts(frame: DataFrame, past: Past) -> None:
+    """Compare the records of `read_past` with the receipts.
+
+    Raises:
+        NotReadable: they differ.
+    """
+    as_promised(past, *count_and_sum(frame, "_hash"))
+
+
+def as_promised(past: Past, rows: int, fingerprint: int) -> None:
+    """Raise NotReadable unless so many records with this fingerprint are what the receipts promise."""
+    if (rows, fingerprint) != (past.promised.rows, past.promised.fingerprint):
+        raise NotReadable(
+            f"its records are not those of the receipts any more: {past.promised.rows:,} were written, and {rows:,} are there"
+        )
+
+
+def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, columns: StructType) -> DataFrame:
+    output, topic_id = _where(ledger, batch)
+    try:
+        if output.identity() != topic_id:
+            raise NotReadable("its topic was deleted and created again")
+    except TopicMissing:
+        raise NotReadable("its topic is gone") from None
+    if deleted := output.deleted(batch):
+        raise NotReadable(f"its records are gone: {describe_ranges(deleted)}")
+    limit = ledger.pipeline.quality.open_transaction_wait_seconds
+    output.await_readable(batch, limit, f"batch {batch.id}, read back")
+    raw = output.read_back(spark, batch).withColumn("hash", F.expr(fingerprint_hash()))
+    return parse_output(raw, batch.plan.output_format, columns, batch.plan.schemas)
+
+
+def _where(ledger: Ledger, batch: Batch) -> tuple[Output, str]:
+    """What has the batch's records, and which id it had then: its output if it was published, or the topic it was judged in."""
+    if batch.is_staged and batch.published is None:
+        return written_to(ledger, batch), batch.plan.written_to.topic_id
+    if not batch.plan.output.batch_header:
+        raise NotReadable("its records have no header that tells them from others (output.batch_header: false)")
+    begun = batch.publication.begun if batch.is_staged and batch.publication else batch.plan.output
+    return output_of(ledger, batch), begun.topic_id

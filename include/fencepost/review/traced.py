@@ -1,0 +1,226 @@
+"""Where a record came from, and what became of it: from an output record to its batch, and from a source record to its batch.
+
+Which rows a source record became is not recorded. Under layout `source` today's transform is run on that one record, and its rows
+are looked for in the batch. Under `output` a row may be made of many records, so nothing is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import Field
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
+from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.protocol.view import View
+from fencepost.review.past import NotReadable, Past, check_receipts, read_past
+from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.quarantine import header_value
+from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
+from fencepost.spark.records import read_source, to_records, with_record
+from fencepost.spark.source import read_ranges
+from fencepost.spark.transform import apply_transform
+
+
+class Place(Frozen):
+    """A record's topic, partition and offset."""
+
+    topic: str
+    partition: int = Field(ge=0)
+    offset: int = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @property
+    def range(self) -> OffsetRange:
+        """The range that holds it alone."""
+        return OffsetRange(partition=self.partition, start=self.offset, end=self.offset + 1)
+
+
+class Kept(Frozen):
+    """The record in quarantine: the rule that took it, or `malformed`, and why."""
+
+    rule: str
+    reason: str
+    batch: str
+
+
+class Traced(Frozen):
+    """What is known of a record. `batches` are those whose it is, with the one that counts last; `found` says the rest in words.
+
+    Of a source record, `rows` are the places of its rows in the output, and `kept` what quarantine has of it.
+    """
+
+    place: Place
+    batches: tuple[Batch, ...] = ()
+    found: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    rows: tuple[Place, ...] = ()
+
+
+def place_of(option: str, text: str) -> Place:
+    """The place in `TOPIC:PARTITION:OFFSET`."""
+    match = re.fullmatch(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)", text)
+    if match is None:
+        raise SettingsError(f"{option} {text}: expected TOPIC:PARTITION:OFFSET, such as orders:0:1234.")
+    return Place(topic=match["topic"], partition=int(match["partition"]), offset=int(match["offset"]))
+
+
+def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
+    """The batch of an output record, by its header; without one, by the ranges in the ledger.
+
+    Raises:
+        SettingsError: there is no such record.
+    """
+    record = _record(spark, ledger, place)
+    named = [
+        bytes(h["value"] or b"").decode("utf-8", "replace") for h in record["headers"] or () if h["key"] == BATCH_HEADER
+    ]
+    known = {str(batch.id): batch for batch in view.all()}
+    if named and named[-1] in known:
+        return Traced(place=place, batches=(known[named[-1]],))
+    if named:
+        return Traced(
+            place=place, found=(f"Its header names batch {named[-1]}, which is not in this pipeline's ledger.",)
+        )
+    holding = tuple(batch for batch in view.all() if _holds(batch, place))
+    told = "It has no header that names a batch"
+    told += (
+        "; by the ranges in the ledger it may be of these batches."
+        if holding
+        else ", and no batch has it in its ranges."
+    )
+    return Traced(place=place, batches=holding, found=(told,))
+
+
+def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
+    """The batches that read a source record, what quarantine has of it, and under layout `source` where its rows are now."""
+    read = [b for b in view.all() if b.adds_to is None and b.state is not State.WITHDRAWN and _reads(b, place)]
+    if not read:
+        return Traced(place=place, found=(_unread(view, place),))
+    counts = next((b for b in reversed(read) if view.in_force(b.interval) == b), read[-1])
+    additions = [b for b in view.known(counts.interval).additions if b.adds_to == counts.revision]
+    batches = (*(b for b in read if b is not counts), counts, *additions)
+    kept = tuple(one for batch in (counts, *additions) for one in _kept(spark, ledger, batch, place))
+    found: list[str] = []
+    rows: tuple[Place, ...] = ()
+    if counts.written is None:
+        found.append(f"Batch {counts.id} is {counts.state}: nothing is written yet.")
+    elif counts.plan.layout is Layout.OUTPUT:
+        found.append(
+            "Which rows it became is not recorded: under output.layout: output a row may be made of many records."
+        )
+    else:
+        published = tuple(b for b in additions if b.state is State.PUBLISHED)
+        rows, told = _rows(spark, ledger, Past(counts, published), place)
+        found.append(told)
+    return Traced(place=place, batches=batches, found=tuple(found), kept=kept, rows=rows)
+
+
+def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
+    """The record, as the connector gives it.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    topic = ledger.cluster.describe(place.topic)
+    if place.partition >= topic.partitions:
+        raise SettingsError(f"{place}: the topic has {topic.partitions} partitions, 0 to {topic.partitions - 1}.")
+    first, end = ledger.cluster.earliest(topic)[place.partition], ledger.cluster.last_stable(topic)[place.partition]
+    if not first <= place.offset < end:
+        raise SettingsError(f"{place}: the partition has offsets {first} to {end - 1}; earlier records are gone.")
+    found = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True).collect()
+    if not found:
+        raise SettingsError(f"{place}: no record; a marker of a transaction, or an aborted record, has this offset.")
+    return found[0]
+
+
+def _holds(batch: Batch, place: Place) -> bool:
+    """Whether the batch's records lie around this place."""
+    of_output = batch.published_ranges if place.topic == batch.plan.output.topic else ()
+    staged = batch.plan.staging is not None and place.topic == batch.plan.staging.topic and batch.written is not None
+    of_staging = batch.output_ranges(batch.known_written) if staged else ()
+    return any(r.partition == place.partition and r.start <= place.offset < r.end for r in (*of_output, *of_staging))
+
+
+def _reads(batch: Batch, place: Place) -> bool:
+    source = batch.plan.source
+    return source.topic == place.topic and any(
+        r.partition == place.partition and r.start <= place.offset < r.end for r in source.ranges
+    )
+
+
+def _unread(view: View, place: Place) -> str:
+    ranges = [
+        r
+        for batch in view.all()
+        if batch.adds_to is None and batch.plan.source.topic == place.topic
+        for r in batch.plan.source.ranges
+        if r.partition == place.partition
+    ]
+    if not ranges:
+        return f"No batch of this pipeline has read partition {place.partition} of topic {place.topic}."
+    if place.offset >= max(r.end for r in ranges):
+        return (
+            f"No batch has read it yet: what is planned ends at offset {max(r.end for r in ranges)} of its partition."
+        )
+    return f"No batch reads it: what is planned begins at offset {min(r.start for r in ranges)} of its partition."
+
+
+def _kept(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> list[Kept]:
+    """What the batch sent to quarantine of this source record."""
+    if batch.plan.quarantine is None or batch.written is None or not batch.written.quarantined:
+        return []
+    found = QuarantineTopic(ledger, batch).read_back(spark, batch).where(header_value(SOURCE_HEADER) == str(place))
+    rule, reason = F.coalesce(header_value(RULE_HEADER), F.lit("")), F.coalesce(header_value(REASON_HEADER), F.lit(""))
+    rows = found.select(rule.alias("rule"), reason.alias("reason")).collect()
+    return [Kept(rule=row["rule"], reason=row["reason"], batch=str(batch.id)) for row in rows]
+
+
+def _rows(spark: SparkSession, ledger: Ledger, past: Past, place: Place) -> tuple[tuple[Place, ...], str]:
+    """Where the rows are that today's transform makes of the record, and what there is to say about that."""
+    try:
+        with spark_reads(f"record {place}"):
+            frame = _read_back(spark, ledger, past)
+            made = _made(spark, ledger, past.batch, place)
+    except (NotReadable, FencepostError) as error:
+        return (), f"Which rows it became is not recorded, and cannot be found out: {error}"
+    if not made:
+        return (), "Today's transform makes no row of it."
+    changed = past.batch.plan.digests != ledger.pipeline.write_digests()
+    since = " The transform, or what it reads, has changed since the batch was written." if changed else ""
+    if frame is None:
+        return (), f"Today's transform makes {len(made)} of it, and the batch has no rows.{since}"
+    hits = (
+        frame.where(F.col("_hash").isin(sorted(made)))
+        .select("_topic", "_partition", "_offset")
+        .orderBy("_partition", "_offset")
+    )
+    rows = tuple(Place(topic=r["_topic"], partition=r["_partition"], offset=r["_offset"]) for r in hits.collect())
+    if not rows:
+        return (), f"Today's transform makes {len(made)} of it, and the batch has none of them.{since}"
+    return rows, f"Which rows it became is not recorded; these are equal to what today's transform makes of it.{since}"
+
+
+def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | None:
+    if not past.promised.rows:
+        return None
+    frame = read_past(spark, ledger, past)
+    check_receipts(frame, past)
+    return frame
+
+
+def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> set[int]:
+    """The hashes of the rows that today's transform makes of the record."""
+    pipeline = ledger.pipeline
+    _record(spark, ledger, place)
+    raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
+    frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=bool(pipeline.suite.rules))
+    result = apply_transform(pipeline, with_record(frame.where(~malformed), "_malformed"))
+    return {row["hash"] for row in to_records(result, pipeline, batch.plan.schemas).select("hash").collect()}

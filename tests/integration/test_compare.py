@@ -1,0 +1,207 @@
+"""`fencepost diff` and `fencepost trace` on a day with three revisions and an addition, against what a plain consumer reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
+
+import steps
+from conftest import at, day
+from fencepost.cli.app import app
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import BatchRejected, NeedsOperator, SettingsError
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Layout
+from fencepost_stack.broker import Broker
+from kafka_tools import QUIET_LOG, Record, create_topic, produce, read_all
+
+NUMBERS = range(10)
+FIRST = "SELECT _key, _record, n, n * 2 AS doubled, name FROM {source}"
+SECOND = "SELECT _key, _record, n, n * 2 + int(n % 3 = 0) AS doubled, name FROM {source} WHERE n <> 5"
+THIRD = "SELECT _key, _record, n, string(n * 2) AS doubled, name, 1 AS extra FROM {source}"
+SUITE = """
+expectations:
+  - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, max_value: %d}}
+  - {type: expect_table_row_count_to_be_between, kwargs: {max_value: %d}}
+"""
+SETTINGS: dict[str, Any] = {
+    "source": {"topic": "compare-in", "schema": {"n": "int", "name": "string"}, "on_malformed": "quarantine"},
+    "output": {"topic": "compare-out", "key": "_key", "partitions": 2},
+    "schedule": {"start": "2026-01-01"},
+    "quality": {"open_transaction_wait_seconds": 20, "quarantine_limit": "none"},
+}
+SPAN = ("--start", "2026-01-01", "--end", "2026-01-02")
+
+
+def doubled(number: int, revision: int) -> int:
+    return number * 2 + (number % 3 == 0 if revision == 2 else 0)
+
+
+@pytest.fixture(scope="module")
+def pipeline(spark: Any, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Revision 1, with 8 and 9 in quarantine; 2, with 8 as an addition; 3, which is rejected. The second's files stay."""
+    folder = tmp_path_factory.mktemp("pipelines") / "compared"
+    folder.mkdir()
+    (folder / "pipeline.yaml").write_text(
+        yaml.safe_dump({**SETTINGS, "kafka": {"bootstrap.servers": broker.bootstrap}})
+    )
+
+    def written(transform: str, largest: int, rows: int = 100) -> Pipeline:
+        (folder / "transform.sql").write_text(transform)
+        (folder / "expectations.yaml").write_text(SUITE % (largest, rows))
+        return load_pipeline(folder)
+
+    made = written(FIRST, 7)
+    create_topic(broker.bootstrap, made.source.topic, 1)
+    rows = [(b"k%d" % n, {"n": n, "name": "<i>"}, 0, at(1)) for n in NUMBERS]
+    produce(broker.bootstrap, made.source.topic, [*rows, (b"bad", b"{", 0, at(1)), (b"late", {"n": 1}, 0, at(2))])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FENCEPOST_REPORTS", str(tmp_path_factory.mktemp("reports")))
+        steps.run(spark, made, day(1))
+        steps.run(spark, written(SECOND, 7), day(1), reprocess=True)
+        steps.replay(spark, written(SECOND, 8), day(1))
+        with pytest.raises(BatchRejected):
+            steps.run(spark, written(THIRD, 7, rows=1), day(1), reprocess=True)
+    return written(SECOND, 8)
+
+
+@pytest.fixture
+def run(spark: Any, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A command about the pipeline, in this process and on its session; its answer in JSON, unless it is asked for text."""
+
+    @contextmanager
+    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+        yield lambda: spark
+
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
+    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+
+    def command(name: str, *options: str, text: bool = False) -> Any:
+        as_json = () if text else ("--json",)
+        done = CliRunner().invoke(app, [name, pipeline.name, *options, *as_json], catch_exceptions=False)
+        return done.stdout if text else json.loads(done.stdout)
+
+    return command
+
+
+Run = Callable[..., Any]
+
+
+def batch_of(pipeline: Pipeline, revision: int) -> str:
+    (found,) = (b for b in Ledger(pipeline).read().known(day(1)).all if b.revision == revision)
+    return str(found.id)
+
+
+def of_output(broker: Broker, pipeline: Pipeline) -> dict[tuple[int, str], Record]:
+    """What a plain consumer sees, by number and batch."""
+    return {(r.json["n"], r.batch): r for r in read_all(broker.bootstrap, pipeline.output.topic)}
+
+
+def test_by_key_it_tells_what_changed_what_went_and_what_came(run: Run) -> None:
+    found = run("diff", *SPAN, "--revisions", "1", "2", "--key", "n")
+    before, after = {n: doubled(n, 1) for n in range(8)}, {n: doubled(n, 2) for n in (*range(8), 8) if n != 5}
+    changed = [n for n in before if n in after and before[n] != after[n]]
+    assert (found["rows"], found["revisions"]) == ([len(before), len(after)], ["1", "2 +3"])
+    assert (found["changed"], found["removed"], found["added"]) == (len(changed), 1, 1)
+    assert found["same"] == len(before) - len(changed) - 1
+    assert found["columns"] == {"doubled": len(changed)}
+    sample = [(row["before"] and row["before"]["n"], row["after"] and row["after"]["n"]) for row in found["sample"]]
+    assert sorted(sample, key=str) == sorted([*((n, n) for n in changed), (5, None), (None, 8)], key=str)
+    assert run("diff", *SPAN, "--revisions", "1", "2", "--key", "_key") | {"key": ["n"], "sample": []} == found | {
+        "sample": []
+    }
+
+
+def test_by_whole_rows_a_change_is_one_row_less_and_one_more(run: Run) -> None:
+    found = run("diff", *SPAN, "--revisions", "1", "2")
+    changed = sum(doubled(n, 1) != doubled(n, 2) for n in range(8))
+    assert (found["same"], found["removed"], found["added"]) == (7 - changed, changed + 1, changed + 1)
+    shown = run("diff", *SPAN, "--revisions", "1", "2", text=True)
+    assert '- {"n":5,"doubled":10,"name":"<i>","_key":"k5"}'.replace(",", ", ").replace(":", ": ") in shown
+    assert max(len(line) for line in shown.splitlines() if line[:1] in "┃│") <= 80
+
+
+def test_an_unpublished_revision_is_compared_with_its_other_columns(run: Run) -> None:
+    found = run("diff", *SPAN, "--revisions", "2", "4", "--key", "n")
+    assert (found["only_after"], found["retyped"], found["revisions"]) == (["extra"], ["doubled"], ["2 +3", "4"])
+    assert (found["removed"], found["added"]) == (1, 1), "8 is in quarantine again, and 5 is back"
+
+
+def test_what_cannot_be_compared_is_named(run: Run) -> None:
+    for options, words in (
+        (("--revisions", "1", "7"), "no revision 7; there are 1, 2, 4; an addition is part of its revision"),
+        (("--revisions", "1", "3"), "no revision 3"),
+        (("--revisions", "1", "2", "--key", "id"), "no column of both revisions; those are n, doubled, name, _key"),
+        (("--revisions", "1", "2", "--key", "name"), "in revision 1 1 keys have several rows"),
+    ):
+        with pytest.raises(SettingsError) as refused:
+            run("diff", *SPAN, *options)
+        assert words in str(refused.value)
+
+
+def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline: Pipeline) -> None:
+    records = of_output(broker, pipeline)
+    for number, revision in ((1, 1), (1, 2), (8, 3)):
+        record = records[number, batch_of(pipeline, revision)]
+        found = run("trace", "--output", f"{pipeline.output.topic}:{record.partition}:{record.offset}")
+        (batch,) = found["batches"]
+        assert (batch["batch"], batch["verdict"]) == (batch_of(pipeline, revision), "passed")
+    assert batch["sources"][0]["topic"] == pipeline.quarantine_topic, "an addition comes out of quarantine"
+    place = f"{pipeline.source.topic}:0:0"
+    assert "no header that names a batch" in run("trace", "--output", place)["found"][0]
+
+
+def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: Broker, pipeline: Pipeline) -> None:
+    records = of_output(broker, pipeline)
+
+    def traced(number: int) -> Any:
+        return run("trace", "--source", f"{pipeline.source.topic}:0:{number}")
+
+    for number, revision in ((1, 2), (8, 3)):
+        record = records[number, batch_of(pipeline, revision)]
+        found = traced(number)
+        assert found["rows"] == [f"{pipeline.output.topic}:{record.partition}:{record.offset}"]
+        assert "Which rows it became is not recorded" in found["found"][0]
+    assert [batch["batch"] for batch in found["batches"]] == [batch_of(pipeline, n) for n in (1, 4, 2, 3)]
+    assert [one["batch"] for one in found["quarantine"]] == [batch_of(pipeline, 2)]
+    assert traced(5)["found"] == ["Today's transform makes no row of it."]
+    twice = [one["rule"].split("(")[0] for one in traced(9)["quarantine"]]
+    assert twice == ["expect_column_values_to_be_between"] * 2, "it failed again in the replay"
+    assert [one["rule"] for one in traced(10)["quarantine"]] == ["malformed"] * 2
+    assert traced(11)["found"] == ["No batch has read it yet: what is planned ends at offset 11 of its partition."]
+    with pytest.raises(SettingsError, match="the topic has 1 partitions"):
+        run("trace", "--output", f"{pipeline.source.topic}:7:0")
+    with pytest.raises(SettingsError, match="one of them"):
+        run("trace")
+
+
+def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeline: Pipeline, spark: Any) -> None:
+    """The plan says so, whatever the settings are by now."""
+    from fencepost.review.traced import place_of, trace_source
+
+    ledger = Ledger(pipeline)
+    view = ledger.read()
+    of_output = [b.model_copy(update={"plan": b.plan.model_copy(update={"layout": Layout.OUTPUT})}) for b in view.all()]
+    traced = trace_source(spark, ledger, type(view).of(of_output), place_of("--source", f"{pipeline.source.topic}:0:1"))
+    assert traced.rows == ()
+    assert "under output.layout: output a row may be made of many records" in traced.found[0]
+
+
+def test_a_revision_that_is_gone_is_named(run: Run, broker: Broker, pipeline: Pipeline) -> None:
+    """The last test of the module: it deletes the first revision's records from the output."""
+    (first,) = (b for b in Ledger(pipeline).read().known(day(1)).all if b.revision == 1)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    ends = [TopicPartition(pipeline.output.topic, r.partition, r.end) for r in first.published_ranges]
+    for future in admin.delete_records(ends).values():
+        future.result(20)
+    with pytest.raises(NeedsOperator, match=rf"batch {first.id} cannot be compared: its records are gone: partition 0"):
+        run("diff", *SPAN, "--revisions", "1", "2")
