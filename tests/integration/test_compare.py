@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,7 @@ def test_by_key_it_tells_what_changed_what_went_and_what_came(run: Run) -> None:
     }
 
 
+@pytest.mark.deep
 def test_by_whole_rows_a_change_is_one_row_less_and_one_more(run: Run) -> None:
     found = run("diff", *SPAN, "--revisions", "1", "2")
     changed = sum(doubled(n, 1) != doubled(n, 2) for n in range(8))
@@ -130,10 +132,24 @@ def test_by_whole_rows_a_change_is_one_row_less_and_one_more(run: Run) -> None:
     assert max(len(line) for line in shown.splitlines() if line[:1] in "┃│") <= 80
 
 
+@pytest.mark.deep
 def test_an_unpublished_revision_is_compared_with_its_other_columns(run: Run) -> None:
     found = run("diff", *SPAN, "--revisions", "2", "4", "--key", "n")
     assert (found["only_after"], found["retyped"], found["revisions"]) == (["extra"], ["doubled"], ["2 +3", "4"])
     assert (found["removed"], found["added"]) == (1, 1), "8 is in quarantine again, and 5 is back"
+
+
+def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(run: Run, tmp_path: Path) -> None:
+    """Of the rule that the suite lacks, what it took is told. Malformed records count as they did."""
+    suite = tmp_path / "changed.yaml"
+    suite.write_text(
+        "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {min_value: 8, max_value: 8}}]"
+    )
+    answer = run("judge", "--suite", str(suite))
+    ((published,), (rejected,)) = answer["published"], answer["rejected"]
+    assert (published["revision"], published["rows"], published["now"], published["aside"]) == ("2 +3", 8, "passed", 1)
+    assert "2 rows that a rule took which this suite does not have are in quarantine" in published["why"]
+    assert (rejected["revision"], rejected["rows"], rejected["then"], rejected["now"]) == ("4", 8, "rejected", "passed")
 
 
 def test_what_cannot_be_compared_is_named(run: Run) -> None:
@@ -184,6 +200,7 @@ def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: B
         run("trace")
 
 
+@pytest.mark.deep
 def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeline: Pipeline, spark: Any) -> None:
     """The plan says so, whatever the settings are by now."""
     from fencepost.review.traced import place_of, trace_source

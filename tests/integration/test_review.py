@@ -160,6 +160,7 @@ def test_rows_that_a_rule_would_have_taken_are_not_judged_and_count_against_the_
     assert "above quality.quarantine_limit of 1.00%" in answer["published"][2]["why"]
 
 
+@pytest.mark.deep
 def test_a_suite_that_old_batches_do_not_fit_is_undecided_on_them(run: Run, tmp_path: Path) -> None:
     for severity in ("critical", "quarantine"):
         unknown = {"type": "expect_column_values_to_not_be_null", "severity": severity, "kwargs": {"column": "new_one"}}

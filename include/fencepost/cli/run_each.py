@@ -106,12 +106,13 @@ def steps_of_each(
 ) -> Iterator[tuple[Interval, Iterator[StepResult]]]:
     """The intervals, each with the results of its steps, which run as they are asked for. One ledger and one JVM serve all."""
     from fencepost.ledger.ledger import Ledger
-    from fencepost.steps.plan import plan_batch
+    from fencepost.steps.plan import finished_before, plan_batch
 
     ledger = Ledger(pipeline)
 
     def steps(interval: Interval, spark: Callable[[], Any]) -> Iterator[StepResult]:
-        planned = plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
+        before = finished_before(ledger, interval)  # of hundreds that are done, a plan of each would take minutes
+        planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
         yield planned
         if planned.state not in PASSED:
             yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(spark))

@@ -102,6 +102,13 @@ def plan_batch(
     return _result(recorded, interval)
 
 
+def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
+    """What `plan_batch` says of an interval that is published or skipped, by the ledger alone; None if there may be work."""
+    view = ledger.read() if ledger.exists() else View()
+    batch = view.last(interval)
+    return _result(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
+
+
 def ready(ledger: Ledger) -> Destination:
     """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
