@@ -18,8 +18,13 @@ import steps
 from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, SettingsError
+from fencepost.config.pipeline import Pipeline, load_suite
+from fencepost.errors import BatchRejected, NeedsOperator, SettingsError
+from fencepost.ledger.ledger import Ledger
+from fencepost.review.differences import difference
+from fencepost.review.judged import judge_past
+from fencepost.review.past import Past
+from fencepost.review.suggested import suggest as suggested_of
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, produce
 
@@ -158,6 +163,33 @@ def test_rows_that_a_rule_would_have_taken_are_not_judged_and_count_against_the_
     assert [sum(one["taken"].values()) for one in answer["published"][:-1]] == list(taken.values())
     assert [one["now"] for one in answer["published"][:-1]] == ["rejected" if n else "passed" for n in taken.values()]
     assert "above quality.quarantine_limit of 1.00%" in answer["published"][2]["why"]
+
+
+CHECK = "{type: expect_column_values_to_not_be_null, kwargs: {column: n}}"
+RULE = "{type: expect_column_values_to_not_be_null, severity: quarantine, kwargs: {column: n}}"
+OF_SCHEMA = "{type: expect_column_to_exist, kwargs: {column: n}}"
+
+
+@pytest.mark.parametrize("check", [CHECK, RULE, OF_SCHEMA])
+def test_what_differs_from_its_receipts_is_not_judged(
+    spark: Any, pipeline: Pipeline, tmp_path: Path, check: str
+) -> None:
+    """Receipts of another row: as if somebody had changed the topic. A check of the schema alone reads no record, and is told."""
+    ledger, file = Ledger(pipeline), tmp_path / "suite.yaml"
+    file.write_text(f"expectations: [{check}]")
+    view, batch = ledger.read(), steps.latest(pipeline, day(2))
+    topics = {name: one.model_copy(update={"fingerprint": 1}) for name, one in batch.known_written.topics.items()}
+    written = batch.known_written.model_copy(update={"topics": topics})
+    past = Past(batch.model_copy(update={"written": written}))
+    (judged,) = judge_past(spark, ledger, view, [past], load_suite(file), file)
+    assert judged.now is None
+    assert "not those of the receipts any more" in judged.why
+    why: dict[Any, str] = {}
+    with pytest.raises(SettingsError, match="there are 0"):
+        suggested_of(spark, ledger, [past], lambda past, said: why.update({past.interval: said}))
+    assert "not those of the receipts any more" in why[day(2)]
+    with pytest.raises(NeedsOperator, match="not those of the receipts any more"):
+        difference(spark, ledger, Past(batch), past, [])
 
 
 @pytest.mark.deep
