@@ -1,8 +1,10 @@
-"""What an interval costs when many are caught up: python -m benchmarks.catch_up [intervals] [through Airflow]
+"""What an interval costs when many are caught up: python -m benchmarks.catch_up [intervals] [through Airflow] [made]
 
 `fencepost run --each` over daily intervals of 100 records, two years of them in a zone with summer time, on a stack of its own;
-then Airflow runs the next ones behind that ledger. Times each interval by the line that the command prints when it ends, and
-afterwards `fencepost status` and the pages. Prints the figures, and keeps them in benchmarks/results/catch_up.json.
+then Airflow runs the next ones behind that ledger. `made` puts so many published intervals without records into the ledger first,
+copies of one that was run: on a busy machine fewer intervals then show what a long ledger adds. Times each interval by the line
+that the command prints when it ends, and afterwards the same command again, `fencepost status` and the pages. Prints the figures,
+and keeps them in benchmarks/results/catch_up.json, by the number of those made.
 """
 
 from __future__ import annotations
@@ -28,8 +30,17 @@ from confluent_kafka import Producer
 
 from benchmarks import pages
 from benchmarks.cases import daily_run
+from benchmarks.cases.long_ledger import moved, value_of
+from fencepost.config.loading import find_pipeline
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.codec import record_key
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Batch, Interval
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_without_spark
+from fencepost.steps.write import write_without_spark
 from fencepost_stack.airflow import Folders
 from fencepost_stack.airflow_api import StackAirflow
 from fencepost_stack.ports import any_free_port
@@ -50,11 +61,30 @@ def day(number: int) -> datetime:
     return FIRST + timedelta(days=number)
 
 
-def fill(bootstrap: str, days: int) -> None:
-    """The records of so many days, and of one more, so that no day ends at the end of the topic."""
-    Cluster(ClientSettings({"bootstrap.servers": bootstrap})).ensure_topic("orders-in", daily_run.PARTITIONS)
+def make_ledger(bootstrap: str, made: int) -> None:
+    """So many published intervals: the first day is run on the empty topic, the others are its records again."""
+    pipeline = find_pipeline("orders")
+    ledger, interval = Ledger(pipeline), Interval.of(day(0), day(1))
+    states: list[Batch] = []
+    for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
+        step(pipeline, interval, ledger=ledger)
+        states.append(ledger.read().known(interval).last)
     producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(days + 1):
+    lease = ledger.cluster.high_watermarks(ledger.cluster.describe(pipeline.ledger_topic))[0]
+    for number in range(1, made):
+        for state in states:
+            record = moved(state, Interval.of(day(number), day(number + 1)), lease)
+            producer.produce(pipeline.ledger_topic, value_of(record), record_key(record), partition=0)
+            producer.poll(0)
+        lease += len(states)
+    if producer.flush(120) or len(Ledger(pipeline).read().intervals) != made:
+        raise RuntimeError("the ledger could not be filled")
+
+
+def fill(bootstrap: str, first: int, days: int) -> None:
+    """The records of so many days, and of one more, so that no day ends at the end of the topic."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(first, first + days + 1):
         daily_run.fill(producer, day(number) + timedelta(hours=12), RECORDS)
         producer.poll(0)
     if producer.flush(120):
@@ -66,16 +96,16 @@ def add_pipeline(folder: Path, intervals: int, more: int) -> None:
     folder.mkdir(parents=True)
     settings: dict[str, Any] = yaml.safe_load(daily_run.SETTINGS)
     settings["output"]["topic"] = "orders-out"
-    start, end = (day(number).isoformat() for number in (intervals, intervals + more))
+    start, end = (day(number).isoformat() for number in (intervals, intervals + max(more, 1)))
     settings["schedule"] = {"timezone": str(ZONE), "start": start, "end": end}
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
     (folder / "transform.sql").write_text(daily_run.TRANSFORM)
     (folder / "expectations.yaml").write_text(daily_run.EXPECTATIONS)
 
 
-def caught_up(intervals: int) -> dict[str, Any]:
+def caught_up(first: int, intervals: int) -> dict[str, Any]:
     """Seconds of each interval by the command's own lines, and the memory of its processes after the first and the last part."""
-    span = ("--start", day(0).isoformat(), "--end", day(intervals).isoformat())
+    span = ("--start", day(first).isoformat(), "--end", day(first + intervals).isoformat())
     began = time.monotonic()
     command = subprocess.Popen([COMMAND, "run", "orders", *span, "--each"], stderr=subprocess.PIPE, text=True)
     assert command.stderr is not None
@@ -87,7 +117,7 @@ def caught_up(intervals: int) -> dict[str, Any]:
         if found := DONE.match(line):
             seconds.append(float(found[2]))
             used.append(processor_seconds(command.pid))
-            if len(seconds) in {PART, intervals - 1}:
+            if len(seconds) in {min(PART, intervals // 2), intervals - 1}:
                 memory[len(seconds)] = resident(command.pid)
     if command.wait() or len(seconds) != intervals:
         raise RuntimeError(f"the command ended with {command.returncode} after {len(seconds)} intervals")
@@ -97,10 +127,11 @@ def caught_up(intervals: int) -> dict[str, Any]:
 
 def parts_of(seconds: Sequence[float]) -> dict[str, float]:
     """Of the first interval, which starts Spark, and the medians of the first and the last part."""
+    part = min(PART, len(seconds) // 2)
     return {
         "first": round(seconds[0], 2),
-        "early": round(median(seconds[1 : PART + 1]), 2),
-        "late": round(median(seconds[-PART:]), 2),
+        "early": round(median(seconds[1 : part + 1]), 2),
+        "late": round(median(seconds[-part:]), 2),
         "longest": round(max(seconds[1:]), 2),
     }
 
@@ -142,9 +173,11 @@ def main() -> None:
     """Print and keep the figures."""
     intervals = int(sys.argv[1]) if len(sys.argv) > 1 else 730
     more = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    made = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    ended = made + intervals
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        add_pipeline(folder / "pipelines" / "orders", intervals, more)
+        add_pipeline(folder / "pipelines" / "orders", ended, more)
         for variable in ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL"):
             os.environ.pop(variable, None)
         folders = Folders(ROOT / "dags", ROOT / "plugins", folder / "pipelines")
@@ -158,23 +191,31 @@ def main() -> None:
             "FENCEPOST_SPARK_MASTER": "local[2]",
         }
         try:
-            fill(bootstrap, intervals + more)
-            figures: dict[str, Any] = {"intervals": intervals, "records": RECORDS, "each": caught_up(intervals)}
             cluster = Cluster(ClientSettings({"bootstrap.servers": bootstrap}))
+            cluster.ensure_topic("orders-in", daily_run.PARTITIONS)
+            if made:
+                make_ledger(bootstrap, made)
+            fill(bootstrap, made, intervals + more)
+            figures: dict[str, Any] = {"made": made, "intervals": intervals, "records": RECORDS}
+            figures["each"] = caught_up(made, intervals)
             figures["ledger_offsets"] = cluster.high_watermarks(cluster.describe("fencepost.orders.ledger"))[0]
-            began = time.monotonic()
-            subprocess.run([COMMAND, "status", "orders"], check=True, capture_output=True)
-            figures["status"] = round(time.monotonic() - began, 1)
+            span = ("--start", day(0).isoformat(), "--end", day(ended).isoformat())
+            for name, command in (("again", ("run", "orders", *span, "--each")), ("status", ("status", "orders"))):
+                began = time.monotonic()
+                subprocess.run([COMMAND, *command], check=True, capture_output=True)
+                figures[name] = round(time.monotonic() - began, 1)
             print(json.dumps(figures, indent=2), flush=True)
             stack.up()
             with StackAirflow.of_stack(stack.state) as api:
                 if more:
-                    figures["airflow"] = {"intervals": more, **through_airflow(api, intervals, more)}
-                figures["pages"] = pages.measure(api.url, api.token, intervals)
+                    figures["airflow"] = {"intervals": more, **through_airflow(api, ended, more)}
+                figures["pages"] = pages.measure(api.url, api.token, ended)
         finally:
             stack.down()
     print(json.dumps(figures, indent=2))
-    (ROOT / "benchmarks" / "results" / "catch_up.json").write_text(json.dumps(figures, indent=2) + "\n")
+    file = ROOT / "benchmarks" / "results" / "catch_up.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(known | {str(made): figures}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

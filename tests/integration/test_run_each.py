@@ -197,7 +197,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is(
 KILLS = (
     *("plan.frozen", "coordinator.committing@2", "write.rows", "write.committed", "write.answered", "write.recorded"),
     *("validate.reported", "validate.recorded", "advance.begun", "publish.committed", "advance.copied"),
-    *("advance.deciding@4", "advance.answered@5", "coordinator.committed@9"),
+    *("advance.deciding@2", "advance.answered@2", "coordinator.committed@5"),
 )
 
 
