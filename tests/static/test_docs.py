@@ -55,7 +55,7 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
 )
 CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.rights", "doctor.topics", "doctor.ledger")
-CHECKS += ("doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
+CHECKS += ("doctor.fields", "doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
 }

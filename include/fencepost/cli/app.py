@@ -21,6 +21,7 @@ from fencepost.cli.decide import publish, skip, withdraw
 from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
 from fencepost.cli.jars import jars
+from fencepost.cli.new import new
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
@@ -28,6 +29,7 @@ from fencepost.cli.review import judge, suggest
 from fencepost.cli.run import run
 from fencepost.cli.schema import schema
 from fencepost.cli.status import show_ledger, status
+from fencepost.cli.try_ import try_
 from fencepost.config.digest import software
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.spark.diagnosis import unexpected
@@ -84,6 +86,7 @@ def _options(
 
 
 for command in (
+    new,
     run,
     status,
     quarantine,
@@ -102,6 +105,7 @@ for command in (
     jars,
 ):
     app.command()(command)
+app.command("try")(try_)
 app.command("ledger")(show_ledger)
 mount_commands(app)
 

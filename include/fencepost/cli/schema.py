@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import out, print_json
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fencepost.drafting.drift import Drift, FieldDrift
     from fencepost.schemas.report import PartReport
 
 
-def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
+def schema(
+    pipeline: PipelineName,
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Look at so many records instead: what changed in the topic since it was declared."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the registry's schemas: what a plan would read, what the transform would write, and whether they fit.
 
     Starts Spark to know the type of the transform's result. Reads no record, and registers nothing. Exit code 2: something does
     not fit.
 
-    Example: fencepost schema nyc_weather
+    With --sample it reads records of the source, half the newest and half from everywhere, for every format: fields that are not
+    declared, and declared types that no longer fit, with their share. That needs no Spark.
+
+    Example: fencepost schema nyc_weather --sample 1000
     """
     found = pipeline_of(pipeline)
+    if sample is not None:
+        _show_drift(found, sample, as_json)
+        return
     if not found.uses_registry:
         raise SettingsError(
             f"pipeline {pipeline}: no part of it has a schema registry; set format: avro or json_schema, or key_format: avro."
@@ -44,6 +60,60 @@ def schema(pipeline: PipelineName, as_json: AsJson = False) -> None:
             _print(part)
     if not all(part.is_compatible for part in parts):
         raise typer.Exit(2)
+
+
+def _show_drift(pipeline: Pipeline, wanted: int, as_json: bool) -> None:
+    from fencepost.drafting.drift import check_size, look_for_drift
+    from fencepost.kafka.client_settings import client_settings
+    from fencepost.kafka.cluster import Cluster
+
+    check_size(wanted)
+    sample, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), wanted)
+    if as_json:
+        print_json({"pipeline": pipeline.name, **plain_drift(drift)})
+    else:
+        cut = f" ({sample.cut})" if sample.cut else ""
+        say = f"{drift.records:,} sampled records of topic {pipeline.source.topic}{cut}"
+        if not drift.undeclared and not drift.misfits:
+            none = "the format declares nothing" if pipeline.source.format == "bytes" else "all fit what is declared"
+            out.print(f"{say}: {none}", markup=False, soft_wrap=True)
+        else:
+            out.print(f"{say}:", markup=False, soft_wrap=True)
+            _print_drift(drift)
+        if drift.absent:
+            out.print(f"declared, and in none of them: {', '.join(drift.absent)}", markup=False)
+    if not drift.fits:
+        raise typer.Exit(2)
+
+
+def plain_drift(drift: Drift) -> dict[str, Any]:
+    """What drifted, for programs."""
+    return {
+        "records": drift.records,
+        "undeclared": [{"field": d.name, "records": d.records, "type": d.what} for d in drift.undeclared],
+        "misfits": [{"field": d.name, "records": d.records, "reason": d.what} for d in drift.misfits],
+        "absent": list(drift.absent),
+        "fits": drift.fits,
+    }
+
+
+def _print_drift(drift: Drift) -> None:
+    table = Table()
+    table.add_column("field", overflow="fold")
+    table.add_column("records", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("what", overflow="fold")
+    for one in drift.misfits:
+        table.add_row(*_cells(one, drift), Text(f"does not fit: {one.what}"))
+    for one in drift.undeclared:
+        what = f"not declared; would be {one.what}" if one.what else "not declared"
+        table.add_row(*_cells(one, drift), Text(what))
+    out.print(table)
+
+
+def _cells(one: FieldDrift, drift: Drift) -> tuple[Text, str, str]:
+    name = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in one.name)
+    return Text(name), f"{one.records:,}", f"{one.records / drift.records:.1%}"
 
 
 def as_plain(part: PartReport) -> dict[str, Any]:

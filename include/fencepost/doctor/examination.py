@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.certificates import check_certificates
+from fencepost.doctor.fields import check_source_fields
 from fencepost.doctor.kafka import (
     check_expiry_of_marks,
     check_kafka,
@@ -37,6 +38,7 @@ OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (check_transform, check_su
 OF_CLUSTER: tuple[Check, ...] = (check_rights, check_transaction_timeout, check_expiry_of_marks, check_replication)
 OF_SOURCE: tuple[Check, ...] = (
     check_source_times,
+    check_source_fields,
     check_output_retention,
     check_ledger_topic,
     check_open_transactions,

@@ -72,7 +72,7 @@ class Avro:
 
         fields = to_spark(parse(declared.frozen.reader.text))
         assert isinstance(fields, StructType), "`check_readable` refuses others"
-        return read_rows(raw, fields, kept, _maker(fields, declared.frozen, whole=False))
+        return read_rows(raw, fields, kept, decoder_of(fields, declared.frozen, whole=False))
 
     def write(self, frame: DataFrame, fields: StructType, schema: RegisteredSchema | None) -> Encoded:
         from pyspark.sql import functions as F
@@ -102,7 +102,7 @@ class Avro:
         assert isinstance(found, StructType), "a transform's result is written as a record"
         frame = raw.select("value", *beside)
         schemas = ReadSchemas(reader=schema, writers=(schema,))
-        decoded = decoded_first(frame, found, _maker(found, schemas, whole=False), keep=None)
+        decoded = decoded_first(frame, found, decoder_of(found, schemas, whole=False), keep=None)
         types = {f.name: f.dataType for f in found.fields}
         of = {f.name: (F.col(f"`{f.name}`"), types[f.name], f.dataType) for f in fields.fields}
         others = [F.col(f"`{name}`") for name in frame.columns[1:]]
@@ -125,7 +125,7 @@ class Avro:
         names = [F.col(f"`{name}`") for name in frame.columns]
         others = [F.col(f"`{name}`") for name in frame.columns if name != raw]
         keyed = frame.select(F.col(f"`{raw}`"), *others)
-        found = decoded_first(keyed, fields, _maker(fields, schemas, whole=True), keep=raw)
+        found = decoded_first(keyed, fields, decoder_of(fields, schemas, whole=True), keep=raw)
         return found.select(*names, F.col(f"`{into}`"), F.col("_malformed").alias(f"{into}_malformed"))
 
     def write_key(self, frame: DataFrame, name: str, schema: RegisteredSchema | None) -> Encoded:
@@ -226,7 +226,8 @@ def _loses(column: Column, found: DataType, wanted: DataType) -> Column:
     return ~column.eqNullSafe(column.try_cast(wanted).cast(found))
 
 
-def _maker(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
+def decoder_of(fields: StructType, schemas: ReadSchemas, *, whole: bool) -> Callable[[], Decoder]:
+    """What makes a decoder of values, which are `fields` of the reader's schema, or with `whole` the one field."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from fencepost.formats.avro_rows import AvroDecoder

@@ -157,6 +157,25 @@ class _Piece:
         return MINUS_ZERO.search(self.texts[self.row] or b"") is not None
 
 
+def parsed_record(value: bytes) -> dict[str, Any]:
+    """The object that a record is, with its values as columns take them, whatever its depth.
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        record = _parsed(value)
+    except ValueError as error:
+        if not str(error).startswith(TOO_MUCH):
+            raise Malformed(_reason(error)) from None
+        if reason := _reason_in_parts(value):
+            raise Malformed(reason) from None
+        record = _with_sources(str(value, "utf-8"))
+    if not isinstance(record, dict):
+        raise Malformed("not a JSON object")
+    return record
+
+
 def _reason(error: ValueError) -> str:
     """Why the parser refuses a text, without anything of the text."""
     words = str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fencepost.config.pipeline import Quality
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
 
 LISTED = 20  # values that a report shows of an observed set
 NONE_KNOWN = History()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a batch, by which checks about a whole batch are not judged. `called`: in a sentence; `none`: it has no row."""
+
+    called: str
+    why: str
+    none: str
+
+
+ADDITION = Part(
+    "an addition",
+    "it is about a whole batch, and this is an addition to one",
+    "None of the replayed records passed. They are in quarantine again.",
+)
+SAMPLE = Part("a sample", "it is about a whole batch, and this is a sample", "The sample gives no row.")
 DIGITS = 12  # Spark adds doubles in any order: beyond this their sums may differ from one evaluation to the next
 
 
@@ -38,14 +56,14 @@ def evaluate(
     history: History = NONE_KNOWN,
     fingerprint: int | None = None,
     *,
-    addition: bool = False,
+    part: Part | None = None,
 ) -> Evaluation:
     """Evaluate `suite` on the batch's records and judge them.
 
     `frame` has the output's value columns, and `_topic`, `_partition`, `_offset` and `_key` (binary), for this batch's records
     only. It is not read if `rows`, the number that the receipts promise, is 0. If the receipts' `fingerprint` is given, `frame`
-    also has `_hash`, and the records are compared before they are judged. Of an `addition`, checks that need a whole batch are
-    not judged, and it may be empty.
+    also has `_hash`, and the records are compared before they are judged. Of a `part`, checks that need a whole batch are not
+    judged, and it may be empty.
 
     1. Check each expectation against the columns. One that cannot be evaluated is errored and goes no further. Those that
        compare the batch with earlier ones need `history` only.
@@ -66,7 +84,7 @@ def evaluate(
     kinds = column_kinds(frame)
     ready: list[Prepared] = []
     for declared in suite.expectations:
-        if addition and declared.needs_whole_batch:
+        if part is not None and declared.needs_whole_batch:
             continue
         if declared.type in HISTORY:
             results[declared.index] = liken(declared, history)
@@ -91,27 +109,26 @@ def evaluate(
     else:
         results |= {one.declared.index: on_no_records(one.declared) for one in about_records}
     # 4.
-    if addition:
-        return _judged_addition(suite, results, rows, read, started)
+    if part is not None:
+        return _judged_part(part, suite, results, rows, read, started)
     return _judged(suite, quality, results, rows, read, started)
 
 
-def _judged_addition(
-    suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
+def _judged_part(
+    part: Part, suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
 ) -> Evaluation:
-    """As a batch, by the checks that an addition is judged by; the others are listed, with the reason."""
+    """As a batch, by the checks that a part is judged by; the others are listed, with the reason."""
     judged = tuple(one for one in suite.expectations if not one.needs_whole_batch)
     whole = [one for one in suite.expectations if one.needs_whole_batch]
     outcome, reason = Outcome.PASSED, "No expectation is about single records."
     if judged and rows == 0:
-        reason = "None of the replayed records passed. They are in quarantine again."
+        reason = part.none
     elif judged:
-        part = Suite(expectations=judged, digest=suite.digest)
-        outcome, reason = judge(part, [results[i] for i in sorted(results)], rows, "pass")
+        judging_it = Suite(expectations=judged, digest=suite.digest)
+        outcome, reason = judge(judging_it, [results[i] for i in sorted(results)], rows, "pass")
     if whole:
-        reason += f" Not judged for an addition: {expectations(len(whole))} about a whole batch."
-    told = "it is about a whole batch, and this is an addition to one"
-    listed = {one.index: CheckResult.idle(one, observed={"not judged": told}) for one in whole} | dict(results)
+        reason += f" Not judged for {part.called}: {expectations(len(whole))} about a whole batch."
+    listed = {one.index: CheckResult.idle(one, observed={"not judged": part.why}) for one in whole} | dict(results)
     return _evaluation(outcome, reason, suite, listed, rows, read, started)
 
 

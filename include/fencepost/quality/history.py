@@ -45,14 +45,16 @@ class History(Frozen):
 
 def history_of(batch: Batch, written: Written, batches: Sequence[Batch]) -> History:
     """The history for these checks, from the ledger's `batches`."""
+    return History(batch=_point(batch.interval, written), before=published_before(batch.interval, batches))
+
+
+def published_before(interval: Interval, batches: Sequence[Batch]) -> tuple[PastBatch, ...]:
+    """What was published for intervals before this one, the newest first."""
     earlier = [
-        b
-        for b in batches
-        if b.state is State.PUBLISHED and b.adds_to is None and b.interval.end <= batch.interval.start
+        b for b in batches if b.state is State.PUBLISHED and b.adds_to is None and b.interval.end <= interval.start
     ]
     earlier.sort(key=lambda b: b.interval.start, reverse=True)
-    before = tuple(_point(b.interval, b.written) for b in earlier if b.written)
-    return History(batch=_point(batch.interval, written), before=before)
+    return tuple(_point(b.interval, b.written) for b in earlier if b.written)
 
 
 def _point(interval: Interval, written: Written) -> PastBatch:

@@ -21,6 +21,7 @@ Part = Literal["source", "source_key", "output", "output_key"]
 # Versions of a subject, and characters of their schemas, in a plan; a record of an older one has its schema looked up.
 MOST_VERSIONS = 50
 MOST_FROZEN = 200_000
+MOST_LOOKED_UP = 100  # ids that no plan knows
 
 
 def parts_with_registry(pipeline: Pipeline) -> list[Part]:
@@ -107,6 +108,28 @@ def _others(registry: Registry, subject: str, versions: Sequence[int], own: Sche
     for number in [n for n in sorted(versions, reverse=True) if n != own.version][: MOST_VERSIONS - 1]:
         with suppress(NotRegistered, OtherType):
             yield registry.version(subject, number)
+
+
+def look_up_ids(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
+    """What is known of a source's ids, and of these too: the schema that each names, or why its records are malformed."""
+    form, registry = format_of(pipeline, part), registry_for(pipeline, part)
+    writers, refused = list(known.writers), dict(known.refused)
+    for number, schema_id in enumerate(unknown):
+        if number >= MOST_LOOKED_UP:
+            refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
+            continue
+        try:
+            one = registry.by_id(schema_id)
+            text = form.writer(one.text, one.references, known.reader.text)
+        except NotRegistered:
+            refused[schema_id] = "the registry does not have it"
+        except OtherType:
+            refused[schema_id] = f"its schema is not of type {form.schema_type}"
+        except ValueError as error:
+            refused[schema_id] = str(error)
+        else:
+            writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
+    return known.model_copy(update={"writers": tuple(writers), "refused": refused})
 
 
 def output_schema(pipeline: Pipeline, part: OutputPart) -> RegisteredSchema | None:

@@ -107,6 +107,19 @@ class Registry:
 
         return self._ask(f"schema id {schema_id}", ask)
 
+    def of_id(self, schema_id: int) -> tuple[str, list[str]]:
+        """The type of the schema of an id, whatever it is, and the subjects that have it."""
+
+        def ask(client: SchemaRegistryClient) -> tuple[str, list[str]]:
+            kind = client.get_schema(schema_id).schema_type or "AVRO"
+            return kind, sorted({str(one.subject) for one in client.get_schema_versions(schema_id)})
+
+        return self._ask(f"schema id {schema_id}", ask)
+
+    def of_subject(self, subject: str) -> str:
+        """The type of a subject's latest schema, whatever it is."""
+        return self._ask(subject, lambda client: client.get_latest_version(subject).schema.schema_type or "AVRO")
+
     def is_compatible(self, subject: str, text: str) -> bool:
         """Whether the registry would take this schema as the subject's next version. Registers nothing."""
         return self._ask(subject, lambda client: client.test_compatibility(subject, self._schema(text)))

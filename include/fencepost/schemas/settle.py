@@ -6,7 +6,7 @@ The answers go into the ledger before anything is decoded or encoded by them, so
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,22 +22,21 @@ from fencepost.model import Batch, ReadSchemas, RegisteredSchema, Schemas
 from fencepost.protocol.decisions import own_revision, record_schemas
 from fencepost.protocol.view import View
 from fencepost.schemas.freeze import (
+    MOST_LOOKED_UP,
     OutputPart,
     SourcePart,
     fixed_version,
     format_of,
+    look_up_ids,
     named,
     output_schema,
     parts_with_registry,
     registered,
     registry_for,
 )
-from fencepost.schemas.registry import NotRegistered, OtherType
 from fencepost.spark.transform import value_schema
 
 log = logging.getLogger("fencepost.schemas")
-
-MOST_LOOKED_UP = 100
 
 
 class UnknownSchemas(NeedsOperator):
@@ -59,12 +58,36 @@ def settle_output(ledger: Ledger, batch: Batch, result: DataFrame) -> Batch:
         changed: dict[str, RegisteredSchema] = {}
         for part, kind in written_types(pipeline, result, known).items():
             frozen = getattr(known, part)
-            fit = _settled(pipeline, part, kind, frozen)
+            fit = _settled(pipeline, part, kind, frozen, _register)
             if fit != frozen:
                 changed[part] = fit
         if not changed:
             return batch
         batch = _record(ledger, batch, known.model_copy(update=changed))
+
+
+def would_settle(pipeline: Pipeline, result: DataFrame, known: Schemas) -> tuple[Schemas, list[str]]:
+    """The schemas that `settle_output` would take, and what it would register, in words. It registers and records nothing.
+
+    A schema that is not registered yet has the id 0.
+
+    Raises:
+        SettingsError: as `settle_output`.
+    """
+    changed, told = dict[str, RegisteredSchema](), list[str]()
+
+    def only_derive(
+        pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
+    ) -> RegisteredSchema:
+        subject = pipeline.subject(part)
+        text = _derived(pipeline, part, kind, latest)
+        told.append(f"a run would register a {'new version' if latest else 'first schema'} of subject {subject}")
+        written = format_of(pipeline, part).written(text, (), columns=part == "output")
+        return RegisteredSchema(subject=subject, id=0, text=written)
+
+    for part, kind in written_types(pipeline, result, known).items():
+        changed[part] = _settled(pipeline, part, kind, getattr(known, part), only_derive)
+    return known.model_copy(update=changed), told
 
 
 def written_types(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> dict[OutputPart, DataType]:
@@ -94,7 +117,12 @@ def _lost(pipeline: Pipeline, result: DataFrame, schemas: Schemas) -> list[str]:
     return [name for name in result.columns if name.startswith("_") and name in fields and name not in used]
 
 
-def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None) -> RegisteredSchema:
+Register = Callable[[Pipeline, OutputPart, "DataType", "RegisteredSchema | None"], RegisteredSchema]
+
+
+def _settled(
+    pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: RegisteredSchema | None, register: Register
+) -> RegisteredSchema:
     if frozen is not None and misfit(pipeline, part, kind, frozen) is None:
         return frozen
     latest = output_schema(pipeline, part)
@@ -106,7 +134,7 @@ def _settled(pipeline: Pipeline, part: OutputPart, kind: DataType, frozen: Regis
         raise SettingsError(
             f"{pipeline.transform_file}: its result does not fit {latest}: {why} Nothing was written. {_way_on(pipeline, part)}"
         )
-    return _register(pipeline, part, kind, latest)
+    return register(pipeline, part, kind, latest)
 
 
 def _way_on(pipeline: Pipeline, part: OutputPart) -> str:
@@ -129,6 +157,14 @@ def _register(
     pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None
 ) -> RegisteredSchema:
     """Register the schema of the transform's result, if the registry takes it as compatible."""
+    text = _derived(pipeline, part, kind, latest)
+    found = registry_for(pipeline, part).register(pipeline.subject(part), text)
+    log.info("pipeline %s: %s is registered", pipeline.name, named(found))
+    return registered(found, format_of(pipeline, part).written(text, (), columns=part == "output"))
+
+
+def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: RegisteredSchema | None) -> str:
+    """The text of a schema for the transform's result, which the registry takes as compatible with the latest."""
     subject, like = pipeline.subject(part), latest.text if latest else None
     registry, form = registry_for(pipeline, part), format_of(pipeline, part)
     try:
@@ -142,9 +178,7 @@ def _register(
             f"{': ' if difference else ''}{difference}. Nothing was registered or written. Change the transform, or register "
             "the schema yourself."
         )
-    found = registry.register(subject, text)
-    log.info("pipeline %s: %s is registered", pipeline.name, named(found))
-    return registered(found, form.written(text, (), columns=part == "output"))
+    return text
 
 
 def ids_in_source(raw: DataFrame, pipeline: Pipeline) -> dict[SourcePart, set[int]]:
@@ -171,32 +205,11 @@ def look_up(ledger: Ledger, batch: Batch, ids: dict[SourcePart, set[int]]) -> Ba
         for part, in_source in ids.items():
             known: ReadSchemas = getattr(schemas, part)
             if unknown := sorted(in_source - known.ids):
-                changed[part] = _looked_up(ledger.pipeline, part, known, unknown)
+                changed[part] = look_up_ids(ledger.pipeline, part, known, unknown)
                 log.info("batch %s: looked up schema ids %s", batch.id, unknown[:MOST_LOOKED_UP])
         if not changed:
             return batch
         batch = _record(ledger, batch, schemas.model_copy(update=changed))
-
-
-def _looked_up(pipeline: Pipeline, part: SourcePart, known: ReadSchemas, unknown: Sequence[int]) -> ReadSchemas:
-    form, registry = format_of(pipeline, part), registry_for(pipeline, part)
-    writers, refused = list(known.writers), dict(known.refused)
-    for number, schema_id in enumerate(unknown):
-        if number >= MOST_LOOKED_UP:
-            refused[schema_id] = f"not looked up, because the batch has more than {MOST_LOOKED_UP} unknown ids"
-            continue
-        try:
-            one = registry.by_id(schema_id)
-            text = form.writer(one.text, one.references, known.reader.text)
-        except NotRegistered:
-            refused[schema_id] = "the registry does not have it"
-        except OtherType:
-            refused[schema_id] = f"its schema is not of type {form.schema_type}"
-        except ValueError as error:
-            refused[schema_id] = str(error)
-        else:
-            writers.append(RegisteredSchema(subject=one.subject, id=schema_id, text=text))
-    return known.model_copy(update={"writers": tuple(writers), "refused": refused})
 
 
 def _record(ledger: Ledger, batch: Batch, schemas: Schemas) -> Batch:

@@ -40,7 +40,7 @@ from fencepost.protocol.advice import after_disagreement, what_next, write_again
 from fencepost.protocol.decisions import batch_to_judge, record_verdict
 from fencepost.protocol.view import DECIDED, View, has_passed
 from fencepost.quality.checks import Evaluation
-from fencepost.quality.evaluation import evaluate, evaluate_nothing
+from fencepost.quality.evaluation import ADDITION, evaluate, evaluate_nothing
 from fencepost.quality.gathering import NotAsPromised
 from fencepost.quality.history import History, history_of
 from fencepost.quality.quarantine import Quarantined, judge_quarantine, promised, read_quarantine
@@ -183,8 +183,8 @@ def _evaluate(
         raw.withColumn("hash", F.expr(fingerprint_hash())), batch.plan.output_format, schema, batch.plan.schemas
     )
     try:
-        addition = batch.adds_to is not None
-        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, addition=addition)
+        part = None if batch.adds_to is None else ADDITION
+        evaluation = evaluate(frame, suite, pipeline.quality, written.rows, history, promised, part=part)
         read = (written.rows, promised) if evaluation.read else rows_and_fingerprint(raw)
     except NotAsPromised as found:
         read = found.rows, found.fingerprint

@@ -199,17 +199,22 @@ def _write(
     try:
         answers = run_writers(rows, job, tasks, failure, committed)
     except RowsMoved:
-        raise SettingsError(
-            f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
-            "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
-            "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
-        ) from None
+        raise not_row_by_row(pipeline) from None
     if job.compares and shuffled_again(rows.sparkSession, job.nonce):
         raise ShuffledAgain(
             f"batch {batch.id}: Spark lost an executor and made a part of the shuffle again, twice. No offset moved. Run again: "
             "the next attempt compares what is committed with the rows of a shuffle of its own."
         )
     return answers
+
+
+def not_row_by_row(pipeline: Pipeline) -> SettingsError:
+    """The error about a transform that shuffles under layout `source`."""
+    return SettingsError(
+        f"{pipeline.transform_file}: under output.layout: source a transform works row by row, so that each "
+        "task-partition is one source partition. This transform shuffles, merges or splits partitions (aggregates, sorts, "
+        "distinct, repartition, joins that are not broadcast). Set output.layout: output, or remove that from the transform."
+    )
 
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"

@@ -1,0 +1,98 @@
+"""`fencepost new`: from a topic to a pipeline's folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencepost.cli.arguments import AsJson, names_like
+from fencepost.cli.console import err, out, print_json
+from fencepost.cli.extensions import use_environment
+from fencepost.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fencepost.drafting.draft import Draft
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="The pipeline's name: a new folder in include/pipelines.")],
+    from_topic: Annotated[str, typer.Option(help="The topic to read.")],
+    to: Annotated[str | None, typer.Option(help="The output topic; by default it has the pipeline's name.")] = None,
+    sample: Annotated[int, typer.Option(min=1, max=100_000, help="Records to look at; 64 MB and 30 s at most.")] = 1000,
+    like: Annotated[
+        str | None,
+        typer.Option(help="A pipeline whose kafka, schema_registry and spark to take.", autocompletion=names_like),
+    ] = None,
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of librdkafka; a secret as 'sasl.password=${VARIABLE}'."),
+    ] = None,
+    registry: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of schema_registry, such as url=http://..."),
+    ] = None,
+    format: Annotated[  # noqa: A002
+        str | None, typer.Option(help="json, bytes, avro or json_schema; by default what the sample shows.")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(help="The registry's subject, if records are of several.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="A consumer group that you may read; by default the pipeline's. It is not joined."),
+    ] = None,
+    cron: Annotated[str, typer.Option(help="What divides time into intervals.")] = "0 0 * * *",
+    timezone: Annotated[str, typer.Option(help="The zone of the intervals.")] = "UTC",
+    as_json: AsJson = False,
+) -> None:
+    """Draft a pipeline from a sample of a topic: pipeline.yaml, transform.sql and expectations.yaml.
+
+    Half of the sample are the newest records, half is spread over each partition. Types are those that hold every sampled value;
+    checks are warnings. It reads the topic as a reader may, writes nothing to Kafka, and overwrites no folder.
+
+    Without --like and --kafka it uses the Kafka of `fencepost up`.
+
+    Example: fencepost new orders_daily --from-topic orders
+    """
+    from fencepost.drafting.connection import connection_of
+    from fencepost.drafting.draft import draft_pipeline
+    from fencepost.drafting.wanted import Wanted
+
+    if not from_topic:
+        raise SettingsError("--from-topic: name a topic.")
+    use_environment()
+    wanted = Wanted(name, from_topic, sample, to, format, subject, group, cron, timezone)
+    connection = connection_of(like, kafka or (), registry or ())
+    with err.status(f"reading topic {from_topic}"):
+        draft = draft_pipeline(wanted, connection)
+    if as_json:
+        print_json(as_plain(draft))
+        return
+    fields = draft.fields
+    say = f"{draft.folder}: {draft.format}, {len(fields.columns)} columns and {draft.checks} checks"
+    out.print(f"{say}, from {draft.sampled:,} records", markup=False, soft_wrap=True)
+    for warning in draft.warnings:
+        out.print("[bold yellow]![/] ", end="")
+        out.print(warning, markup=False)
+    out.print(
+        "Look at the three files; then see what they make of a sample, and run the newest interval:", markup=False
+    )
+    out.print(f"fencepost try {name}", markup=False, soft_wrap=True)
+    out.print(draft.command, markup=False, soft_wrap=True)
+
+
+def as_plain(draft: Draft) -> dict[str, Any]:
+    """A draft for programs."""
+    fields, chosen = draft.fields, draft.chosen
+    return {
+        "folder": str(draft.folder),
+        "format": draft.format,
+        "records": draft.sampled,
+        "columns": {c.output: {"source": c.name, "type": c.sql, "note": c.note} for c in fields.columns},
+        "left_out": dict(fields.left_out),
+        "malformed": dict(fields.malformed),
+        "tombstones": fields.tombstones,
+        "checks": draft.checks,
+        "interval": chosen.interval.model_dump(mode="json"),
+        "warnings": list(draft.warnings),
+        "run": draft.command,
+    }

@@ -1,0 +1,226 @@
+"""`fencepost try`: what a run would make of a sample, before anything is written."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fencepost.cli.arguments import AsJson, PipelineName, interval_of, pipeline_of
+from fencepost.cli.console import err, out, print_json
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError, SettingsError
+from fencepost.model import Interval
+
+if TYPE_CHECKING:
+    from fencepost.steps.trial import Trial
+
+LONGEST = 60  # characters of a value that are shown
+
+
+def try_(
+    pipeline: PipelineName,
+    last: Annotated[int | None, typer.Option(help="So many of the newest records.  [default: 1000]")] = None,
+    start: Annotated[str | None, typer.Option(help="Start of an interval, ISO 8601; UTC if it has no zone.")] = None,
+    end: Annotated[str | None, typer.Option(help="End of the interval (exclusive), ISO 8601.")] = None,
+    watch: Annotated[bool, typer.Option(help="Try again whenever a file in the pipeline's folder changes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run would make of some records: rows, what would go to quarantine and why, the verdict.
+
+    It reads the newest records, or with --start and --end what the interval's batch reads or would read, 100,000 records at most.
+    Of a sample, checks about a whole batch are not judged, and aggregates are partial. It makes no topic, registers no schema,
+    writes no record of the ledger and commits no offset. What your transform itself changes elsewhere, it changes here too.
+
+    Exit code 1: the records would not be published.
+
+    Example: fencepost try nyc_flights --last 500
+    """
+    from fencepost.steps.trial_input import check_records
+
+    if (start is None) != (end is None):
+        raise SettingsError("--start and --end belong together: give both, or --last.")
+    if start is not None and last is not None:
+        raise SettingsError("--last is for the newest records, --start and --end for an interval: give one of them.")
+    if watch and as_json:
+        raise SettingsError("--watch shows, for a person: give it without --json.")
+    check_records(1000 if last is None else last)
+    interval = None if start is None or end is None else interval_of(start, end)
+    found = pipeline_of(pipeline)
+    from fencepost.spark.session import build_session
+
+    if watch:  # a worker that lived on would keep the modules that it has imported
+        found = found.model_copy(update={"spark": {**found.spark, "spark.python.worker.reuse": "false"}})
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        sys.dont_write_bytecode = True
+    _load_ahead()
+    with err.status("starting Spark"):
+        spark = build_session(found, "run", last or 1000)
+    try:
+        if watch:
+            _watch(spark, pipeline, found.folder, interval, last or 1000)
+            return
+        trial = _tried(spark, found, interval, last or 1000)
+    finally:
+        spark.stop()
+    if as_json:
+        print_json(as_plain(trial))
+    else:
+        show(trial, found)
+    if not trial.passes:
+        raise typer.Exit(1)
+
+
+def _load_ahead() -> None:
+    from fencepost.quality.loading import load_ahead
+
+    load_ahead()
+
+
+def _tried(spark: Any, pipeline: Pipeline, interval: Interval | None, last: int) -> Trial:
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.preflight.folder import check_pipeline
+    from fencepost.steps.trial import try_pipeline
+    from fencepost.steps.trial_input import newest, of_interval
+
+    check_pipeline(pipeline)
+    ledger = Ledger(pipeline)
+    looked = newest(ledger, last) if interval is None else of_interval(ledger, interval)
+    with err.status("trying"):
+        return try_pipeline(spark.newSession(), ledger, looked)
+
+
+def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last: int) -> None:
+    """Try, and again at each change, until Ctrl-C."""
+    while True:
+        before = state_of(folder)
+        began = time.monotonic()
+        try:
+            forget_modules(folder)
+            pipeline = pipeline_of(name)
+            show(_tried(spark, pipeline, interval, last), pipeline)
+        except FencepostError as error:
+            err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
+            err.print(str(error), markup=False, soft_wrap=True)
+        err.print(f"{time.monotonic() - began:.1f} s. Waiting for a change in {folder}; Ctrl-C ends.", markup=False)
+        while state_of(folder) == before:
+            time.sleep(0.2)
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells of each file in the folder whether it is another by now."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        if "__pycache__" not in path.parts and path.is_file():
+            found[str(path)] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return found
+
+
+def forget_modules(folder: Path) -> None:
+    """Have whatever was imported from the folder imported again."""
+    inside = str(folder.resolve()) + os.sep
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.realpath(file).startswith(inside):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def show(trial: Trial, pipeline: Pipeline) -> None:
+    """Print a trial for a person."""
+    looked = trial.looked
+    what = "sample"
+    if looked.interval is not None:
+        what = "whole batch" if looked.whole else "part of the batch"
+        what += ", as it is frozen" if looked.frozen else ", as a plan would freeze it"
+    out.print(f"{trial.read:,} records of topic {pipeline.source.topic} ({what})", markup=False, soft_wrap=True)
+    _show_rows(trial)
+    counts = Table(show_header=False, box=None, pad_edge=False)
+    counts.add_column(justify="right")
+    counts.add_column(overflow="fold")
+    counts.add_row(f"{trial.written:,}", Text(f"rows would be written to {pipeline.output.topic}"))
+    for one in trial.aside:
+        first = f" (first at {one.first})" if one.first else ""
+        counts.add_row(f"{one.rows:,}", Text(f"{one.name}: {one.reason}{first}"))
+    if trial.withheld:
+        counts.add_row(f"{trial.withheld:,}", Text("rows would be withheld: another row of their record fails a rule"))
+    out.print(counts)
+    _show_checks(trial)
+    for stop in trial.stops:
+        out.print(f"It would fail: {stop}.", markup=False)
+    for remark in trial.remarks:
+        out.print(remark, markup=False)
+    style = "bold green" if trial.passes else "bold red"
+    out.print(f"[{style}]{trial.verdict}[/]", end="")
+    out.print("" if trial.stops else f": {trial.evaluation.reason}", markup=False)
+
+
+def _show_rows(trial: Trial) -> None:
+    table = Table(title="the result", title_justify="left")
+    table.add_column("column", overflow="fold")
+    table.add_column("type", overflow="fold", max_width=24)
+    for number in range(len(trial.rows)):
+        table.add_column(f"row {number + 1}", overflow="fold", max_width=20)
+    for name, kind in trial.columns:
+        table.add_row(Text(name), Text(kind), *(Text(_shown(row.get(name))) for row in trial.rows))
+    out.print(table)
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "null"
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 3]}..."
+
+
+def _show_checks(trial: Trial) -> None:
+    table = Table(title="checks", title_justify="left")
+    table.add_column("severity")
+    table.add_column("check", overflow="fold")
+    table.add_column("result", overflow="fold")
+    for check in trial.evaluation.checks:
+        result = str(check.status)
+        if check.not_judged:
+            result = "not judged: about a whole batch" if not trial.looked.whole else f"not judged: {check.not_judged}"
+        elif check.error:
+            result = f"could not be evaluated: {check.error.splitlines()[0]}"
+        elif check.unexpected_count:
+            result += f": {check.unexpected_count:,} records"
+        table.add_row(str(check.severity), Text(check.title.removeprefix("expect_")), Text(result))
+    out.print(table)
+
+
+def as_plain(trial: Trial) -> dict[str, Any]:
+    """A trial for programs."""
+    looked = trial.looked
+    return {
+        "interval": looked.interval.model_dump(mode="json") if looked.interval else None,
+        "ranges": [one.model_dump(mode="json") for one in looked.ranges],
+        "whole": looked.whole,
+        "frozen": looked.frozen,
+        "read": trial.read,
+        "malformed": trial.malformed,
+        "results": trial.results,
+        "written": trial.written,
+        "withheld": trial.withheld,
+        "aside": [{"name": s.name, "reason": s.reason, "rows": s.rows, "first": s.first} for s in trial.aside],
+        "columns": dict(trial.columns),
+        "rows": list(trial.rows),
+        "checks": [check.model_dump(mode="json", exclude={"sample"}) for check in trial.evaluation.checks],
+        "stops": list(trial.stops),
+        "remarks": list(trial.remarks),
+        "verdict": trial.verdict,
+        "reason": trial.evaluation.reason,
+        "passes": trial.passes,
+    }

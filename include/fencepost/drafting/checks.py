@@ -1,0 +1,86 @@
+"""The checks of a drafted suite: what held for the sample, as warnings, so that none stops a batch before a person has read it.
+
+They are about single records. A sample says nothing of a batch's volume, and ids and times are others in every batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import ceil, isfinite
+from typing import Any
+
+from fencepost.drafting.columns import OF_TIME, Column, Fields
+
+MOST_CHECKS = 20
+MOST_OF_NULLS = 12  # of the checks
+MOST_VALUES = 20  # of a set
+LONGEST_VALUE = 64  # characters
+ENOUGH = 50  # values, for a check of what they are
+OFTEN = 0.01  # the least share of a value that belongs to a set, and five of it
+# Words of names that say who or which one: their values are of one record each, or nobody's to write down.
+OF_ONE = frozenset(
+    "id ids uuid guid key email mail phone token password secret ssn iban ip user customer person name address card hash".split()
+)
+
+
+def draft_checks(fields: Fields) -> list[dict[str, Any]]:
+    """The checks as `expectations.yaml` has them: one at least, `MOST_CHECKS` at most. No description has a record's value."""
+    good = fields.records - fields.tombstones - fields.bad
+    columns = [column for column in fields.columns if re.fullmatch(r"\w+", column.output)]  # others cannot be checked
+    known = [column for column in columns if column.values and None not in column.values]
+    found = list(_not_null(known, fields, good))[:MOST_OF_NULLS]
+    sets = list(_sets(columns))
+    found += sets[: MOST_CHECKS - len(found)]
+    found += list(_not_below_zero(columns))[: MOST_CHECKS - len(found)]
+    if not found:
+        column = fields.columns[0].output
+        found = [_check("expect_column_to_exist", "Of the sample nothing else is sure", column=column)]
+    return found
+
+
+def _check(kind: str, description: str, **kwargs: Any) -> dict[str, Any]:
+    return {"type": kind, "severity": "warning", "description": description, "kwargs": kwargs}
+
+
+def _not_null(known: Sequence[Column], fields: Fields, good: int) -> Iterator[dict[str, Any]]:
+    """Where the sample has tombstones, whose fields are null, a column is judged in records that have another one."""
+    for column in known:
+        where = {}
+        if fields.tombstones:
+            others = [other.output for other in known if other is not column][:2]
+            if not others:
+                continue
+            where = {"row_condition": " OR ".join(f"`{name}` IS NOT NULL" for name in others)}
+        said = f"Null in 0 of {good:,} sampled records"
+        yield _check("expect_column_values_to_not_be_null", said, column=column.output, **where)
+
+
+def _sets(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    for column in columns:
+        texts = [value for value in column.values if isinstance(value, str)]
+        if len(texts) < ENOUGH or OF_ONE.union(OF_TIME).intersection(column.words):
+            continue
+        if any(value is not None and not isinstance(value, str) for value in column.values):
+            continue
+        seen = Counter(texts)
+        often = max(5, ceil(OFTEN * len(texts)))
+        if len(seen) > MOST_VALUES or min(seen.values()) < often or not all(map(_may_be_written, seen)):
+            continue
+        said = f"{len(seen)} values in {len(texts):,} sampled records, each in {min(seen.values()):,} or more"
+        yield _check("expect_column_values_to_be_in_set", said, column=column.output, value_set=sorted(seen))
+
+
+def _may_be_written(value: str) -> bool:
+    return len(value) <= LONGEST_VALUE and value.isprintable()
+
+
+def _not_below_zero(columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
+    for column in columns:
+        numbers = [value for value in column.values if value is not None]
+        if len(numbers) < ENOUGH or OF_ONE.union(OF_TIME).intersection(column.words):
+            continue
+        if all(isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v) and v >= 0 for v in numbers):
+            said = f"Below zero in 0 of {len(numbers):,} sampled records"
+            yield _check("expect_column_values_to_be_between", said, column=column.output, min_value=0)

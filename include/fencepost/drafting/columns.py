@@ -1,0 +1,178 @@
+"""The columns that a draft declares and selects, with what the sample has in them, and the names that it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fencepost.drafting.types import LONGEST_NAME, Inferred, infer, refine
+from fencepost.formats.framing import Malformed
+from fencepost.formats.json_decoder import JsonDecoder, parsed_record
+from fencepost.formats.rows import Decoder
+
+MOST_COLUMNS = 300
+# Words in a field's name that say what its numbers are.
+OF_TIME = frozenset("ts time timestamp date datetime epoch at created updated modified deleted expires millis".split())
+SECONDS = (631_152_000, 4_102_444_800)  # the years 1990 to 2099: other numbers are no time that anybody means
+UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+YEARS = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999, which formats can say
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of the source's records. `sql` is the type that the draft declares; None: the registry's schema has it.
+
+    `values` are those of the sample's good records; `name` is what the source calls it, `output` what the result does. `unit`
+    is that of epoch numbers, and `time` the name of the column that they are converted to.
+    """
+
+    name: str
+    sql: str | None
+    values: Sequence[Any]
+    note: str = ""
+    output: str = ""
+    unit: str = ""
+    time: str = ""
+
+    @property
+    def words(self) -> list[str]:
+        """The words of its name, in lower case."""
+        return words_of(self.name)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a sample says of a topic's fields: the columns, why each other name is left out, and counts of its records."""
+
+    columns: tuple[Column, ...]
+    left_out: Mapping[str, str]
+    records: int
+    tombstones: int
+    malformed: Mapping[str, int]
+
+    @property
+    def bad(self) -> int:
+        """Malformed records."""
+        return sum(self.malformed.values())
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name such as `created_at`, `createdAt` or `created-at`."""
+    return [word for word in re.split(r"[\W_]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()) if word]
+
+
+def json_fields(values: Sequence[bytes | None]) -> Fields:
+    """The fields of JSON records. With what the draft declares, every record that is an object is good."""
+    objects = [_object(value) for value in values]
+    seen = Counter(name for one in objects if one is not None for name in one)
+    left_out = undeclarable(seen)
+    names = [name for name in seen if name not in left_out]
+    most = set(sorted(names, key=lambda name: -seen[name])[:MOST_COLUMNS])
+    left_out |= {name: f"beyond {MOST_COLUMNS} columns" for name in names if name not in most}
+    types = {name: infer(one.get(name) for one in objects if one is not None) for name in names if name in most}
+    sound = [value for value, one in zip(values, objects, strict=True) if one is not None]
+
+    def misfits(tried: Mapping[str, Inferred]) -> Iterator[str]:
+        for name, kind in tried.items():
+            if any(JsonDecoder(pa.schema([(name, kind.arrow)])).decode_values(sound)[1]):
+                yield name
+
+    if any(_decoder(types).decode_values(sound)[1]):
+        types = refine(types, misfits)
+    declared = {name: (kind.sql, kind.note) for name, kind in types.items()}
+    return fields_of(_decoder(types), declared, values, left_out)
+
+
+def _decoder(types: Mapping[str, Inferred]) -> JsonDecoder:
+    return JsonDecoder(pa.schema([(name, kind.arrow) for name, kind in types.items()]))
+
+
+def _object(value: bytes | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        return parsed_record(value)
+    except Malformed:
+        return None
+
+
+def fields_of(
+    decoder: Decoder,
+    declared: Mapping[str, tuple[str | None, str]],
+    values: Sequence[bytes | None],
+    left_out: Mapping[str, str],
+) -> Fields:
+    """What the decoder makes of the records. `declared` has its columns in order: the type to declare, if any, and a note."""
+    arrays, why = decoder.decode_values(values)
+    good = [row for row, reason in enumerate(why) if reason is None and values[row] is not None]
+    columns = [
+        Column(name, sql, [array[row].as_py() for row in good], note)
+        for array, (name, (sql, note)) in zip(arrays, declared.items(), strict=True)
+    ]
+    malformed = Counter(reason for reason in why if reason is not None)
+    return Fields(named(columns), left_out, len(values), sum(value is None for value in values), malformed)
+
+
+def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
+    """Why each of these names, which are so often, cannot be declared as a column; of names that differ in case one can."""
+    found, kept = dict[str, str](), dict[str, str]()
+    for name in names:
+        if name.startswith("_"):
+            found[name] = "it begins with _"
+        elif not re.fullmatch(r"\w+", name):
+            found[name] = "a column's name has letters, digits and _ only"
+        elif len(name.encode()) > LONGEST_NAME:
+            found[name] = f"it is longer than {LONGEST_NAME} bytes"
+        elif (other := kept.get(without_case(name))) is None:
+            kept[without_case(name)] = name
+        else:
+            rarer = min(other, name, key=lambda one: names[one])
+            kept[without_case(name)] = name if rarer == other else other
+            found[rarer] = "to Spark it is the same as another name that differs only in case"
+    return found
+
+
+def without_case(name: str) -> str:
+    """The name as Spark compares it: each character's upper case in lower case, so that of I and i all are one."""
+    upper = (character.upper() if len(character.upper()) == 1 else character for character in name)
+    return "".join(character.lower()[0] for character in upper)
+
+
+def named(columns: Collection[Column]) -> tuple[Column, ...]:
+    """The columns with their names in the result, and with what their epoch numbers are converted to."""
+    taken = {without_case(column.name) for column in columns}
+    found = []
+    for column in columns:
+        output, unit, time = column.name, unit_of(column), ""
+        if output.startswith("_"):  # it would not be written
+            output = free(output.lstrip("_") or "column", taken)
+        if unit:
+            time = free(f"{output}_time", taken)
+        found.append(Column(column.name, column.sql, column.values, column.note, output, unit, time))
+    return tuple(found)
+
+
+def free(name: str, taken: set[str]) -> str:
+    """The name, or the first one like it that is not taken; it is taken then."""
+    number, found = 1, name
+    while without_case(found) in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(without_case(found))
+    return found
+
+
+def unit_of(column: Column) -> str:
+    """The unit of the epoch numbers in a column, if its name says that it has times and all its numbers are of these years."""
+    numbers = [value for value in column.values if value is not None and value != 0]
+    if not numbers or any(isinstance(value, bool) or not isinstance(value, int) for value in numbers):
+        return ""
+    if not OF_TIME.intersection(column.words):
+        return ""
+    first, last = SECONDS
+    return next((u for u, n in UNITS.items() if all(first * n <= value <= last * n for value in numbers)), "")

@@ -1,0 +1,109 @@
+"""The sections of a drafted `pipeline.yaml` that say where Kafka and the registry are: as another pipeline has them, as given, or
+of the services on this machine. No secret gets into the file: where one belongs, there is the name of a variable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fencepost.config.files import read_file
+from fencepost.config.loading import folder_of
+from fencepost.config.registry import RegistrySettings
+from fencepost.config.secret_names import SECRET_KEYS
+from fencepost.config.strict_yaml import read_yaml
+from fencepost.drafting.writing import block, scalar
+from fencepost.errors import SettingsError
+
+LOCAL_KAFKA = "bootstrap.servers: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}"
+LOCAL_REGISTRY = "url: ${SCHEMA_REGISTRY_URL:-http://127.0.0.1:8081/apis/ccompat/v7}"
+REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
+REGISTRY_SECRETS = {"password", "token", "key_password"}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The text of the section `kafka`, of `schema_registry` if one is known, and of `spark` if another pipeline has one.
+
+    `given`: somebody has named the registry; otherwise it is the one on this machine, if it runs."""
+
+    kafka: str
+    registry: str
+    spark: str = ""
+    given: bool = False
+
+
+def connection_of(like: str | None, kafka: Sequence[str], registry: Sequence[str]) -> Connection:
+    """From `--like`, or `--kafka` and `--registry`, or the services on this machine.
+
+    Raises:
+        SettingsError: the options do not go together, are no `NAME=VALUE`, or hold a secret.
+    """
+    if like is not None and (kafka or registry):
+        raise SettingsError("--like takes all settings of another pipeline: give it, or --kafka and --registry.")
+    if like is not None:
+        return _like(folder_of(like) / "pipeline.yaml")
+    of_kafka = _given("--kafka", kafka, lambda name: SECRET_KEYS.search(name) is not None)
+    of_registry = _given("--registry", registry, lambda name: name in REGISTRY_SECRETS)
+    if unknown := of_registry.keys() - RegistrySettings.model_fields.keys():
+        raise SettingsError(
+            f"--registry {', '.join(sorted(unknown))}: unknown; allowed are {', '.join(RegistrySettings.model_fields)}."
+        )
+    return Connection(
+        kafka=_section("kafka", of_kafka) if of_kafka else f"kafka:\n  {LOCAL_KAFKA}\n",
+        registry=_section("schema_registry", of_registry)
+        if of_registry
+        else ("" if of_kafka else f"schema_registry:\n  {LOCAL_REGISTRY}\n"),
+        given=bool(of_registry),
+    )
+
+
+def _given(option: str, texts: Sequence[str], is_secret: Any) -> dict[str, str]:
+    found = dict[str, str]()
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise SettingsError(f"{option} {name}: not NAME=VALUE, such as bootstrap.servers=broker:9092.")
+        if is_secret(name) and not REFERENCE.fullmatch(value):
+            raise SettingsError(
+                f"{option} {name}: a secret; other users of this machine see arguments, and the file would keep it. Put it "
+                f"into a variable of the environment, and name that: {option} '{name}=${{KAFKA_PASSWORD}}', in single quotes."
+            )
+        if name in found:
+            raise SettingsError(f"{option} {name}: given twice.")
+        found[name] = value
+    return found
+
+
+def _section(name: str, values: Mapping[str, str]) -> str:
+    return f"{name}:\n" + "".join(f"  {scalar(key)}: {scalar(value)}\n" for key, value in values.items())
+
+
+def _like(file: Path) -> Connection:
+    raw = read_yaml(file)
+    if not isinstance(raw, dict) or not isinstance(raw.get("kafka"), dict):
+        raise SettingsError(f"{file}: it has no section kafka to take. Give --kafka NAME=VALUE instead.")
+    text = read_file(file).decode("utf-8-sig")
+    found = {
+        name: _as_written(text, name, raw[name]) for name in ("kafka", "schema_registry", "spark") if raw.get(name)
+    }
+    return Connection(
+        found["kafka"], found.get("schema_registry", ""), found.get("spark", ""), given="schema_registry" in found
+    )
+
+
+def _as_written(text: str, name: str, value: Any) -> str:
+    """The lines of an outermost section, its comments among them; if they say something else by themselves, its values."""
+    lines = text.splitlines()
+    begin = next((n for n, line in enumerate(lines) if re.match(rf"{name}\s*:", line)), None)
+    if begin is not None:
+        end = next((n for n in range(begin + 1, len(lines)) if lines[n][:1] not in ("", " ", "\t")), len(lines))
+        section = "\n".join(lines[begin:end]).rstrip() + "\n"
+        if block(section) == {name: value}:
+            return section
+    return _section(
+        name,
+        {str(k): v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else v for k, v in value.items()},
+    )

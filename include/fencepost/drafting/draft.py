@@ -1,0 +1,158 @@
+"""`fencepost new`: drafts a pipeline's folder from a sample of its topic. It reads, and writes nothing but the folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import mkdtemp
+
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
+from fencepost.drafting.checks import draft_checks
+from fencepost.drafting.columns import Fields
+from fencepost.drafting.connection import Connection
+from fencepost.drafting.settings import settings_yaml
+from fencepost.drafting.source import source_of
+from fencepost.drafting.times import Chosen, choose_interval, doubts, in_zone
+from fencepost.drafting.wanted import Wanted
+from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
+from fencepost.errors import SettingsError
+from fencepost.kafka.client_settings import client_settings
+from fencepost.kafka.cluster import Cluster
+from fencepost.kafka.sample import Sample, take_sample
+from fencepost.model import utc_now
+from fencepost.paths import pipelines_folder
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was written, and what a person should know. `command` runs the interval to begin with."""
+
+    folder: Path
+    format: str
+    sampled: int
+    fields: Fields
+    checks: int
+    chosen: Chosen
+    command: str
+    warnings: tuple[str, ...] = ()
+
+
+def draft_pipeline(wanted: Wanted, connection: Connection) -> Draft:
+    """Write the folder, and say what is in it. It appears whole or not at all, and replaces nothing.
+
+    1. take the sample;
+    2. know the format, and the fields of it;
+    3. choose the interval to begin with;
+    4. write the three files aside, load them as any step would, and give the folder its name.
+
+    Raises:
+        SettingsError: the folder exists, the options are wrong, or the topic's records cannot be read; says why.
+        FencepostError: Kafka or the registry does not answer, or denies.
+    """
+    folder = _place_of(wanted.name)
+    with _aside(folder) as aside:
+        connected = _connected(aside, wanted, connection)
+        cluster = Cluster(client_settings(connected))
+        topic = cluster.describe(wanted.topic)
+        sample = take_sample(cluster, topic, wanted.reading_group, wanted.sample)  # 1
+        values = [one.value for one in sample.records]
+        source, fields = source_of(connected, wanted, connection, values)  # 2
+        now = utc_now()
+        chosen = choose_interval(  # 3
+            cluster, sample, wanted.reading_group, wanted.cron, wanted.timezone, now
+        )
+        checks = draft_checks(fields)
+        text = settings_yaml(wanted, connection, sample, source, fields, chosen)
+        (aside / "pipeline.yaml").write_text(text, encoding="utf-8")  # 4
+        (aside / "transform.sql").write_text(transform_sql(fields, wanted.topic), encoding="utf-8")
+        (aside / "expectations.yaml").write_text(suite_yaml(checks, fields.records), encoding="utf-8")
+        load_pipeline(aside).suite  # noqa: B018 - read now
+        _take_place(aside, folder)
+    start, end = (in_zone(moment, wanted.timezone) for moment in (chosen.interval.start, chosen.interval.end))
+    early = "" if chosen.ended else " --allow-future"
+    warnings = tuple(_warnings(sample, fields, chosen, wanted, now))
+    return Draft(
+        folder=folder,
+        format=source.format,
+        sampled=len(sample.records),
+        fields=fields,
+        checks=len(checks),
+        chosen=chosen,
+        command=f"fencepost run {wanted.name} --start {start} --end {end}{early}",
+        warnings=warnings,
+    )
+
+
+def _place_of(name: str) -> Path:
+    if not PIPELINE_NAME.fullmatch(name):
+        raise SettingsError(
+            f"{name!r} is no name of a pipeline: at most 63 of a-z, 0-9 and _, and it begins with a letter."
+        )
+    folder = pipelines_folder() / name
+    if os.path.lexists(folder):
+        raise SettingsError(f"{folder}: exists already, and is not overwritten. Choose another name, or move it away.")
+    return folder
+
+
+@contextmanager
+def _aside(folder: Path) -> Iterator[Path]:
+    """A folder of that name in another one beside it, which nobody takes for a pipeline; gone afterwards."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(mkdtemp(prefix=".new-", dir=folder.parent))
+    except OSError as error:
+        raise SettingsError(f"{folder.parent}: cannot be written: {error.strerror}. Set FENCEPOST_PIPELINES.") from None
+    try:
+        aside = made / folder.name
+        aside.mkdir()
+        yield aside
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _take_place(aside: Path, folder: Path) -> None:
+    try:
+        aside.rename(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder}: cannot be made: {error.strerror}. Choose another name.") from None
+
+
+def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
+    """A pipeline of this topic that knows its cluster and its registry, and takes values as they are."""
+    text = (
+        f"source: {{topic: {scalar(wanted.topic)}, format: bytes}}\n"
+        f"output: {{topic: {scalar(wanted.output_topic)}}}\n"
+        f"schedule: {{start: 2000-01-01, cron: {scalar(wanted.cron)}, timezone: {scalar(wanted.timezone)}}}\n"
+        f"{connection.kafka}{connection.registry}{connection.spark}"
+    )
+    (aside / "pipeline.yaml").write_text(text, encoding="utf-8")
+    (aside / "transform.sql").write_text("SELECT value FROM source\n")
+    (aside / "expectations.yaml").write_text("")
+    try:
+        return load_pipeline(aside)
+    except SettingsError as error:
+        raise SettingsError(str(error).replace(f"{aside / 'pipeline.yaml'}: ", "")) from None
+
+
+def _warnings(sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, now: datetime) -> Iterator[str]:
+    if sample.cut:
+        yield f"The sample has {len(sample.records):,} records, not {wanted.sample:,}: {sample.cut}."
+    if fields.bad:
+        reasons = sorted(fields.malformed.items(), key=lambda item: -item[1])
+        yield (
+            f"Malformed: {fields.bad:,} of {fields.records:,} sampled records, which would go to quarantine: "
+            f"{'; '.join(f'{count:,} {reason}' for reason, count in reasons[:3])}."
+        )
+    if fields.left_out:
+        yield f"Left out, because no column can have such a name: {len(fields.left_out):,}. pipeline.yaml lists them."
+    if sample.records and not chosen.records:
+        yield f"No record is in the interval {chosen.interval.told}: the first run would publish nothing."
+    if sample.records and not chosen.ended:
+        yield "No interval with records has ended yet. The command below runs this one early: later records are the next one's."
+    yield from doubts(sample, wanted.cron, wanted.timezone, now)

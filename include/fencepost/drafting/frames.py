@@ -1,0 +1,76 @@
+"""Which format a sample's values are in: JSON objects, values with a schema registry's five bytes in front, or neither."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencepost.formats.format import HEADER
+from fencepost.formats.framing import Malformed
+from fencepost.formats.json_decoder import parsed_record
+
+# What other values begin with, by a name for a person.
+KNOWN = (
+    (b"Obj\x01", "files of Avro, each with a schema of its own"),
+    (b"\x03\x00", "frames of AWS Glue's schema registry"),
+    (b"\x03\x05", "frames of AWS Glue's schema registry, compressed"),
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"PAR1", "Parquet"),
+    (b"[", "JSON arrays, and a record has to be an object"),
+)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """How many of a sample's values are JSON objects, how many have a schema's id in front and which, and what others are."""
+
+    values: int
+    objects: int
+    ids: Counter[int]
+    others: Counter[str]
+
+    @property
+    def framed(self) -> int:
+        """Values that begin as a registry's serializers write them."""
+        return sum(self.ids.values())
+
+
+def look_at(values: Sequence[bytes | None]) -> Frames:
+    """What the values are; nulls are left out."""
+    known = [value for value in values if value is not None]
+    objects, ids, others = 0, Counter[int](), Counter[str]()
+    for value in known:
+        if len(value) >= HEADER and value[0] == 0:
+            ids[int.from_bytes(value[1:HEADER])] += 1
+        elif _is_object(value):
+            objects += 1
+        else:
+            others[_named(value)] += 1
+    return Frames(len(known), objects, ids, others)
+
+
+def _is_object(value: bytes) -> bool:
+    try:
+        parsed_record(value)
+    except Malformed:
+        return False
+    return True
+
+
+def _named(value: bytes) -> str:
+    """What a value seems to be; nothing of its content."""
+    for begin, name in KNOWN:
+        if value.startswith(begin):
+            return name
+    if not value:
+        return "empty"
+    text = value.lstrip(b" \t\r\n")
+    if text.startswith(b"{"):
+        return "broken JSON"
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return "binary"
+    return "text that is no JSON object"

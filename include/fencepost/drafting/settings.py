@@ -1,0 +1,85 @@
+"""The text of a drafted `pipeline.yaml`."""
+
+from __future__ import annotations
+
+import math
+
+from fencepost.config.pipeline import Source
+from fencepost.drafting.columns import Fields
+from fencepost.drafting.connection import Connection
+from fencepost.drafting.times import Chosen, in_zone
+from fencepost.drafting.wanted import Wanted
+from fencepost.drafting.writing import listed, scalar, with_comments
+from fencepost.formats import FORMATS
+from fencepost.kafka.sample import Sample
+
+LIMIT = 0.01  # the default share that may go to quarantine
+
+
+def settings_yaml(
+    wanted: Wanted, connection: Connection, sample: Sample, source: Source, fields: Fields, chosen: Chosen
+) -> str:
+    """`pipeline.yaml`."""
+    registry = FORMATS[source.format].has_registry
+    of = "" if sample.is_whole else f" of about {sample.offsets:,}"
+    lines = [
+        f"# Drafted by `fencepost new` from {len(sample.records):,}{of} records of topic {wanted.topic}. It is yours.\n",
+        "# docs/pipelines.md has every setting. `fencepost try` shows what a change does.\n",
+        "source:\n",
+        f"  topic: {scalar(wanted.topic)}\n",
+        f"  format: {source.format}\n",
+    ]
+    if source.subject is not None:
+        lines.append(f"  subject: {scalar(source.subject)}\n")
+    lines.append(
+        "  on_malformed: quarantine  # a record that does not fit is kept aside with the reason; the others go on\n"
+    )
+    declared = [column for column in fields.columns if column.sql is not None]
+    if declared or fields.left_out:
+        lines.append("  schema:\n" if declared else "")
+        lines.append(with_comments([(f"{scalar(c.name)}: {c.sql}", c.note) for c in declared], "    "))
+        lines.append(listed(fields.left_out))
+    lines += [
+        "\noutput:\n",
+        f"  topic: {scalar(wanted.output_topic)}  # made by the first run\n",
+        f"  format: {source.format}\n",
+        "  key: _key\n",
+        f"  partitions: {sample.topic.partitions}  # as many as the source has\n",
+        "\nschedule:\n",
+        f"  cron: {scalar(wanted.cron)}\n",
+        f"  timezone: {scalar(wanted.timezone)}\n",
+        f"  start: {in_zone(chosen.interval.start, wanted.timezone)}{_begins(chosen, wanted)}\n",
+    ]
+    if (limit := _limit(fields)) > LIMIT:
+        lines.append(
+            f"\nquality:\n  quarantine_limit: {{share: {limit}}}  # {fields.bad:,} of {fields.records:,} sampled records are "
+            "malformed\n"
+        )
+    lines.append(f"\n{connection.kafka}")
+    if registry:
+        lines.append(f"\n{_auto_register(connection.registry)}")
+    if connection.spark:
+        lines.append(f"\n{connection.spark}")
+    return "".join(lines)
+
+
+def _begins(chosen: Chosen, wanted: Wanted) -> str:
+    if chosen.oldest is None:
+        return ""
+    if chosen.oldest >= chosen.interval.start:
+        return "  # the oldest record is of this interval"
+    return f"  # the oldest record is of {in_zone(chosen.oldest, wanted.timezone)}: begin there to have all"
+
+
+def _auto_register(section: str) -> str:
+    if "auto_register" in section:
+        return section
+    return (
+        f"{section.rstrip()}\n  auto_register: true  # the first run registers the schema of the transform's result\n"
+    )
+
+
+def _limit(fields: Fields) -> float:
+    """A share of malformed records that a batch like the sample keeps to, twice the sample's."""
+    known = max(1, fields.records)
+    return min(1.0, max(LIMIT, math.ceil(200 * fields.bad / known) / 100)) if fields.bad else LIMIT

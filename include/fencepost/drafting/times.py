@@ -1,0 +1,131 @@
+"""Which interval a draft begins with, and what its sample's timestamps say of intervals: they decide in which one a record is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from fencepost.kafka.cluster import Cluster, time_of
+from fencepost.kafka.sample import Sample, Sampled, take_newest
+from fencepost.model import Interval
+from fencepost.protocol.ranges import CLOCKS
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The interval to begin with. `ended`: it has ended. `records`: offsets that it has now. `oldest`: when the oldest record is
+    stamped, if that is known."""
+
+    interval: Interval
+    ended: bool
+    records: int
+    oldest: datetime | None
+
+
+def interval_at(moment: datetime, cron: str, timezone: str) -> Interval:
+    """The interval of the schedule that a moment is in."""
+    zone = ZoneInfo(timezone)
+    # A boundary belongs to the interval that it begins, and croniter looks before or after a moment.
+    start = croniter(cron, moment.astimezone(zone) + timedelta(microseconds=1)).get_prev(datetime)
+    end = croniter(cron, start).get_next(datetime)
+    while end <= moment:  # in the hour that comes twice, what lies before a moment is not its boundary
+        start, end = end, croniter(cron, end).get_next(datetime)
+    return Interval.of(start, end)
+
+
+def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: str, timezone: str, now: datetime) -> Chosen:
+    """The newest interval that has ended and has records; of a topic without such records, the one of its newest record, or of
+    an empty topic the newest that has ended."""
+    current = interval_at(now, cron, timezone)
+    topic, limit = sample.topic, _milliseconds(now + CLOCKS)
+    oldest = _oldest(cluster, sample, group)
+
+    def first_at(moment: datetime) -> list[int]:
+        found = cluster.first_at_or_after(topic, _milliseconds(moment), group, list(sample.earliest), limit)
+        return [end if offset is None else offset for offset, end in zip(found, sample.ends, strict=True)]
+
+    def counted(interval: Interval) -> int:
+        ranges = zip(first_at(interval.start), first_at(interval.end), strict=True)
+        return sum(max(0, end - start) for start, end in ranges)
+
+    ended = take_newest(cluster, topic, group, topic.partitions, ends=first_at(current.start))
+    stamped = [at for one in ended.records if (at := one.timestamp) is not None and at < _milliseconds(current.start)]
+    if stamped:
+        chosen = interval_at(time_of(max(stamped)), cron, timezone)
+        return Chosen(chosen, ended=True, records=counted(chosen), oldest=oldest)
+    newest = [at for one in sample.records if (at := one.timestamp) is not None and at <= limit]
+    if newest:
+        chosen = interval_at(time_of(max(newest)), cron, timezone)
+        return Chosen(chosen, ended=chosen.end <= now, records=counted(chosen), oldest=oldest)
+    before = interval_at(current.start - timedelta(microseconds=1), cron, timezone)
+    return Chosen(before, ended=True, records=0, oldest=oldest)
+
+
+def _oldest(cluster: Cluster, sample: Sample, group: str) -> datetime | None:
+    if not sample.records:
+        return None
+    firsts = cluster.record_times(sample.topic, dict(enumerate(sample.earliest)), group).values()
+    return min(firsts, default=None)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return max(0, round(moment.timestamp() * 1000))
+
+
+def doubts(sample: Sample, cron: str, timezone: str, now: datetime) -> Iterator[str]:
+    """What a person should know of the sample's timestamps before intervals are cut by them."""
+    records = sample.records
+    stamped = [one for one in records if one.timestamp is not None and one.timestamp > 0]
+    if len(stamped) < len(records):
+        missing = len(records) - len(stamped)
+        yield (
+            f"{missing:,} of {len(records):,} sampled records have no timestamp. A plan searches by timestamp: it cannot tell in "
+            "which interval they are, and they fall into the one that is open where they lie."
+        )
+    times = [one.timestamp or 0 for one in stamped]
+    ahead = sum(at > _milliseconds(now + CLOCKS) for at in times)
+    if ahead:
+        yield (
+            f"{ahead:,} of {len(records):,} sampled records are stamped in the future. A plan passes them over when it looks "
+            "for the end of an interval. Check the producers' clocks and units."
+        )
+    back = _disordered(stamped)
+    if back:
+        yield (
+            f"Timestamps go back between {back:,} neighbouring sampled records. An interval ends at the first record "
+            "stamped at or after its end: an older one behind it is in the next interval."
+        )
+    if len(times) > 1 and len(set(times)) == 1:
+        yield "All sampled records have the same timestamp, so all fall into one interval, whatever they say."
+    elif len(times) > 1 and interval_at(time_of(min(times)), cron, timezone) == interval_at(
+        time_of(max(times)), cron, timezone
+    ):
+        by = " by the broker, when they were loaded" if all(one.at_load for one in stamped) else ""
+        yield (
+            f"All sampled records are stamped{by} within {_told(max(times) - min(times))}, so they fall into one "
+            "interval, whatever they say. If they were loaded at once, produce them with their events' own timestamps."
+        )
+
+
+def _disordered(records: Sequence[Sampled]) -> int:
+    return sum(
+        one.partition == other.partition and (other.timestamp or 0) < (one.timestamp or 0)
+        for one, other in pairwise(records)
+    )
+
+
+def _told(milliseconds: int) -> str:
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    return str(timedelta(seconds=round(milliseconds / 1000)))
+
+
+def in_zone(moment: datetime, timezone: str) -> str:
+    """A moment as `pipeline.yaml` and a command have it: with the offset of the schedule's zone."""
+    local = moment.astimezone(ZoneInfo(timezone))
+    return local.isoformat(timespec="auto" if local.second or local.microsecond else "minutes")

@@ -1,0 +1,186 @@
+"""The Spark SQL type that holds all values of a field in a sample of JSON records, as the product's own decoder reads them.
+
+| values | type |
+|---|---|
+| whole numbers | `bigint`, or `decimal(38,0)` beyond 64 bits |
+| numbers with fractions | `double`; `string` where a double would lose digits |
+| texts that are all days, times with a zone, or times without | `date`, `timestamp`, `timestamp_ntz` |
+| true and false | `boolean` |
+| arrays | `array<...>` |
+| objects | `struct<...>`; `map<string, ...>` where the names look like data; `string` if a name cannot be a struct's |
+| several of these, or only null | `string`, which takes any value as its text |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from jiter import LosslessFloat
+
+from fencepost.formats.framing import Malformed
+from fencepost.formats.json_columns import ZONE, converter
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a field in a struct
+LONGEST_NAME = 255
+MOST_FIELDS = 200  # of a struct
+DEEPEST = 8  # one type in another
+MOST_NAMES = 50  # of objects that share few of their names: beyond, names look like data
+# Numbers, hashes, UUIDs, days and times, addresses.
+DATA = re.compile(
+    r"[0-9]+|(?=.*[0-9])[0-9a-fA-F]{8,}|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9]{4}-[0-9]{2}-[0-9]{2}.*|[^@\s]+@[^@\s]+\.[^@\s]+"
+    r"|https?://.*",
+    re.DOTALL,
+)
+ZONED = re.compile(rf".*{ZONE}", re.DOTALL)
+HAS_TIME = re.compile(r".{10}[T ].*", re.DOTALL)
+MONEY = 6  # decimal places up to which a decimal is worth a word
+STRING = pa.string()
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A type, as Spark SQL and as Arrow has it, and what a person should know of it; the note quotes nothing of a record."""
+
+    sql: str
+    arrow: pa.DataType
+    note: str = ""
+
+
+def as_text(note: str = "") -> Inferred:
+    """The type that takes every value."""
+    return Inferred("string", STRING, note)
+
+
+def infer(values: Iterable[Any], depth: int = 0) -> Inferred:
+    """The type of these values, which are as the parser gives them. Nulls say nothing."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return as_text("only null in the sample")
+    kinds = {_kind(value) for value in known}
+    if len(kinds) > 1:
+        return as_text(f"mixed: {', '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind == "true and false":
+        return Inferred("boolean", pa.bool_())
+    if kind == "numbers":
+        return _number(known)
+    if kind == "texts":
+        return _text(known)
+    if depth >= DEEPEST:
+        return as_text(f"nested more than {DEEPEST} deep: kept as text")
+    return _array(known, depth) if kind == "arrays" else _object(known, depth)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true and false"
+    if isinstance(value, int | LosslessFloat):
+        return "numbers"
+    if isinstance(value, str):
+        return "texts"
+    return "arrays" if isinstance(value, list) else "objects"
+
+
+def fits(values: Iterable[Any], kind: pa.DataType) -> bool:
+    """Whether the decoder takes all of these values for a column of this type."""
+    convert = converter(kind, "")
+    try:
+        for value in values:
+            if value is not None:
+                convert(value, lambda: False)
+    except Malformed:
+        return False
+    return True
+
+
+def _number(values: Sequence[Any]) -> Inferred:
+    if not any(isinstance(value, LosslessFloat) for value in values):
+        if fits(values, pa.int64()):
+            return Inferred("bigint", pa.int64())
+        whole = pa.decimal128(38, 0)
+        if fits(values, whole):
+            return Inferred("decimal(38,0)", whole, "larger than bigint holds")
+        return as_text("whole numbers of more than 38 digits")
+    if not fits(values, pa.float64()) or any(_loses(value) for value in values):
+        return as_text("numbers of which a double would lose digits")
+    return Inferred("double", pa.float64(), _exact(values))
+
+
+def _decimal(value: Any) -> Decimal:
+    return value.as_decimal() if isinstance(value, LosslessFloat) else Decimal(value)
+
+
+def _loses(value: Any) -> bool:
+    """Whether the nearest double is written with other digits."""
+    return Decimal(repr(float(value))) != _decimal(value)
+
+
+def _exact(values: Sequence[Any]) -> str:
+    parts = [_decimal(value).as_tuple() for value in values]
+    scale = max(max(0, -int(part.exponent)) for part in parts)
+    whole = max(len(part.digits) + int(part.exponent) for part in parts)
+    if not 0 < scale <= MONEY or whole + scale > 18:
+        return ""
+    return f"decimal(18,{scale}) also fits, and calculates exactly"
+
+
+def _text(values: Sequence[str]) -> Inferred:
+    if fits(values, pa.date32()):
+        return Inferred("date", pa.date32())
+    zoned = [HAS_TIME.fullmatch(value) is not None and ZONED.fullmatch(value) is not None for value in values]
+    if all(zoned) and fits(values, pa.timestamp("us", tz="UTC")):
+        return Inferred("timestamp", pa.timestamp("us", tz="UTC"))
+    if not any(zoned) and fits(values, pa.timestamp("us")):
+        return Inferred("timestamp_ntz", pa.timestamp("us"), "times without a zone")
+    return as_text()
+
+
+def _array(values: Sequence[list[Any]], depth: int) -> Inferred:
+    items = infer((item for value in values for item in value), depth + 1)
+    note = f"its elements: {items.note}" if items.note else ""
+    return Inferred(f"array<{items.sql}>", pa.list_(items.arrow), note)
+
+
+def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
+    seen = Counter(name for value in values for name in value)
+    if not seen:
+        return as_text("only empty objects in the sample")
+    if _are_data(seen, sum(map(bool, values))):
+        items = infer((item for value in values for item in value.values()), depth + 1)
+        return Inferred(
+            f"map<string,{items.sql}>", pa.map_(STRING, items.arrow), "a map: the names in it look like data"
+        )
+    lower = Counter(name.lower() for name in seen)
+    if any(not NAME.fullmatch(name) or len(name) > LONGEST_NAME or lower[name.lower()] > 1 for name in seen):
+        return as_text("an object with a name that a struct's field cannot have: kept as text")
+    if len(seen) > MOST_FIELDS:
+        return as_text(f"an object with more than {MOST_FIELDS} names: kept as text")
+    fields = {name: infer((value.get(name) for value in values), depth + 1) for name in seen}
+    notes = [f"{name}: {one.note}" for name, one in fields.items() if one.note]
+    inner = ",".join(f"{name}:{one.sql}" for name, one in fields.items())
+    return Inferred(
+        f"struct<{inner}>", pa.struct([(name, one.arrow) for name, one in fields.items()]), "; ".join(notes[:2])
+    )
+
+
+def _are_data(seen: Counter[str], objects: int) -> bool:
+    """Whether an object's names are values, such as a user's number or a day, and not what a program calls its fields."""
+    if all(DATA.fullmatch(name) for name in seen):
+        return True
+    return len(seen) > MOST_NAMES and sum(seen.values()) < 0.2 * len(seen) * objects
+
+
+def refine(
+    types: Mapping[str, Inferred], misfits: Callable[[Mapping[str, Inferred]], Iterable[str]]
+) -> dict[str, Inferred]:
+    """The types, with text for the fields that `misfits` names: what the decoder does not take, whatever it was inferred from."""
+    found = dict(types)
+    while wrong := [name for name in misfits(found) if found[name].sql != "string"]:
+        found |= dict.fromkeys(wrong, as_text("kept as text: the decoder does not take every value as another type"))
+    return found

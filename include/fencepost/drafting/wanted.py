@@ -1,0 +1,30 @@
+"""What a person asked `fencepost new` for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asked for."""
+
+    name: str
+    topic: str
+    sample: int = 1000
+    output: str | None = None
+    format: str | None = None
+    subject: str | None = None
+    group: str | None = None
+    cron: str = "0 0 * * *"
+    timezone: str = "UTC"
+
+    @property
+    def output_topic(self) -> str:
+        """The topic that the draft names: by default the pipeline's name, unless the source has it."""
+        return self.output or (self.name if self.name != self.topic else f"{self.name}_out")
+
+    @property
+    def reading_group(self) -> str:
+        """The group that a consumer names, and does not join."""
+        return self.group or self.name

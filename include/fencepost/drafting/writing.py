@@ -1,0 +1,131 @@
+"""Writes the three files of a drafted pipeline: texts that YAML and Spark read as exactly what was meant, whatever names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fencepost.config.strict_yaml import read_yaml
+from fencepost.drafting.columns import UNITS, YEARS, Column, Fields
+from fencepost.errors import SettingsError
+
+PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+WORDS_OF_YAML = frozenset("true false null yes no on off y n nan inf".split())
+# Spark reads these as more than names, in one place or another.
+WORDS_OF_SQL = frozenset(
+    """all and any anti array as asc at authorization both by case cast check collate column constraint create cross cube
+    current current_date current_time current_timestamp current_user date day dec decimal delete desc describe distinct div drop
+    else end escape except exists explain extract false fetch filter first for foreign from full function grant group grouping
+    having hour if in inner insert int integer intersect interval into is join last lateral leading left like limit local map
+    minus minute month natural not null offset on only or order outer over overlaps partition position primary qualify range
+    references right rlike row rows second select semi session_user set some start struct table tablesample then time timestamp
+    to trailing true union unique unknown unpivot update user using values view when where window with within year""".split()
+)
+LISTED = 20  # names in a comment
+
+
+def scalar(text: Any) -> str:
+    """A value of YAML that is read back as this text, number or boolean."""
+    if not isinstance(text, str):
+        return json.dumps(text)
+    if PLAIN.fullmatch(text) and text.lower() not in WORDS_OF_YAML:
+        return text
+    return '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
+
+
+def in_comment(text: str) -> str:
+    """A name from a record, shortened and without anything that could end a comment or change a terminal."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+
+
+def block(text: str) -> Any:
+    """What a text of YAML says by itself; None if it says nothing that can be read."""
+    with TemporaryDirectory(prefix="fencepost-") as folder:
+        file = Path(folder) / "section.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            return read_yaml(file)
+        except SettingsError:
+            return None
+
+
+def with_comments(lines: Sequence[tuple[str, str]], indent: str) -> str:
+    """Lines, with their comments below each other if the line is short."""
+    width = min(34, max((len(line) for line, comment in lines if comment), default=0))
+    return "".join(
+        f"{indent}{line:{width}}  # {comment}\n" if comment else f"{indent}{line}\n" for line, comment in lines
+    )
+
+
+def listed(names: Mapping[str, str]) -> str:
+    """The names that are left out, each in a comment with its reason."""
+    lines = [f"    # left out: {in_comment(name)}: {why}\n" for name, why in list(names.items())[:LISTED]]
+    if len(names) > LISTED:
+        lines.append(f"    # left out: {len(names) - LISTED:,} more names\n")
+    return "".join(lines)
+
+
+def identifier(name: str) -> str:
+    """A column's name in Spark SQL."""
+    if PLAIN.fullmatch(name) and name.lower() not in WORDS_OF_SQL:
+        return name
+    return f"`{name}`"
+
+
+def transform_sql(fields: Fields, source: str) -> str:
+    """`transform.sql`: every column by its name, epoch numbers beside what they mean, and key and tombstones as they are."""
+    selected = [
+        ("_key", "the source's key, which output.key names"),
+        ("_tombstone", "a record without a value stays one"),
+    ]
+    for column in fields.columns:
+        name = identifier(column.name)
+        renamed = column.output != column.name
+        selected.append((f"{name} AS {identifier(column.output)}" if renamed else name, ""))
+        if column.unit:
+            selected += [(_converted(column), f"{column.unit} since 1970; null outside the years 1 to 9999")]
+    last = len(selected) - 1
+    lines = [(f"{line}{'' if n == last else ','}", comment) for n, (line, comment) in enumerate(selected)]
+    body = "".join(f"  -- {comment}\n  {line}\n" if comment else f"  {line}\n" for line, comment in lines)
+    return (
+        f"-- One row for each record of topic {source}. Rename, convert, filter with WHERE: it works row by row, and nothing is\n"
+        "-- shuffled. `fencepost try` shows the result on a sample.\n"
+        f"SELECT\n{body}FROM source\n"
+    )
+
+
+def _converted(column: Column) -> str:
+    name, per_second = identifier(column.name), UNITS[column.unit]
+    first, last = YEARS[0] * per_second, (YEARS[1] + 1) * per_second - 1
+    function = {"seconds": "timestamp_seconds", "milliseconds": "timestamp_millis"}.get(column.unit, "timestamp_micros")
+    return f"CASE WHEN {name} BETWEEN {first} AND {last} THEN {function}({name}) END AS {identifier(column.time)}"
+
+
+def suite_yaml(checks: Sequence[Mapping[str, Any]], records: int) -> str:
+    """`expectations.yaml`."""
+    lines = [
+        f"# Drafted from {records:,} sampled records: what held for all of them. A warning is reported and stops nothing.\n"
+        "# Make it `critical` to reject a batch, or `quarantine` to set a row aside. docs/expectations.md lists the types.\n"
+        "expectations:\n"
+    ]
+    for check in checks:
+        lines.append(f"  - type: {check['type']}\n    severity: {check['severity']}\n")
+        lines.append(f"    description: {scalar(check['description'])}\n    kwargs:\n")
+        for name, value in check["kwargs"].items():
+            text = f"[{', '.join(map(scalar, value))}]" if isinstance(value, list) else scalar(value)
+            lines.append(f"      {name}: {text}\n")
+    return "".join(lines)

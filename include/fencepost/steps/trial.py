@@ -1,0 +1,333 @@
+"""`fencepost try`: what a run would make of some records of the source. It reads, and leaves nothing behind.
+
+The frames are those of the write step, and what the suite judges are records as the gate would read them back. No topic is made,
+no schema registered, no record of the ledger written and no offset committed: there is no producer here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.kafka.cluster import time_of
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval, Layout, Outcome, Schemas, utc_now
+from fencepost.protocol.ranges import credible_until
+from fencepost.quality.checks import Evaluation
+from fencepost.quality.evaluation import SAMPLE, evaluate
+from fencepost.quality.history import History, PastBatch, published_before
+from fencepost.quality.quarantine import Accounts, over_limit
+from fencepost.schemas.freeze import freeze_schemas, look_up_ids
+from fencepost.schemas.settle import ids_in_source, would_settle
+from fencepost.spark.diagnosis import spark_reads
+from fencepost.spark.multiplying import may_multiply
+from fencepost.spark.quarantine import NO_RULES, RULE, keeps_record, to_flagged, to_routed
+from fencepost.spark.quarantine_headers import QUARANTINED
+from fencepost.spark.records import parse_output, read_source, with_record
+from fencepost.spark.source import read_ranges, task_ranges
+from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
+from fencepost.spark.whole_records import WITHHELD
+from fencepost.steps.batch_input import quarantine_rules
+from fencepost.steps.trial_input import Looked
+from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
+
+SHOWN = 2  # rows of the result
+REASONS = 10
+PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.message.max.bytes says otherwise
+OVERHEAD = 200  # bytes of a record beside key and value, its batch's header among them
+SEEN = "fencepost_source"
+
+
+@dataclass(frozen=True)
+class Set:
+    """Rows that would be set aside for one reason. `first`: partition:offset of the first of them in the source, if known."""
+
+    name: str
+    reason: str
+    rows: int
+    first: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a run would do. `stops`: why it would fail before anything is published; empty if it would not."""
+
+    looked: Looked
+    read: int
+    malformed: int
+    results: int
+    written: int
+    withheld: int
+    aside: tuple[Set, ...]
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[dict[str, str | None], ...]
+    evaluation: Evaluation
+    stops: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """In a word: what a run of these records would end with."""
+        if self.stops:
+            return "would fail"
+        return {
+            Outcome.PASSED: "would pass",
+            Outcome.REJECTED: "would be rejected",
+        }.get(self.evaluation.outcome, "could not be judged")
+
+    @property
+    def passes(self) -> bool:
+        """Whether the records would be published."""
+        return not self.stops and self.evaluation.outcome is Outcome.PASSED
+
+
+def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
+    """What a run would make of these records.
+
+    1. read them, and decode them with the schemas that a plan would freeze;
+    2. transform, and give the rows the form of records, each for the output or for quarantine;
+    3. read the records as the gate does, and judge them: of a sample, checks about a whole batch are not judged;
+    4. compare the records with what the output's topics take.
+
+    Raises:
+        SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
+        FencepostError: Kafka, the registry or Spark does not answer.
+    """
+    pipeline = ledger.pipeline
+    rules = quarantine_rules(pipeline)
+    if SHUFFLE_PARTITIONS not in pipeline.spark:
+        spark.conf.set(SHUFFLE_PARTITIONS, "4")
+    headers = pipeline.source.headers or rules is not None
+    raw = read_ranges(spark, ledger.settings, pipeline.source.topic, looked.ranges, headers=headers)  # 1
+    doing = f"pipeline {pipeline.name}, try"
+    with spark_reads(doing):
+        schemas = _schemas(pipeline, raw)
+        frame, malformed = read_source(raw, pipeline.source, schemas, record=rules is not None)
+        good = frame.observe(_observation(), F.count(F.lit(1)).alias("rows")).where(~malformed)
+        result = apply_transform(pipeline, with_record(good, "_malformed"))  # 2
+        schema = value_schema(pipeline, result)
+        schemas, told = would_settle(pipeline, result, schemas)
+        with analysis_errors(pipeline):
+            several = rules is not None and keeps_record(result) and may_multiply(result, SEEN)
+            flagged = to_flagged(result, pipeline, rules or NO_RULES, schemas, several=several)
+            _check_layout(pipeline, flagged, looked)
+        flagged = flagged.persist()
+        try:
+            bad, read, newest_ms = _of_source(frame, pipeline, looked)
+            unfit = _unfit(flagged)
+            if unfit:
+                flagged = flagged.where(F.col("_out_unfit").isNull() | F.col(RULE).isNotNull())
+            routed = to_routed(flagged, Layout.OUTPUT)
+            counts = _counts(routed)
+            named = rules.named if rules else ()
+            failed = {n: found for n, found in counts.items() if isinstance(n, int)}
+            written, largest = counts.get("written", (0, 0))
+            withheld = counts.get("withheld", (0, 0))[0]
+            evaluation, rows = _judged(  # 3
+                ledger, looked, routed, schema, schemas, written, read, newest_ms
+            )
+        finally:
+            flagged.unpersist()
+    aside = [*bad, *(Set(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
+    malformed_rows = sum(one.rows for one in bad)
+    results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
+    accounts = Accounts(
+        read=read,
+        malformed=malformed_rows,
+        malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
+        results=results if rules else None,
+        failed=sum(found[0] for found in failed.values()),
+        withheld=withheld,
+        written=written,
+    )
+    evaluation = _within_limit(pipeline, evaluation, accounts)
+    return Trial(
+        looked=looked,
+        read=read,
+        malformed=malformed_rows,
+        results=results,
+        written=written,
+        withheld=withheld,
+        aside=tuple(aside),
+        columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
+        rows=rows,
+        evaluation=evaluation,
+        stops=tuple(_stops(pipeline, bad, unfit)),
+        remarks=(*_remarks(pipeline, looked, told), *_of_sizes(ledger, largest)),  # 4
+    )
+
+
+def _observation() -> Any:
+    from pyspark.sql import Observation
+
+    return Observation(SEEN)
+
+
+def _schemas(pipeline: Pipeline, raw: DataFrame) -> Schemas:
+    """What a plan would freeze, and what the write job would look up."""
+    found = freeze_schemas(pipeline)
+    if found is None:
+        return Schemas()
+    changed: dict[str, Any] = {}
+    for part, ids in ids_in_source(raw, pipeline).items():
+        known = getattr(found, part)
+        if unknown := sorted(ids - known.ids):
+            changed[part] = look_up_ids(pipeline, part, known, unknown)
+    return found.model_copy(update=changed)
+
+
+def _check_layout(pipeline: Pipeline, flagged: DataFrame, looked: Looked) -> None:
+    if pipeline.output.layout is Layout.SOURCE:
+        found = task_ranges(to_routed(flagged, Layout.SOURCE))
+        if found is None or set(found) != set(looked.ranges):
+            raise not_row_by_row(pipeline)
+
+
+def _of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Set], int, int | None]:
+    """Malformed records by reason, how many were read, and the newest timestamp that is not ahead of the clock."""
+    at = F.col("_timestamp")
+    until = None if looked.interval is None else credible_until(looked.interval, utc_now())
+    newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
+    place = F.min(F.struct("_partition", "_offset"))
+    found = (
+        frame.groupBy("_malformed")
+        .agg(F.count(F.lit(1)).alias("rows"), place.alias("place"), newest_at.alias("newest"))
+        .collect()
+    )
+    read = sum(row["rows"] for row in found)
+    times = [row["newest"] for row in found if row["newest"] is not None]
+    aside = "quarantine" if pipeline.source.on_malformed == "quarantine" else pipeline.source.on_malformed
+    bad = [
+        Set(f"malformed ({aside})", row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
+        for row in sorted(found, key=lambda row: -row["rows"])
+        if row["_malformed"] is not None
+    ]
+    if len(bad) > REASONS:
+        rest = sum(one.rows for one in bad[REASONS:])
+        bad = [*bad[:REASONS], Set(f"malformed ({aside})", "other reasons", rest)]
+    return bad, read, max(times, default=None)
+
+
+def _unfit(flagged: DataFrame) -> list[Set]:
+    """Rows that the output's format or schema does not hold, and no rule sets aside."""
+    if "_out_unfit" not in flagged.columns:
+        return []
+    found = flagged.where(F.col(RULE).isNull() & F.col("_out_unfit").isNotNull()).groupBy("_out_unfit").count()
+    rows = found.orderBy(F.desc("count")).limit(REASONS).collect()
+    return [Set("does not fit the output", row["_out_unfit"], row["count"]) for row in rows]
+
+
+def _counts(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
+    """Rows, and bytes of the largest, by the number of the rule that they fail, or as `written` or `withheld`."""
+    withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
+    rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+    found = routed.select(rule.alias("rule"), withheld.alias("withheld"), size.alias("size"))
+    rows = found.groupBy("rule", "withheld").agg(F.count(F.lit(1)).alias("rows"), F.max("size").alias("size")).collect()
+    counts: dict[int | str, tuple[int, int]] = {}
+    for row in rows:
+        name = "withheld" if row["withheld"] else "written" if row["rule"] is None else row["rule"]
+        before = counts.get(name, (0, 0))
+        counts[name] = (before[0] + row["rows"], max(before[1], row["size"]))
+    return counts
+
+
+def _judged(
+    ledger: Ledger,
+    looked: Looked,
+    routed: DataFrame,
+    schema: Any,
+    schemas: Schemas,
+    written: int,
+    read: int,
+    newest_ms: int | None,
+) -> tuple[Evaluation, tuple[dict[str, str | None], ...]]:
+    """The suite's evaluation of the records as they would be read back, and the first rows."""
+    pipeline = ledger.pipeline
+    kept = routed.where(F.col(QUARANTINED).isNull())
+    if WITHHELD in routed.columns:
+        kept = kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False)))
+    topic = F.lit(pipeline.output.topic).alias("topic")
+    place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
+    frame = parse_output(kept.select("key", "value", topic, *place), pipeline, schema, schemas)
+    whole = looked.interval if looked.whole else None
+    history = History() if whole is None else _history(ledger, whole, written, read, newest_ms)
+    part = SAMPLE if whole is None else None
+    quality = pipeline.quality.model_copy(update={"sample_rows": 0})
+    evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
+    columns = [F.to_json(F.struct(F.col(f"`{name}`"))).alias(f"c{n}") for n, name in enumerate(schema.fieldNames())]
+    first = frame.select(*columns).limit(SHOWN).collect() if written else []
+    rows = tuple({name: _text(row[n], name) for n, name in enumerate(schema.fieldNames())} for row in first)
+    return evaluation, rows
+
+
+def _text(packed: str, name: str) -> str | None:
+    value = json.loads(packed).get(name)
+    return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _history(ledger: Ledger, interval: Interval, written: int, read: int, newest_ms: int | None) -> History:
+    batch = PastBatch(
+        rows=written,
+        age=None if newest_ms is None else interval.end - time_of(newest_ms),
+        older_than=interval.end - interval.start if read == 0 else None,
+    )
+    before = published_before(interval, ledger.look().all()) if ledger.pipeline.suite.looks_back else ()
+    return History(batch=batch, before=before)
+
+
+def _within_limit(pipeline: Pipeline, evaluation: Evaluation, accounts: Accounts) -> Evaluation:
+    above = over_limit(pipeline.quality.quarantine_limit, accounts)
+    if above is None or evaluation.outcome is Outcome.UNDETERMINED:
+        return evaluation
+    return evaluation.model_copy(
+        update={"outcome": Outcome.REJECTED, "reason": f"{above[0].upper()}{above[1:]}. {evaluation.reason}"}
+    )
+
+
+def _stops(pipeline: Pipeline, bad: Sequence[Set], unfit: Sequence[Set]) -> list[str]:
+    found = []
+    if bad and pipeline.source.on_malformed == "fail":
+        found.append(
+            f"{sum(one.rows for one in bad):,} records are malformed, and source.on_malformed is fail: {bad[0].reason} (first at "
+            f"{bad[0].first})"
+        )
+    found += [f"{one.rows:,} rows do not fit the output's format or schema: {one.reason}" for one in unfit]
+    return found
+
+
+def _remarks(pipeline: Pipeline, looked: Looked, told: Sequence[str]) -> list[str]:
+    found = [f"{one[0].upper()}{one[1:]}." for one in told]
+    if not looked.whole and pipeline.output.layout is Layout.OUTPUT:
+        found.append("Aggregates are partial: they have only the sampled records.")
+    return found
+
+
+def _of_sizes(ledger: Ledger, largest: int) -> list[str]:
+    """What the topics that a record is written to would refuse."""
+    pipeline, found = ledger.pipeline, []
+    sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
+    if largest + OVERHEAD > sent:
+        found.append(
+            f"The largest record has {largest:,} bytes, and producers send {sent:,} at most: set kafka.message.max.bytes."
+        )
+    topics = [pipeline.output.topic, *([pipeline.staging_topic] if pipeline.output.publish == "staged" else [])]
+    for name in topics:
+        try:
+            taken = (
+                int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
+            )
+        except (AccessDenied, TopicMissing):
+            continue
+        if 0 < taken < largest + OVERHEAD:
+            found.append(
+                f"The largest record has {largest:,} bytes, and topic {name} takes {taken:,} (max.message.bytes): raise it."
+            )
+    return found

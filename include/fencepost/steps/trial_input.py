@@ -1,0 +1,58 @@
+"""What a trial reads: the newest records of the source, or what the batch of an interval has or would have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.errors import SettingsError
+from fencepost.kafka.sample import allot, take_newest
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval, OffsetRange
+from fencepost.protocol.planning import Neighbours, starts_of
+from fencepost.protocol.ranges import frozen_ranges, without_expired
+from fencepost.steps.plan import source_facts
+
+MOST_RECORDS = 100_000
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a trial reads. `whole`: all that the interval's batch has or would have. `frozen`: a plan in the ledger says so."""
+
+    ranges: tuple[OffsetRange, ...]
+    interval: Interval | None = None
+    whole: bool = False
+    frozen: bool = False
+
+
+def newest(ledger: Ledger, records: int) -> Looked:
+    """So many of the source's newest records."""
+    topic = ledger.cluster.describe(ledger.pipeline.source.topic)
+    sample = take_newest(ledger.cluster, topic, ledger.pipeline.group, min(records, MOST_RECORDS))
+    begins = dict(enumerate(sample.ends))
+    for one in reversed(sample.records):
+        begins[one.partition] = one.offset
+    ranges = tuple(OffsetRange(partition=p, start=begins[p], end=end) for p, end in enumerate(sample.ends))
+    return Looked(ranges)
+
+
+def of_interval(ledger: Ledger, interval: Interval) -> Looked:
+    """What the interval's batch reads, as it is frozen, or as a plan would freeze it now; `MOST_RECORDS` of it at most."""
+    view = ledger.look()
+    holder = view.holder(interval)
+    near = Neighbours.of(view, interval)
+    facts = source_facts(ledger, near, interval)
+    if holder is not None:
+        ranges = holder.plan.source.ranges
+    else:
+        ranges = frozen_ranges(interval, starts_of(near, facts), near.after, facts.stable, facts.by_end)
+    ranges, expired = without_expired(ranges, facts.earliest)
+    share = allot(MOST_RECORDS, [one.length for one in ranges])
+    cut = tuple(one.model_copy(update={"end": one.start + n}) for one, n in zip(ranges, share, strict=True))
+    return Looked(cut, interval, whole=cut == ranges and not expired, frozen=holder is not None)
+
+
+def check_records(last: int) -> None:
+    """Check how many records are asked for."""
+    if not 1 <= last <= MOST_RECORDS:
+        raise SettingsError(f"--last {last}: allowed are 1 to {MOST_RECORDS:,}.")

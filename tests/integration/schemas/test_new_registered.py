@@ -1,0 +1,184 @@
+"""`fencepost new` from topics whose schemas are in a registry: the draft keeps the format, and publishes the records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from avro_schemas import Chance, framed, written
+from conftest import at
+from fencepost.config.loading import load_pipeline
+from fencepost.drafting.connection import connection_of
+from fencepost.drafting.draft import Draft, draft_pipeline
+from fencepost.drafting.drift import look_for_drift
+from fencepost.drafting.wanted import Wanted
+from fencepost.errors import SettingsError
+from fencepost.kafka.client_settings import client_settings
+from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import State
+from fencepost.steps.trial import try_pipeline
+from fencepost.steps.trial_input import newest
+from fencepost_stack.broker import Broker
+from fencepost_stack.schema_registry import SchemaRegistry
+from kafka_tools import create_topic, produce, read_all
+from steps import latest, run
+
+New = Callable[..., Draft]
+
+
+@pytest.fixture
+def new(tmp_path: Path, broker: Broker, schema_registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> New:
+    """Draft a pipeline of a topic on the tests' broker, with the tests' registry."""
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+
+    def draft(name: str, topic: str, **options: Any) -> Draft:
+        given = connection_of(None, [f"bootstrap.servers={broker.bootstrap}"], [f"url={schema_registry.url}"])
+        return draft_pipeline(Wanted(name, topic, **options), given)
+
+    return draft
+
+
+def register(registry: SchemaRegistry, subject: str, schema: Any, kind: str = "AVRO") -> int:
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    return SchemaRegistryClient({"url": registry.url}).register_schema(subject, Schema(text, kind))
+
+
+def fill(broker: Broker, topic: str, values: list[bytes | None]) -> None:
+    create_topic(broker.bootstrap, topic, 2)
+    produce(broker.bootstrap, topic, [(b"k", value, n % 2, at(1)) for n, value in enumerate(values)])
+
+
+def published(spark: Any, draft: Draft, broker: Broker) -> list[Any]:
+    """What the draft's first interval publishes, with no failed check."""
+    pipeline = load_pipeline(draft.folder)
+    assert run(spark, pipeline, draft.chosen.interval).state is State.PUBLISHED
+    verdict = latest(pipeline, draft.chosen.interval).verdict
+    assert verdict is not None
+    assert verdict.failed_warning == ()
+    return read_all(broker.bootstrap, pipeline.output.topic)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 25))])
+def test_avro_of_any_schema_is_drafted_and_published(
+    seed: int, spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    chance, topic = Chance(seed), f"new-avro-{seed}"
+    schema = chance.record()
+    schema["fields"] += [{"name": "_private", "type": "int"}, {"name": "select", "type": ["null", "string"]}]
+    number = register(schema_registry, f"{topic}-value", schema)
+    values: list[bytes | None] = [framed(number, written(schema, chance.value(schema))) for _ in range(60)]
+    fill(broker, topic, [*values, None])
+    draft = new(f"avro_{seed}", topic)
+    assert draft.format == "avro"
+    settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())
+    assert settings["schema_registry"]["auto_register"] is True
+    assert "schema" not in settings["source"]
+    assert len(published(spark, draft, broker)) == 61
+
+
+def test_json_schema_is_drafted_and_published(
+    spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    """Names that JSON allows stay, and a field whose type is no column's is declared with one that the sample has."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "user-id": {"type": "integer"},
+            "@timestamp": {"type": "string", "format": "date-time"},
+            "amount": {"type": ["string", "number"]},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+            "anything": {},
+        },
+        "required": ["user-id"],
+    }
+    number = register(schema_registry, "new-json-schema-value", schema, "JSON")
+    one = {"user-id": 1, "@timestamp": "2026-01-01T00:00:00Z", "tags": {"a": "b"}, "anything": [1]}
+    values = [json.dumps(one | {"amount": n if n % 2 else str(n)}).encode() for n in range(60)]
+    fill(broker, "new-json-schema", [framed(number, value) for value in values] + [framed(99_999, b"{}"), None])
+    draft = new("json_schema_daily", "new-json-schema")
+    assert draft.format == "json_schema"
+    settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())
+    assert settings["source"]["schema"] == {"amount": "string", "anything": "array<bigint>"}
+    assert dict(draft.fields.malformed) == {"schema id 99999: the registry does not have it": 1}
+    found = published(spark, draft, broker)
+    assert len(found) == 61
+    assert {json.loads(record.value[5:])["user-id"] for record in found if record.value} == {1}
+
+
+def test_a_trial_registers_nothing_and_says_what_a_run_would(
+    spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    number = register(schema_registry, "new-tried-value", schema)
+    fill(broker, "new-tried", [framed(number, b"\x02"), framed(99_998, b"\x02")] * 30)
+    pipeline = load_pipeline(new("tried_daily", "new-tried").folder)
+    client = SchemaRegistryClient({"url": schema_registry.url})
+    before = sorted(client.get_subjects())
+    ledger = Ledger(pipeline)
+    trial = try_pipeline(spark, ledger, newest(ledger, 60))
+    assert sorted(client.get_subjects()) == before
+    assert trial.remarks == ("A run would register a first schema of subject tried_daily-value.",)
+    assert (trial.written, trial.malformed) == (30, 30)
+    assert trial.rows[0] == {"n": "1"}
+
+
+def test_an_empty_topic_with_a_registered_schema_is_drafted(
+    spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    register(schema_registry, "new-empty-value", schema)
+    fill(broker, "new-empty", [])
+    draft = new("empty_daily", "new-empty")
+    assert draft.format == "avro"
+    assert [column.name for column in draft.fields.columns] == ["n"]
+    assert published(spark, draft, broker) == []
+
+
+def test_what_the_registry_knows_and_no_pipeline_reads_is_refused(
+    broker: Broker, schema_registry: SchemaRegistry, new: New
+) -> None:
+    """Protobuf, by name; several subjects, with their names; ids that no registry knows."""
+    proto = register(schema_registry, "new-proto-value", 'syntax = "proto3"; message M { int32 n = 1; }', "PROTOBUF")
+    fill(broker, "new-proto", [framed(proto, b"\x00\x08\x01")] * 3)
+    with pytest.raises(SettingsError, match="Protobuf with a schema registry"):
+        new("refused", "new-proto")
+
+    def one(name: str) -> dict[str, Any]:
+        return {"type": "record", "name": name, "fields": [{"name": "n", "type": "int"}]}
+
+    first, second = register(schema_registry, "shop.A", one("A")), register(schema_registry, "shop.B", one("B"))
+    fill(broker, "new-several", [framed(first, b"\x02"), framed(second, b"\x04")] * 10)
+    with pytest.raises(SettingsError, match=r"several subjects \(shop.A, shop.B\).*--subject"):
+        new("refused", "new-several")
+    assert new("several_daily", "new-several", subject="shop.A").fields.bad == 10
+    fill(broker, "new-foreign", [b"\0\0\1\0\0foreign"] * 3)
+    with pytest.raises(SettingsError, match="The registry knows none of these ids"):
+        new("refused", "new-foreign")
+
+
+def test_drift_of_a_registered_topic_is_told(broker: Broker, schema_registry: SchemaRegistry, new: New) -> None:
+    """Avro: a field of a newer version, for a pipeline that reads by an older one. JSON Schema: a property that no schema has."""
+    first = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    second = {**first, "fields": [*first["fields"], {"name": "more", "type": "string", "default": ""}]}
+    ids = [register(schema_registry, "new-drift-value", schema) for schema in (first, second)]
+    fill(broker, "new-drift", [framed(ids[0], b"\x02"), framed(ids[1], b"\x02\x02x"), framed(ids[1], b"\x02")])
+    pipeline = load_pipeline(new("drift_daily", "new-drift").folder)
+    pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"version": 1})})
+    _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
+    assert [(one.name, one.records, one.what) for one in drift.undeclared] == [("more", 2, "string")]
+    assert [(one.records, one.what) for one in drift.misfits] == [(1, f"schema id {ids[1]}: the value is not complete")]
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    number = register(schema_registry, "new-drift-json-value", schema, "JSON")
+    values = [b'{"n": 1}', b'{"n": 1, "user-id": 2}', b'{"n": "x"}']
+    fill(broker, "new-drift-json", [framed(number, value) for value in values])
+    pipeline = load_pipeline(new("drift_json", "new-drift-json").folder)
+    _, drift = look_for_drift(pipeline, Cluster(client_settings(pipeline)), 100)
+    assert [(one.name, one.records) for one in drift.undeclared] == [("user-id", 1)]
+    assert [(one.name, one.records) for one in drift.misfits] == [("n", 1)]

@@ -1,0 +1,252 @@
+"""`fencepost try` says what a run then does, and leaves the cluster as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from typer.testing import CliRunner
+
+from conftest import at, day
+from fencepost.cli.app import app
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Outcome
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.trial import try_pipeline
+from fencepost.steps.trial_input import newest, of_interval
+from fencepost_stack.broker import Broker
+from kafka_tools import QUIET_LOG, create_topic, produce
+from steps import latest, run
+from waiting import await_true
+
+Make = Callable[..., Pipeline]
+
+RULES = """
+expectations:
+  - type: expect_column_values_to_be_between
+    severity: quarantine
+    description: n is below 90
+    kwargs: {column: n, max_value: 90}
+  - type: expect_table_row_count_to_be_between
+    kwargs: {min_value: 10}
+  - type: expect_column_values_to_not_be_null
+    severity: warning
+    kwargs: {column: name}
+"""
+KEEPING = 'def transform(frame):\n    return frame.selectExpr("_key", "_record", "n", "name")\n'
+LOOSE = {"quality": {"quarantine_limit": "none"}, "source": {"on_malformed": "quarantine"}}
+
+
+def state_of(bootstrap: str) -> dict[str, Any]:
+    """Every topic with where its partitions end, and every group with its offsets."""
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET_LOG)
+    topics = admin.list_topics(timeout=20).topics
+    asked = {TopicPartition(name, p): OffsetSpec.latest() for name, one in topics.items() for p in one.partitions}
+    ends = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    found: dict[str, Any] = {f"{tp.topic}:{tp.partition}": future.result().offset for tp, future in ends.items()}
+    found["groups"] = sorted(group.group_id for group in admin.list_consumer_groups().result().valid)
+    return found
+
+
+def somebody_has_read(bootstrap: str, topic: str) -> None:
+    """Kafka's own topic of offsets is there: any cluster that is in use has it."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "somebody"}, logger=QUIET_LOG)
+    await_true(lambda: bool(consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)), "a commit")
+    consumer.close()
+
+
+def filled(broker: Broker, pipeline: Pipeline, days: tuple[int, ...] = (1,)) -> None:
+    """A hundred records a day: one without a name, nine above the rule, two malformed, one tombstone."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    records: list[tuple[Any, Any, int, int]] = []
+    for number in days:
+        records += [(b"k%d" % n, {"n": n, "name": None if n == 7 else "x"}, n % 2, at(number)) for n in range(100)]
+        records += [
+            (b"bad", b"{", 0, at(number)),
+            (b"bad", {"n": "text"}, 1, at(number)),
+            (b"gone", None, 0, at(number)),
+        ]
+    produce(broker.bootstrap, pipeline.source.topic, records)
+
+
+def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Rows, what goes to quarantine and why, and the verdict; before and after the interval is planned and published."""
+    pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
+    filled(broker, pipeline, (1, 2))
+    somebody_has_read(broker.bootstrap, pipeline.source.topic)
+    before = state_of(broker.bootstrap)
+    ledger = Ledger(pipeline)
+    looked = of_interval(ledger, day(1))
+    assert (looked.whole, looked.frozen) == (True, False)
+    trial = try_pipeline(spark, ledger, looked)
+    assert state_of(broker.bootstrap) == before
+    assert (trial.read, trial.malformed, trial.results, trial.written) == (103, 2, 101, 92)
+    assert {(one.name, one.rows) for one in trial.aside} == {
+        ("malformed (quarantine)", 1),
+        ("expect_column_values_to_be_between(n)", 9),
+    }
+    assert sum(one.rows for one in trial.aside) == 11
+    reasons = {one.reason for one in trial.aside}
+    assert "n is below 90" in reasons
+    assert "n: not an integer of 32 bits" in reasons
+    assert trial.passes
+    assert trial.columns == (("n", "int"), ("name", "string"))
+    assert trial.rows[0] == {"n": "0", "name": "x"}
+    run(spark, pipeline, day(1))
+    batch = latest(pipeline, day(1))
+    assert batch.written is not None
+    assert batch.verdict is not None
+    assert (batch.written.rows_in, batch.written.rows) == (trial.read, trial.written)
+    assert sum(batch.written.quarantined.values()) == 11
+    assert batch.verdict.reason.startswith(trial.evaluation.reason)
+    frozen = of_interval(Ledger(pipeline), day(1))
+    assert frozen.frozen
+    published = state_of(broker.bootstrap)
+    assert try_pipeline(spark, Ledger(pipeline), frozen).written == trial.written
+    assert state_of(broker.bootstrap) == published
+
+
+def test_of_a_sample_checks_about_a_whole_batch_are_not_judged(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
+    filled(broker, pipeline)
+    ledger = Ledger(pipeline)
+    trial = try_pipeline(spark, ledger, newest(ledger, 20))
+    assert trial.read == 20
+    told = {check.type: check.not_judged for check in trial.evaluation.checks}
+    assert told["expect_table_row_count_to_be_between"] == "it is about a whole batch, and this is a sample"
+    assert told["expect_column_values_to_not_be_null"] == ""
+    assert trial.evaluation.reason.endswith("Not judged for a sample: 1 expectation about a whole batch.")
+
+
+def test_a_trial_reads_what_is_frozen_whatever_has_arrived_since(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline()
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(None, {"n": n}, 0, at(1)) for n in range(5)])
+    plan_batch(pipeline, day(1))
+    produce(broker.bootstrap, pipeline.source.topic, [(None, {"n": 9}, 0, at(1))])
+    ledger = Ledger(pipeline)
+    assert try_pipeline(spark, ledger, of_interval(ledger, day(1))).read == 5
+    assert try_pipeline(spark, ledger, of_interval(ledger, day(2))).read == 1  # where a plan of the next day begins
+
+
+def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """Malformed records under `fail`, too many of them, rows that do not fit, and a transform that shuffles."""
+    strict = make_pipeline(KEEPING, RULES, quality={"quarantine_limit": "none"})
+    filled(broker, strict)
+    ledger = Ledger(strict)
+    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    assert trial.verdict == "would fail"
+    assert "2 records are malformed, and source.on_malformed is fail" in trial.stops[0]
+    source = {"topic": strict.source.topic, "on_malformed": "quarantine"}
+    limited = make_pipeline(KEEPING, RULES, source=source)
+    ledger = Ledger(limited)
+    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    assert trial.evaluation.outcome is Outcome.REJECTED
+    assert "of 103 records read are malformed" in trial.evaluation.reason
+    nan = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "double(\'NaN\') AS name")\n'
+    unfit = make_pipeline(nan, source=source, quality=LOOSE["quality"])
+    ledger = Ledger(unfit)
+    trial = try_pipeline(spark, ledger, newest(ledger, 1000))
+    assert trial.stops == ("101 rows do not fit the output's format or schema: name: JSON has no NaN and no Infinity",)
+    summed = 'def transform(frame):\n    return frame.groupBy("name").count().selectExpr("name AS n", "count")\n'
+    shuffling = make_pipeline(summed, source=source, output={"key": None})
+    ledger = Ledger(shuffling)
+    with pytest.raises(SettingsError, match="works row by row"):
+        try_pipeline(spark, ledger, newest(ledger, 1000))
+    partial = make_pipeline(summed, source=source, output={"key": None, "layout": "output"}, quality=LOOSE["quality"])
+    ledger = Ledger(partial)
+    assert "Aggregates are partial" in try_pipeline(spark, ledger, newest(ledger, 50)).remarks[-1]
+
+
+def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    large = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "repeat(name, 2000000) AS name")\n'
+    pipeline = make_pipeline(large, quality=LOOSE["quality"])
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    ledger = Ledger(pipeline)
+    (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
+    assert "producers send 1,000,000 at most: set kafka.message.max.bytes" in remark
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--start", "2026-01-01"], "--start and --end belong together"),
+        (["--start", "2026-01-01", "--end", "2026-01-02", "--last", "5"], "give one of them"),
+        (["--last", "0"], "allowed are 1 to 100,000"),
+        (["--watch", "--json"], "give it without --json"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: list[str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        CliRunner().invoke(app, ["try", "orders", *options], catch_exceptions=False)
+
+
+HELPER = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import helper
+from pyspark.sql import functions as F
+
+
+def transform(frame):
+    @F.udf("string")
+    def word(_, folder=str(Path(__file__).parent)):
+        sys.path.insert(0, folder)
+        import helper
+        return helper.WORD
+
+    return frame.select("_key", "n", word("n").alias("name"), F.lit(helper.WORD).alias("here"))
+"""
+
+
+@pytest.mark.deep
+def test_watching_tries_again_with_the_new_text_of_every_file(
+    broker: Broker, make_pipeline: Make, tmp_path: Path
+) -> None:
+    """In seconds, with what a changed module says in the driver and in the workers; an error does not end it."""
+    pipeline = make_pipeline(HELPER, source={"on_malformed": "quarantine"})
+    helper = pipeline.folder / "helper.py"
+    helper.write_text('WORD = "first"\n')
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    output = tmp_path / "shown"
+    environment = {
+        **os.environ,
+        "FENCEPOST_PIPELINES": str(pipeline.folder.parent),
+        "FENCEPOST_SPARK_MASTER": "local[2]",
+    }
+    with output.open("wb") as shown:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("fencepost")), "try", pipeline.name, "--watch"],
+            stdout=shown,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        await_true(lambda: output.read_text().count("Waiting for a change") == 1, "the first trial", 120)
+        assert output.read_text().count("first") == 2
+        helper.write_text('WORD = "other"\n')
+        await_true(lambda: output.read_text().count("Waiting for a change") == 2, "the second trial", 60)
+        assert output.read_text().count("other") == 2
+        pipeline.transform_file.write_text("def nothing(): pass\n")
+        await_true(lambda: "expected a function transform" in output.read_text(), "the error", 60)
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.wait(30)

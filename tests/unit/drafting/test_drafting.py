@@ -1,0 +1,262 @@
+"""What a sample says: types, names, checks, timestamps; and that the files say it in words that are read back the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.config.sql_types import is_sql_type
+from fencepost.config.strict_yaml import read_yaml
+from fencepost.drafting.checks import MOST_CHECKS, draft_checks
+from fencepost.drafting.columns import Fields, json_fields
+from fencepost.drafting.connection import connection_of
+from fencepost.drafting.times import doubts, interval_at
+from fencepost.drafting.types import DEEPEST
+from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml, transform_sql
+from fencepost.errors import SettingsError
+from fencepost.kafka.cluster import Topic
+from fencepost.kafka.sample import Sample, Sampled, allot
+
+
+def of(*values: Any) -> Fields:
+    """The fields of records with one field, `x`, whose values are JSON texts, or bytes of whole records."""
+    return json_fields([v if isinstance(v, bytes) else f'{{"x": {v}}}'.encode() for v in values])
+
+
+TYPES: dict[str, tuple[str, ...]] = {
+    "bigint": ("1", "-9223372036854775808", "null", "-0"),
+    "decimal(38,0)": ("1", "9223372036854775808", "-" + "9" * 38),
+    "double": ("1", "0.1", "1e300", "-0.0"),
+    "boolean": ("true", "false"),
+    "date": ('"2026-01-31"', '"0001-01-01"'),
+    "timestamp": ('"2026-01-31T10:00:00Z"', '"2026-01-31 10:00+0100"'),
+    "timestamp_ntz": ('"2026-01-31T10:00:00.123456"', '"2026-01-31"'),
+    "array<bigint>": ("[]", "[1, null]"),
+    "struct<a:bigint,b:struct<c:date>>": ('{"a": 1, "b": null}', '{"b": {"c": "2026-01-01"}}'),
+    "map<string,bigint>": ('{"1001": 1}', '{"1002": 2}'),
+}
+TEXTS = {
+    "whole numbers beyond 38 digits": ("1" * 39,),
+    "more digits than a double has": ("0.12345678901234567", "1.5"),
+    "beyond a double's range": ("1e400",),
+    "a whole number that a double would round": ("9007199254740993", "0.5"),
+    "mixed": ("1", '"1"'),
+    "only null": ("null", "null"),
+    "some days": ('"2026-01-31"', '"2026-02-30"'),
+    "times with a zone and without": ('"2026-01-31T10:00:00Z"', '"2026-01-31T10:00:00"'),
+    "an object with a name that no struct has": ('{"@type": 1}',),
+    "two names that differ in case": ('{"a": 1, "A": 2}',),
+    "empty objects": ("{}",),
+}
+
+
+@pytest.mark.parametrize("sql", TYPES)
+def test_a_type_is_one_that_holds_every_value(sql: str) -> None:
+    fields = of(*TYPES[sql])
+    assert [(column.name, column.sql) for column in fields.columns] == [("x", sql)]
+    assert fields.bad == 0
+    assert is_sql_type(sql)
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_no_type_holds_whole_stays_text(what: str) -> None:
+    fields = of(*TEXTS[what])
+    (column,) = fields.columns
+    assert column.sql == "string"
+    assert fields.bad == 0
+
+
+@pytest.mark.parametrize("levels", [12, 250, 900])
+def test_what_is_nested_deeper_than_a_type_should_be_is_text_within_it(levels: int) -> None:
+    fields = of("[" * levels + "]" * levels)
+    (column,) = fields.columns
+    assert column.sql == "array<" * DEEPEST + "string" + ">" * DEEPEST
+    assert fields.bad == 0
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+    | st.dates().map(str) | st.datetimes().map(lambda moment: f"{moment.isoformat()}Z"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=6), JSON, max_size=4), min_size=1, max_size=6))
+def test_every_object_is_good_with_what_was_inferred_from_it(records: list[dict[str, Any]]) -> None:
+    """And the declared types are ones that settings take, under names that they take."""
+    fields = json_fields([json.dumps(one, ensure_ascii=False).encode("utf-8", "surrogatepass") for one in records])
+    broken = sum("\\ud" in json.dumps(one) and _has_half(one) for one in records)
+    assert fields.bad == broken
+    for column in fields.columns:
+        assert column.sql is not None
+        assert is_sql_type(column.sql)
+    names = {name for n, one in enumerate(records) for name in one if not _has_half(records[n])}
+    assert {column.name for column in fields.columns} | fields.left_out.keys() == names
+
+
+def _has_half(value: Any) -> bool:
+    """Whether a text in it has half a surrogate pair, which is no UTF-8."""
+    return any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False))
+
+
+def test_of_names_that_differ_in_case_the_more_frequent_is_a_column() -> None:
+    fields = json_fields([b'{"ID": 1, "_a": 1, "user-id": 1, "@t": 1}', b'{"id": 2}', b'{"id": 3}'])
+    assert [column.name for column in fields.columns] == ["id"]
+    assert set(fields.left_out) == {"ID", "_a", "user-id", "@t"}
+    assert len(json_fields(['{"\u0130": 1, "\u0131": 1, "I": 1, "i": 1}'.encode()]).columns) == 1
+
+
+def test_epoch_numbers_are_known_by_name_and_years() -> None:
+    one = b'{"created_at": 1767225600, "updatedAt": 1767225600000, "id": 1767225600, "dep_time": 1730, "ts": 1767225600000000}'
+    units = {column.name: column.unit for column in json_fields([one]).columns}
+    assert units == {
+        "created_at": "seconds", "updatedAt": "milliseconds", "id": "", "dep_time": "", "ts": "microseconds"
+    }  # fmt: skip
+    sql = transform_sql(json_fields([one]), "in")
+    assert "timestamp_seconds(created_at) END AS created_at_time" in sql
+    assert "timestamp_millis(updatedAt) END AS updatedAt_time" in sql
+
+
+def test_checks_are_warnings_with_counts_and_no_value_in_their_words() -> None:
+    rows = [
+        {
+            "id": f"secret{n}", "kind": ["red", "blue"][n % 2], "rare": "often" if n else "once", "email": "a@b.c",
+            "cents": n, "below": n - 1, "at": 1_767_225_600, **{f"c{i}": n for i in range(40)},
+        }
+        for n in range(200)
+    ]  # fmt: skip
+    checks = draft_checks(json_fields([json.dumps(row).encode() for row in rows]))
+    assert len(checks) == MOST_CHECKS
+    assert {check["severity"] for check in checks} == {"warning"}
+    sets = {c["kwargs"]["column"]: c["kwargs"]["value_set"] for c in checks if "value_set" in c["kwargs"]}
+    assert sets == {"kind": ["blue", "red"]}
+    bounds = {check["kwargs"]["column"] for check in checks if "min_value" in check["kwargs"]}
+    assert "cents" in bounds
+    assert not bounds & {"below", "at", "id"}
+    for check in checks:
+        assert not any(word in check["description"] for word in ("secret", "red", "often", "a@b.c"))
+
+
+def test_a_suite_has_a_check_whatever_the_sample() -> None:
+    assert [check["type"] for check in draft_checks(of("null"))] == ["expect_column_to_exist"]
+    tombstone = json_fields([b'{"a": 1, "b": 2}', None])
+    assert [check["kwargs"].get("row_condition") for check in draft_checks(tombstone)] == [
+        "`b` IS NOT NULL", "`a` IS NOT NULL"
+    ]  # fmt: skip
+
+
+@given(st.text())
+def test_a_text_in_yaml_is_read_back(text: str) -> None:
+    if any("\ud800" <= character <= "\udfff" for character in text) or "\0" in text:
+        return  # no file has these, and no column's name
+    assert block(f"a: {scalar(text)}\n") == {"a": text}
+    assert "\n" not in in_comment(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["NO", "on", "null", "1", "1e3", "0x1F", "010", "~", "2026-01-01", "${HOME}", "a: b", "'"]
+)
+def test_a_text_that_yaml_could_misread_is_read_back(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "suite.yaml"
+    check = {
+        "type": "t",
+        "severity": "warning",
+        "description": text,
+        "kwargs": {"column": text, "value_set": [text, 1]},
+    }
+    file.write_text(suite_yaml([check], 1))
+    assert read_yaml(file)["expectations"] == [check]
+
+
+def sample(*records: tuple[int, int | None]) -> Sample:
+    """Records by partition and timestamp."""
+    found = tuple(Sampled(partition, n, at, None, b"{}") for n, (partition, at) in enumerate(records))
+    return Sample(Topic("t", "1", 2), found, (0, 0), (9, 9))
+
+
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
+DAY = 86_400_000
+TODAY = round(NOW.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([(0, TODAY - 3 * DAY), (0, TODAY - DAY), (1, TODAY - 2 * DAY)], []),
+        ([(0, TODAY - 3 * DAY), (0, None), (1, TODAY - DAY)], ["1 of 3 sampled records have no timestamp"]),
+        ([(0, TODAY - 3 * DAY), (1, TODAY + DAY)], ["1 of 2 sampled records are stamped in the future"]),
+        ([(0, TODAY - DAY), (0, TODAY - 3 * DAY)], ["Timestamps go back between 1"]),
+        ([(0, TODAY - DAY), (1, TODAY - DAY)], ["All sampled records have the same timestamp"]),
+        ([(0, TODAY - DAY), (1, TODAY - DAY + 5000)], ["stamped within 0:00:05, so they fall into one interval"]),
+    ],
+)
+def test_timestamps_that_cut_intervals_badly_are_told(times: list[tuple[int, int | None]], said: list[str]) -> None:
+    found = list(doubts(sample(*times), "0 0 * * *", "UTC", NOW))
+    assert len(found) == len(said)
+    assert all(part in whole for part, whole in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize("cron", ["0 * * * *", "0 0 * * *", "*/15 * * * *", "0 6 * * 1"])
+def test_every_moment_is_in_its_interval_and_intervals_touch(cron: str) -> None:
+    """Over both changes of the clocks."""
+    for begin in (datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 10, 24, 20, tzinfo=UTC)):
+        moment = interval_at(begin, cron, "Europe/Vienna").start
+        while moment < begin.replace(day=begin.day + 2):
+            found = interval_at(moment, cron, "Europe/Vienna")
+            assert found.start == moment
+            assert interval_at(found.end - (found.end - found.start) / 3, cron, "Europe/Vienna") == found
+            moment = found.end
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 200), max_size=8))
+def test_shares_are_equal_as_far_as_sizes_allow(wanted: int, sizes: list[int]) -> None:
+    shares = allot(wanted, sizes)
+    assert sum(shares) == min(wanted, sum(sizes))
+    assert all(0 <= share <= size for share, size in zip(shares, sizes, strict=True))
+    short = [share for share, size in zip(shares, sizes, strict=True) if share < size]
+    assert all(share <= min(short) + 1 for share in shares) if short else True
+
+
+def test_a_secret_is_given_as_the_name_of_a_variable_or_not_at_all() -> None:
+    found = connection_of(None, ["bootstrap.servers=b:9092", "sasl.password=${PW}"], ["url=http://r", "password=${X}"])
+    assert block(found.kafka) == {"kafka": {"bootstrap.servers": "b:9092", "sasl.password": "${PW}"}}
+    for kafka, registry in ((["sasl.password=hunter2"], []), (["ssl.key.pem=hunter2"], []), ([], ["token=hunter2"])):
+        with pytest.raises(SettingsError, match="a secret") as raised:
+            connection_of(None, kafka, registry)
+        assert "hunter2" not in str(raised.value)
+    with pytest.raises(SettingsError, match="not NAME=VALUE"):
+        connection_of(None, ["bootstrap.servers"], [])
+    with pytest.raises(SettingsError, match="--like takes all"):
+        connection_of("x", ["bootstrap.servers=b:9092"], [])
+
+
+def test_sections_of_another_pipeline_are_taken_as_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    section = "kafka:  # ours\n  bootstrap.servers: ${B}\n\n  # the password\n  sasl.password: ${PW}\n"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pipeline.yaml").write_text(f"source: {{topic: t}}\n{section}\noutput: {{topic: o}}\n")
+    assert connection_of("other", (), ()).kafka == section
+    (tmp_path / "other" / "pipeline.yaml").write_text(
+        "kafka: &k {bootstrap.servers: b}\nspark: {spark.x: true, spark.n: 5}\n"
+    )
+    found = connection_of("other", (), ())
+    assert block(found.kafka + found.spark) == {
+        "kafka": {"bootstrap.servers": "b"},
+        "spark": {"spark.x": True, "spark.n": 5},
+    }
+
+
+def test_counts_are_of_records() -> None:
+    fields = json_fields([b'{"x": 1}', None, b"[1]", b"{"])
+    assert (fields.records, fields.tombstones, fields.bad) == (4, 1, 2)
+    assert Counter(fields.malformed)["not a JSON object"] == 1

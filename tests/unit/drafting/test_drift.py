@@ -1,0 +1,70 @@
+"""What drifted in a topic since a pipeline declared it: new fields, types that no longer fit, and how many records that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
+from fencepost.drafting.drift import Drift, FieldDrift, drift_of, told
+
+
+def declaring(folder: Path, **schema: str) -> Pipeline:
+    """A pipeline of JSON records with these fields."""
+    place = folder / "declaring"
+    place.mkdir()
+    settings: dict[str, Any] = {
+        "source": {"topic": "in", "schema": schema} if schema else {"topic": "in", "format": "bytes"},
+        "output": {"topic": "out"},
+        "schedule": {"start": "2026-01-01"},
+        "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+    }
+    (place / "pipeline.yaml").write_text(yaml.safe_dump(settings))
+    (place / "transform.sql").write_text("SELECT * FROM source")
+    (place / "expectations.yaml").write_text("expectations: []")
+    return load_pipeline(place)
+
+
+def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
+    """Also where one record has several, within objects and arrays, and of records that are no objects."""
+    pipeline = declaring(
+        tmp_path, n="int", at="timestamp not null", inner="struct<a:int>", items="array<struct<b:string>>", gone="int"
+    )
+    values = [
+        b'{"n": 1, "at": "2026-01-01T00:00:00Z", "inner": {"a": 1}, "items": [{"b": 1}]}',
+        b'{"n": 3000000000, "at": null, "inner": {"a": "x", "c": 1}, "items": [{"b": 1, "d": 1}, {"d": 2}], "user-id": 7}',
+        b'{"n": "x", "at": "2026-01-01", "new": 1.5, "user-id": 8}',
+        b"{broken at some place",
+        b"{broken",
+        None,
+    ]
+    found = drift_of(pipeline, values)
+    assert found.records == 5
+    assert not found.fits
+    assert {(one.name, one.records) for one in found.misfits} == {
+        ("(the whole record)", 2),
+        ("n", 2),
+        ("at", 1),
+        ("inner", 1),
+    }
+    assert set(found.undeclared) == {
+        FieldDrift("user-id", 2, "bigint"),
+        FieldDrift("new", 1, "double"),
+        FieldDrift("inner.c", 1, ""),
+        FieldDrift("items[*].d", 1, ""),
+    }
+    assert found.absent == ("gone",)
+    assert "n does not fit in 2 of 5 sampled records: not an integer of 32 bits" in list(told(found))
+
+
+@pytest.mark.parametrize("values", [[], [None], [b'{"n": 1}', None]])
+def test_a_topic_that_has_what_is_declared_has_not_drifted(values: list[bytes | None], tmp_path: Path) -> None:
+    assert drift_of(declaring(tmp_path, n="int"), values).fits
+
+
+def test_nothing_is_declared_of_bytes(tmp_path: Path) -> None:
+    assert drift_of(declaring(tmp_path), [b"\xff", None]) == Drift(1)
