@@ -34,8 +34,9 @@ HARD = [
 MORE = [
     f"tests/integration/test_{name}.py"
     for name in (
-        *("avro_values", "class_archive", "flights", "follow", "front_door", "kafka_answers", "logins", "obstacles"),
-        *("producer", "reading", "refusals", "replay", "several_rows", "transaction_timeout"),
+        *("avro_values", "class_archive", "flights", "follow", "front_door", "kafka_answers", "logins", "new"),
+        *("obstacles", "producer", "reading", "refusals", "replay", "sample", "several_rows"),
+        "transaction_timeout",
     )
 ]
 LOCAL = ["tests/local", "tests/integration/quality", "include/pipelines/test_nyc_flights.py"]

@@ -262,10 +262,7 @@ def record(chance: random.Random, kinds: dict[str, str], depth: int = 0) -> str:
     return "{" + ", ".join(fields) + "}"
 
 
-HOSTILE = range(3)
-
-
-@pytest.mark.parametrize("seed", [*HOSTILE, *(pytest.param(n, marks=pytest.mark.deep) for n in range(3, 40))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 40))])
 def test_what_is_drafted_publishes_records_of_any_json(seed: int, spark: Any, broker: Broker, new: New) -> None:
     """Hostile names and values: each good record is read, written, judged and published, with no failed check."""
     chance, topic = random.Random(seed), f"new-hostile-{seed}"
