@@ -46,7 +46,7 @@ SEEN = "fencepost_source"
 
 
 @dataclass(frozen=True)
-class Set:
+class Aside:
     """Rows that would be set aside for one reason. `first`: partition:offset of the first of them in the source, if known."""
 
     name: str
@@ -65,7 +65,7 @@ class Trial:
     results: int
     written: int
     withheld: int
-    aside: tuple[Set, ...]
+    aside: tuple[Aside, ...]
     columns: tuple[tuple[str, str], ...]
     rows: tuple[dict[str, str | None], ...]
     evaluation: Evaluation
@@ -118,7 +118,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             several = rules is not None and keeps_record(result) and may_multiply(result, SEEN)
             flagged = to_flagged(result, pipeline, rules or NO_RULES, schemas, several=several)
             _check_layout(pipeline, flagged, looked)
-        flagged = flagged.persist()
+        made = flagged = flagged.persist()  # once: the transform may run for long, or give other rows the next time
         try:
             bad, read, newest_ms = _of_source(frame, pipeline, looked)
             unfit = _unfit(flagged)
@@ -134,8 +134,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
                 ledger, looked, routed, schema, schemas, written, read, newest_ms
             )
         finally:
-            flagged.unpersist()
-    aside = [*bad, *(Set(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
+            made.unpersist()
+    aside = [*bad, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
     malformed_rows = sum(one.rows for one in bad)
     results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
     accounts = Accounts(
@@ -190,7 +190,7 @@ def _check_layout(pipeline: Pipeline, flagged: DataFrame, looked: Looked) -> Non
             raise not_row_by_row(pipeline)
 
 
-def _of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Set], int, int | None]:
+def _of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Aside], int, int | None]:
     """Malformed records by reason, how many were read, and the newest timestamp that is not ahead of the clock."""
     at = F.col("_timestamp")
     until = None if looked.interval is None else credible_until(looked.interval, utc_now())
@@ -205,23 +205,23 @@ def _of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[li
     times = [row["newest"] for row in found if row["newest"] is not None]
     aside = "quarantine" if pipeline.source.on_malformed == "quarantine" else pipeline.source.on_malformed
     bad = [
-        Set(f"malformed ({aside})", row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
+        Aside(f"malformed ({aside})", row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
         for row in sorted(found, key=lambda row: -row["rows"])
         if row["_malformed"] is not None
     ]
     if len(bad) > REASONS:
         rest = sum(one.rows for one in bad[REASONS:])
-        bad = [*bad[:REASONS], Set(f"malformed ({aside})", "other reasons", rest)]
+        bad = [*bad[:REASONS], Aside(f"malformed ({aside})", "other reasons", rest)]
     return bad, read, max(times, default=None)
 
 
-def _unfit(flagged: DataFrame) -> list[Set]:
+def _unfit(flagged: DataFrame) -> list[Aside]:
     """Rows that the output's format or schema does not hold, and no rule sets aside."""
     if "_out_unfit" not in flagged.columns:
         return []
     found = flagged.where(F.col(RULE).isNull() & F.col("_out_unfit").isNotNull()).groupBy("_out_unfit").count()
     rows = found.orderBy(F.desc("count")).limit(REASONS).collect()
-    return [Set("does not fit the output", row["_out_unfit"], row["count"]) for row in rows]
+    return [Aside("does not fit the output", row["_out_unfit"], row["count"]) for row in rows]
 
 
 def _counts(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
@@ -292,7 +292,7 @@ def _within_limit(pipeline: Pipeline, evaluation: Evaluation, accounts: Accounts
     )
 
 
-def _stops(pipeline: Pipeline, bad: Sequence[Set], unfit: Sequence[Set]) -> list[str]:
+def _stops(pipeline: Pipeline, bad: Sequence[Aside], unfit: Sequence[Aside]) -> list[str]:
     found = []
     if bad and pipeline.source.on_malformed == "fail":
         found.append(
