@@ -26,9 +26,10 @@ from rich.console import Console
 from benchmarks import data
 from benchmarks.data import DAY, Block, Source
 from benchmarks.measure import Round, Side, fastest, rounds_of
+from benchmarks.postgres import Store
 from benchmarks.processor import Meter, Spent, by_kind, look
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, TopicSettings
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
@@ -70,6 +71,10 @@ class Bench:
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=data.log)
         self._session: SparkSession | None = None
         self._registry: SchemaRegistry | None = None
+        self._postgres: Store | None = None
+        self.spark_settings: dict[
+            str, str
+        ] = {}  # of the next session, beside those that Fencepost submits its jobs with
         self._sources: dict[tuple[str, int, int], Source] = {}
         self._numbers = count(1)
 
@@ -81,7 +86,7 @@ class Bench:
     def spark(self) -> SparkSession:
         """A session with the settings Fencepost submits its jobs with; both sides of a comparison run in it."""
         if self._session is None:
-            self._session = build_session(self.pipeline("any-source"), "benchmark")
+            self._session = build_session(self.pipeline("any-source", spark=self.spark_settings), "benchmark")
             signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks a session that may be gone
         return self._session
 
@@ -131,6 +136,19 @@ class Bench:
             self._registry.start()
         return self._registry
 
+    @property
+    def postgres(self) -> Store:
+        """A PostgreSQL of this run, started when it is first asked for."""
+        if self._postgres is None:
+            self._postgres = Store(self.folder / "postgres")
+        return self._postgres
+
+    def end_postgres(self) -> None:
+        """Stop it, if there is one."""
+        if self._postgres is not None:
+            self._postgres.stop()
+            self._postgres = None
+
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
         """The id of an Avro schema, registered under this subject."""
         client = SchemaRegistryClient({"url": self.registry.url})
@@ -174,7 +192,8 @@ class Bench:
             "kafka": {"bootstrap.servers": self.broker.bootstrap},
         }
         for section, values in sections.items():
-            settings[section] = {**settings.get(section, {}), **values}
+            usual = {} if values.get("kind") == "postgres" else settings.get(section, {})
+            settings[section] = {**usual, **values}
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
         (folder / "transform.sql").write_text(transform)
         (folder / "expectations.yaml").write_text(expectations)
@@ -209,7 +228,8 @@ class Bench:
     def drop_pipeline(self, pipeline: Pipeline) -> None:
         """Delete all topics of its own."""
         staging = [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
-        self.drop(pipeline.output.topic, pipeline.ledger_topic, *staging)
+        output = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
+        self.drop(*output, pipeline.ledger_topic, *staging)
 
     def meter(self, sides: Iterable[str], steady: float | None = None) -> Meter:
         """For sides that run in the session. At volume `steady` is how far two rounds of the warm-up have to agree."""
@@ -233,6 +253,13 @@ class Bench:
         watched: dict[str, Any] = {"watched": meter.watch, "warm": meter.warm} if meter else {}
         rounds = rounds_of(sides, best_of * self.rounds, before=self.settle, told=told, **watched)
         return fastest(list(rounds), best_of)
+
+    def once(self, side: Side) -> float:
+        """The seconds of a side that is measured once."""
+        with side() as job:
+            began = time.monotonic()
+            job()
+            return time.monotonic() - began
 
     def told(self, case: str, turn: str, side: str, seconds: float) -> None:
         """A line of progress."""
@@ -264,6 +291,7 @@ def open_bench(console: Console, rounds: int, *, quick: bool) -> Iterator[Bench]
             finally:
                 bench.end_session()
                 bench.end_registry()
+                bench.end_postgres()
 
 
 def batch_of(pipeline: Pipeline) -> Batch:

@@ -21,6 +21,7 @@ from fencepost.model import Interval
 from fencepost_stack import processes
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
+from rigs.postgres_server import PostgresServer
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 names = count(1)
@@ -57,6 +58,13 @@ def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Schema
     running.start(timeout=300)  # on a machine that does other work as well
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A real PostgreSQL for the whole session; databases are the tests' own."""
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -164,13 +172,27 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
         }
         for section, values in changes.items():
             if isinstance(values, dict):
-                settings[section] = {**settings.get(section, {}), **values}
+                old = {} if values.get("kind") == "postgres" else settings.get(section, {})
+                settings[section] = {**old, **values}
             else:
                 settings[section] = values
         (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings))
         (folder / "transform.py").write_text(transform)
         (folder / "expectations.yaml").write_text(expectations)
         return load_pipeline(folder)
+
+    return make
+
+
+@pytest.fixture
+def make_table(make_pipeline: Callable[..., Pipeline], postgres: PostgresServer) -> Callable[..., Pipeline]:
+    """Make a pipeline whose output is the table `numbers`, in a database of its own unless one is given."""
+    from tables import POSITIVE, ROWS
+
+    def make(transform: str = ROWS, expectations: str = POSITIVE, **changes: Any) -> Pipeline:
+        output = {"kind": "postgres", "table": "numbers", "partitions": 2} | changes.pop("output", {})
+        store = changes.pop("postgres", None) or postgres.database()
+        return make_pipeline(transform, expectations, output=output, postgres=store, **changes)
 
     return make
 

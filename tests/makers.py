@@ -14,12 +14,12 @@ from fencepost.model import (
     OffsetRange,
     Outcome,
     Plan,
-    Publication,
     Receipt,
     SourceTopic,
     State,
     Tally,
     TopicOutput,
+    TopicPublication,
     Verdict,
     Written,
 )
@@ -87,7 +87,7 @@ def a_written(*receipts: Receipt, **changes: Any) -> Written:
     return Written.of(receipts or (a_receipt(rows=0),), **{**values, **changes})
 
 
-def a_publication(lease: int | None = 7, **changes: Any) -> Publication:
+def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
     """A publication in one transaction that has begun and has no receipt yet."""
     values = {
         "lane": 0,
@@ -98,7 +98,7 @@ def a_publication(lease: int | None = 7, **changes: Any) -> Publication:
         "begun": an_output(0),
         "begun_at": NOW,
     }
-    return Publication(**{**values, **changes})
+    return TopicPublication(**{**values, **changes})
 
 
 def staged(batch: Batch, **changes: Any) -> Batch:

@@ -19,6 +19,7 @@ from benchmarks.cases import (
     sink,
     small_runs,
     staged,
+    tables,
     transactions,
 )
 from benchmarks.results import Result
@@ -38,5 +39,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "B12": avro.run,
     "B13": beside_flink.run,
     "B14": small_runs.run,
+    "B15": tables.beside_jdbc,
+    "B16": tables.backfill,
 }
 ON_REQUEST = {"B13"}  # installs software that nothing else here needs, so it runs only when it is named

@@ -4,6 +4,7 @@
     ├── Retriable                  the same command, run again, may succeed       exit code 3
     │   ├── KafkaUnavailable       no broker answered, or a broker answered "not now"
     │   ├── RegistryUnavailable    the schema registry did not answer, or answered "not now"
+    │   ├── StoreUnavailable       the store of an output table did not answer, or answered "not now"
     │   ├── CommitStateUnknown     a commit was sent and no answer came
     │   ├── CoordinatorFenced      another run took over the pipeline's ledger
     │   ├── WriterFenced           a newer attempt took over this writer's transactional.id
@@ -17,12 +18,13 @@
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
-        ├── AccessDenied           Kafka or the registry refused a login or a permission   exit code 2
+        ├── AccessDenied           Kafka, the registry or the store refused a login or a permission   exit code 2
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
+        │   └── TableRefusedData      the output table does not take the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, GroupInUse,
             ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
-            ├── TransformNotDeterministic, TransformFailed, KafkaRefused, TopicMissing
+            ├── TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    a step needs of a batch what the ledger does not have
 
@@ -61,8 +63,12 @@ class RegistryUnavailable(Retriable):
     """The schema registry did not answer in time, or failed, or asked to come back later."""
 
 
+class StoreUnavailable(Retriable):
+    """The store of an output table did not answer in time, or ended the session, or asked to come back later."""
+
+
 class CommitStateUnknown(Retriable):
-    """A commit was sent and no answer came. The next attempt's init_transactions settles it."""
+    """A commit was sent and no answer came. The next attempt settles it: by init_transactions, or by asking the store."""
 
 
 class CoordinatorFenced(Retriable):
@@ -116,7 +122,7 @@ class SettingsError(Terminal):
 
 
 class AccessDenied(Terminal):
-    """Kafka or the schema registry refused the credentials, or access to a topic, group, transactional id or subject."""
+    """Kafka, the schema registry or the store refused the credentials, or access to a topic, group, subject or table."""
 
     exit_code = 2
 
@@ -125,6 +131,17 @@ class BatchRejected(Terminal):
     """A critical expectation failed: the ledger says rejected and no offset moved."""
 
     exit_code = 1
+
+
+class TableRefusedData(BatchRejected):
+    """The output table does not take the batch's rows: nothing of it is there, and the ledger says rejected.
+
+    `why` has SQLSTATE, column and constraint, and nothing of a row.
+    """
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class NeedsOperator(Terminal):
@@ -185,6 +202,10 @@ class TransformFailed(NeedsOperator):
 
 class KafkaRefused(NeedsOperator):
     """Kafka refused a request, and would refuse it again."""
+
+
+class StoreRefused(NeedsOperator):
+    """The output table, or its store, is not as it has to be: a column that differs, a missing partition, another owner."""
 
 
 class TopicMissing(NeedsOperator):

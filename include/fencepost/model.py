@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -146,8 +146,7 @@ class SourceTopic(Frozen):
 class TopicOutput(Frozen):
     """An output topic and where it ends: `ends[p]` is the high watermark of partition `p`.
 
-    `topic_id` is its identity: a topic that was deleted and created again has a new one. With a second kind of output,
-    `Plan.output` and `Written.output` become a union, and `kind` tells its members apart.
+    `topic_id` is its identity: a topic that was deleted and created again has a new one.
     """
 
     kind: Literal["topic"] = "topic"
@@ -156,6 +155,29 @@ class TopicOutput(Frozen):
     ends: tuple[Offset, ...]
     batch_header: bool = True  # whether its records name their batch
     headers: bool = False  # whether they have headers by the pipeline's transform
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"topic {self.topic}"
+
+
+class TableOutput(Frozen):
+    """An output table of a store, `schema.name`. A plan freezes no more: a staged batch depends on no table.
+
+    Its identity, which changes when it is dropped and created again, is in the publication.
+    """
+
+    kind: Literal["postgres"] = "postgres"
+    table: str
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"table {self.table}"
+
+
+PlannedOutput = Annotated[TopicOutput | TableOutput, Field(discriminator="kind")]
 
 
 class RegisteredSchema(Frozen):
@@ -255,8 +277,8 @@ class Replayed(Frozen):
 class Plan(Frozen):
     """A frozen batch: what it reads, and the ids it writes under. Never computed again.
 
-    `output` is the topic that the batch is for. A staged batch is written to `staging` first, and copied to `output` when it is
-    published. Their `ends` say where the topics ended when the batch was planned. `lane` names its transactional ids and the
+    `output` is the topic or table that the batch is for. A staged batch is written to `staging` first, and put into `output` when
+    it is published. Topics' `ends` say where they ended when the batch was planned. `lane` names its transactional ids and the
     groups of its marks: a number, or of an addition `replay-<n>`. `writers` is the number of task-partitions. Ids
     `writers .. fence_up_to - 1` of the lane may have open transactions of earlier, wider batches; they are fenced first.
     `digests` has a digest for each part that decides the output. `software` names the versions that write it.
@@ -276,7 +298,7 @@ class Plan(Frozen):
     """
 
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
-    output: TopicOutput
+    output: PlannedOutput
     staging: TopicOutput | None = None
     ledger_topic_id: str
     layout: Layout
@@ -292,6 +314,12 @@ class Plan(Frozen):
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
     also_covers: Interval | None = None
+
+    @model_validator(mode="after")
+    def _what_a_table_gets_is_staged(self) -> Self:
+        if isinstance(self.output, TableOutput) and self.staging is None:
+            raise ValueError("a batch for a table is staged")
+        return self
 
     @property
     def told_also(self) -> str:
@@ -326,7 +354,18 @@ class Plan(Frozen):
     @property
     def written_to(self) -> TopicOutput:
         """Where the write step writes the batch."""
-        return self.staging or self.output
+        return self.staging or self.topic
+
+    @property
+    def topic(self) -> TopicOutput:
+        """The output, of a batch that is for a topic.
+
+        Raises:
+            NotRecorded: it is for a table.
+        """
+        if not isinstance(self.output, TopicOutput):
+            raise NotRecorded(f"{self.output.told} is no topic. {DEFECT}")
+        return self.output
 
     @property
     def offsets(self) -> int:
@@ -447,38 +486,86 @@ class Written(Frozen):
 
 
 class Publication(Frozen):
-    """The copy of a staged batch from its staging topic to its output, from the decision to publish it on.
+    """A staged batch's way to its output, from the decision to publish it on.
 
     `lease` is the offset, in the ledger topic with the id `ledger`, of the record that began the publication; the ledger's reader
-    fills it in, as for a plan. `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging
-    partitions otherwise. `begun` is the output at the beginning, `ended` when all of the copy was in. `refused`: why Kafka did
-    not take the copy when it was last tried.
+    fills it in, as for a plan. `refused`: why the output did not take the batch when it was last tried.
     """
 
-    lane: int = Field(ge=0)
     ledger: str
     lease: Offset | None = None
-    tasks: int = Field(ge=1)
-    atomic: bool
-    begun: TopicOutput
     begun_at: AwareDatetime
-    ended: TopicOutput | None = None
     seconds: float = Field(default=0, ge=0)
     refused: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of the batch was there when the ledger said so."""
+        raise NotImplementedError
 
     @property
     def known_lease(self) -> int:
         """The lease of a publication read from the ledger."""
         if self.lease is None:
-            raise NotRecorded(
-                f"a publication in lane {self.lane} has no lease before it is read from the ledger. {DEFECT}"
-            )
+            raise NotRecorded(f"a publication has no lease before it is read from the ledger. {DEFECT}")
         return self.lease
+
+
+class TopicPublication(Publication):
+    """The copy of a staged batch from its staging topic to its output topic.
+
+    `tasks` is 1 where the batch is copied in one transaction (`atomic`), and the number of staging partitions otherwise. `begun`
+    is the output at the beginning, `ended` when all of the copy was in.
+    """
+
+    kind: Literal["topic"] = "topic"
+    lane: int = Field(ge=0)
+    tasks: int = Field(ge=1)
+    atomic: bool
+    begun: TopicOutput
+    ended: TopicOutput | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """As above."""
+        return self.ended is not None
 
     @property
     def way(self) -> str:
         """`in one transaction`, or in how many task-partitions, for a person."""
         return "in one transaction" if self.tasks == 1 else f"in {self.tasks} task-partitions"
+
+    @property
+    def taker(self) -> str:
+        """Who may refuse it."""
+        return "Kafka"
+
+
+class TablePublication(Publication):
+    """The commit of a staged batch to a table. `identity` is the table's: one that was dropped and made again has another."""
+
+    kind: Literal["postgres"] = "postgres"
+    table: str
+    identity: str
+    ended_at: AwareDatetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """As above."""
+        return self.ended_at is not None
+
+    @property
+    def way(self) -> str:
+        """For a person."""
+        return f"in one commit to table {self.table}"
+
+    @property
+    def taker(self) -> str:
+        """Who may refuse it."""
+        return f"table {self.table}"
+
+
+AnyPublication = Annotated[TopicPublication | TablePublication, Field(discriminator="kind")]
 
 
 class Verdict(Frozen):
@@ -549,7 +636,7 @@ class Batch(Frozen):
     written: Written | None = None
     verdict: Verdict | None = None
     decision: Decision | None = None
-    publication: Publication | None = None
+    publication: AnyPublication | None = None
     history: tuple[Event, ...] = Field(min_length=1)
 
     @property
@@ -575,13 +662,26 @@ class Batch(Frozen):
         return self._recorded(self.written, "result of a write")
 
     @property
-    def known_publication(self) -> Publication:
+    def known_publication(self) -> TopicPublication | TablePublication:
         """Its publication, which has begun.
 
         Raises:
             NotRecorded: it has not.
         """
-        return self._recorded(self.publication, "publication")
+        found: Any = self._recorded(self.publication, "publication")
+        return cast("TopicPublication | TablePublication", found)
+
+    @property
+    def copy_to_topic(self) -> TopicPublication:
+        """The same, to a topic."""
+        found = self.publication
+        return self._recorded(found if isinstance(found, TopicPublication) else None, "publication to a topic")
+
+    @property
+    def commit_to_table(self) -> TablePublication:
+        """The same, to a table."""
+        found = self.publication
+        return self._recorded(found if isinstance(found, TablePublication) else None, "publication to a table")
 
     @property
     def known_verdict(self) -> Verdict:
@@ -615,28 +715,32 @@ class Batch(Frozen):
             raise NotRecorded(f"batch {self.id} is {self.state}, and its record in the ledger has no {what}. {DEFECT}")
         return value
 
-    def publication_under(self, lease: int) -> Publication | None:
+    def publication_under(self, lease: int) -> TopicPublication | TablePublication | None:
         """The batch's publication, if it is under way and has that lease: it was not given up, and has not ended."""
-        under_way = self.publication if self.state is State.PUBLISHING else None
-        return under_way if under_way is not None and under_way.known_lease == lease else None
+        publication = self.publication
+        if self.state is not State.PUBLISHING or publication is None or publication.known_lease != lease:
+            return None
+        return publication
 
     @property
     def published(self) -> TopicOutput | None:
         """The output topic, and where it ended when all of a written batch was there.
 
-        None of a staged batch that was not copied: it is not published yet, or has no records.
+        None of a staged batch that was not copied to a topic: it is not published yet, has no records, or is for a table.
         """
         if self.plan.staging is None:
             return self.written.output if self.written else None
-        return self.publication.ended if self.publication else None
+        return self.publication.ended if isinstance(self.publication, TopicPublication) else None
 
     @property
     def published_ranges(self) -> tuple[OffsetRange, ...]:
         """Where in the output topic the batch lies, by partition: ranges without offsets where it is written without a record.
 
-        Nothing while it is not there.
+        Nothing while it is not there, or where the output is a table.
         """
-        begun = self.publication.begun if self.publication else self.plan.output
+        if not isinstance(self.plan.output, TopicOutput):
+            return ()
+        begun = self.publication.begun if isinstance(self.publication, TopicPublication) else self.plan.output
         ended = self.published
         if ended is None and self.written is not None and not self.is_staged:
             ended = begun
@@ -644,8 +748,16 @@ class Batch(Frozen):
 
     @property
     def is_staged(self) -> bool:
-        """Whether publishing it means copying it: it was written to a staging topic, and has records."""
+        """Whether it was written to a staging topic, and has records there."""
         return self.plan.staging is not None and self.written is not None and self.written.rows > 0
+
+    @property
+    def is_put(self) -> bool:
+        """Whether publishing it takes a step of its own: its staged records are put into its output.
+
+        A table is told of a batch without records too: a revision removes what older ones have there.
+        """
+        return self.is_staged or (self.written is not None and isinstance(self.plan.output, TableOutput))
 
     def quarantine_ranges(self, written: Written) -> tuple[OffsetRange, ...]:
         """Where its quarantined records are, in the same way; nothing if the pipeline quarantines nothing."""

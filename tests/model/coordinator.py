@@ -47,7 +47,7 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError, NeedsOperator
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Publication, Receipt, State
+from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, Outcome, Receipt, State, TopicPublication
 from fencepost.outputs.output import Destination
 from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
 from fencepost.protocol import planning as planning_module
@@ -118,8 +118,8 @@ class Rules:
     replay: Callable[[View, Interval, Callable[[View], Facts | None]], tuple[Batch, ...]] = replay_of
     bound_alike: Callable[[Neighbours, Neighbours], bool] = Neighbours.bound_alike
     routed: Callable[[Rows, Rows, bool], tuple[Rows, Rows]] = routed
-    begin: Callable[..., Publication] = begin_publication
-    opening: Callable[[View, Publication], tuple[Receipt, ...]] = opening_marks
+    begin: Callable[..., TopicPublication] = begin_publication
+    opening: Callable[[View, TopicPublication], tuple[Receipt, ...]] = opening_marks
     record: Callable[..., tuple[Batch, ...]] = record_copied
     free_lane: Callable[..., str] = free_lane
     replay_lane: Callable[..., str] = replay_lane
@@ -282,7 +282,12 @@ class Coordinator:
                 topic="in",
             ),
             output=SimpleNamespace(
-                format="json", key_format="bytes", layout=Layout.SOURCE, partitions=1, staging_hours=72
+                format="json",
+                key_format="bytes",
+                layout=Layout.SOURCE,
+                partitions=1,
+                staging_hours=72,
+                batch_header=True,
             ),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
@@ -431,7 +436,7 @@ class Coordinator:
             view, when, makers.a_decision("skip"), GivenUp(*operation[2:]) if operation[2:] else None
         )
 
-    def _begun(self, view: View, batch: Batch, point: Point) -> Publication:
+    def _begun(self, view: View, batch: Batch, point: Point) -> TopicPublication:
         if self._is_gone(batch, point):
             raise NeedsOperator("its staged records are gone")
         _, output = self._fake(point)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State
+from fencepost.model import Batch, Decision, Interval, Receipt, State, TopicPublication
 from fencepost.protocol.decisions import decide_publish, decide_skip, free_lane
 from fencepost.protocol.frontier import Place, frontier
 from fencepost.protocol.marks import Standing
@@ -220,7 +220,7 @@ def skips_what_is_being_published(
     return decide_skip(view.updated(as_written), interval, decision)
 
 
-def in_the_first_lane(*given: Any) -> Publication:
+def in_the_first_lane(*given: Any) -> TopicPublication:
     """Mutation: who else is in a lane is not asked."""
     return begin_publication(*given).model_copy(update={"lane": 0})
 
@@ -275,7 +275,7 @@ def among_the_batches(view: View, *given: Any) -> str:
     return free_lane(View.of(additions), 1, given[-1])
 
 
-def nothing_stands_in_the_way(view: View, publication: Publication) -> tuple[Receipt, ...]:
+def nothing_stands_in_the_way(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
     """Mutation: the marks that a publication begins with forget who was in its lane before."""
     return tuple(r.model_copy(update={"lease": 0}) for r in opening_marks(view, publication))
 

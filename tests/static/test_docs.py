@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 import typer
@@ -54,7 +54,7 @@ PIPELINES, EXPECTATIONS, OPERATING, EXACTLY_ONCE, SECURITY, ARCHITECTURE = (
     for name in ("pipelines", "expectations", "operating", "exactly-once", "security-and-deployment", "architecture")
 )
 CHECKS = ("doctor.settings", "doctor.certificates", "doctor.kafka", "doctor.rights", "doctor.topics", "doctor.ledger")
-CHECKS += ("doctor.fields", "doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
+CHECKS += ("doctor.store", "doctor.fields", "doctor.airflow", "doctor.spark", "preflight.folder", "preflight.limits")
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FencepostError)
 }
@@ -266,10 +266,18 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Fiel
         kind = field.annotation
         if shown in {"name", "folder"}:
             continue
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from settings(kind, f"{shown}.")
+        models = [found for found in map(plain, (kind, *get_args(kind))) if isinstance(found, type)]
+        models = [found for found in models if issubclass(found, BaseModel)] if not path else []
+        if models and (len(models) > 1 or models[0] is kind):
+            for found in reversed(models):  # of a field in several, the first one's default is told
+                yield from settings(found, f"{shown}.")
         else:
             yield shown, field
+
+
+def plain(kind: Any) -> Any:
+    """The type in an annotated one."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def rows_under(text: str, heading: str) -> list[list[str]]:

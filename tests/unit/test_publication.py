@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.errors import FencepostError, Superseded, TransitionRefused
-from fencepost.model import Batch, OffsetRange, Outcome, Publication, Receipt, State, Tally
+from fencepost.model import Batch, OffsetRange, Outcome, Receipt, State, Tally, TopicPublication
 from fencepost.protocol.advice import next_task, what_next
 from fencepost.protocol.awaiting import Need, need_of
 from fencepost.protocol.decisions import (
@@ -63,7 +63,7 @@ def of(
     return staged(made, **changes)
 
 
-def begin(view: View, batch: Batch) -> Publication:
+def begin(view: View, batch: Batch) -> TopicPublication:
     return begin_publication(view, batch, HELD, "ledger-1", MEGABYTE, NOW)
 
 
@@ -78,7 +78,9 @@ def test_a_passed_staged_batch_begins_to_be_published_and_moves_nothing() -> Non
     view = View.of([of(State.WRITTEN)])
     (after,) = decide_publish(view, a_day(0), NOW, None, begin)
     assert after.state is State.PUBLISHING
-    assert after.publication == Publication(lane=0, ledger="ledger-1", tasks=1, atomic=True, begun=HELD, begun_at=NOW)
+    assert after.publication == TopicPublication(
+        lane=0, ledger="ledger-1", tasks=1, atomic=True, begun=HELD, begun_at=NOW
+    )
     assert after.history[-1].note == "in one transaction"
     begun = View.of([after])
     assert (frontier(begun), validated_ends(begun)) == ({("in", 0): 0}, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from conftest import day
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.model import Batch, Decision, State
-from fencepost.outputs.reading import _frame, batches_told_of, check_types, schema_of
+from fencepost.outputs.copying import PublishedTopic
+from fencepost.outputs.reading import batches_told_of, check_types, schema_of
 from fencepost.protocol.decisions import record_withdrawn
 from fencepost.protocol.view import View
 from makers import planned, reading
@@ -82,8 +84,9 @@ def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() 
     made = of(1, 1, PUBLISHED)
     bare = planned(made, output=made.plan.output.model_copy(update={"batch_header": False}))
     nothing: Any = None
+    output = PublishedTopic(SimpleNamespace(pipeline=nothing, cluster=nothing), "out")
     with pytest.raises(NeedsOperator, match=r"have no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
-        _frame(nothing, nothing, bare, fields())
+        output.read_published(nothing, bare, fields())
 
 
 def test_columns_of_one_name_have_one_type() -> None:

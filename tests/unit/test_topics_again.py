@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.pipeline import TopicSettings
 from fencepost.errors import TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Batch, Outcome, State, Verdict
-from fencepost.preflight import found
+from fencepost.outputs import copying
 from fencepost.protocol.view import View
 from fencepost.steps import advance, write
 from fencepost.steps.obstacle import check_can_go_on
@@ -30,7 +31,8 @@ class LedgerOf:
     def __init__(self, held: Batch, ids: dict[str, str]) -> None:
         self.held, self.recorded = held, list[Batch]()
         self.topic_id = ""
-        self.pipeline = SimpleNamespace(name=held.pipeline, source=SimpleNamespace(topic="flights", on_expired="fail"))
+        source, output = SimpleNamespace(topic="flights", on_expired="fail"), TopicSettings(topic="flight_delays")
+        self.pipeline = SimpleNamespace(name=held.pipeline, source=source, output=output)
         self.cluster = SimpleNamespace(
             describe=lambda name: Topic(name, ids[name], 4),
             high_watermarks=lambda _: [9_300] * 4,
@@ -103,7 +105,7 @@ def test_a_quarantine_topic_made_anew_stops_a_batch_until_its_publication_begins
         held = held.model_copy(update={"publication": a_publication()})
     ledger: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "bad-1"})
     monkeypatch.setattr(
-        found, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
+        copying, "publication_writers", lambda *_: SimpleNamespace(found_marks=lambda: (a_receipt(0, 0),))
     )
     check_can_go_on(ledger, held)
     anew: Any = LedgerOf(held, IDS | {"staging": "staging-1", "bad": "another"})

@@ -1,4 +1,4 @@
-"""Emits an asset event of the output topic to Airflow, once for each published batch.
+"""Emits an asset event of the output to Airflow, once for each published batch.
 
 The event goes through an alias: an asset named as an outlet would get an event from every green run, even from one that found
 its interval published long ago.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a worker and of Airflow's database may differ
 
 
-def output_asset(pipeline: str, topic: str) -> Asset:
+def output_asset(pipeline: str, output: str) -> Asset:
     """The validated output of a pipeline, for the `schedule` of a DAG that reads it."""
-    return Asset(name=asset_name(pipeline, topic), uri=asset_uri(pipeline, topic))
+    return Asset(name=asset_name(pipeline, output), uri=asset_uri(pipeline, output))
 
 
 def publications(pipeline: Pipeline) -> AssetAlias:
@@ -37,7 +37,7 @@ def announce(context: Context, pipeline: Pipeline, interval: Interval, result: S
     if not _is_news(context, pipeline, result):
         return False
     extra = extra_of(pipeline, interval, result)
-    context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.topic), extra)
+    context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.name), extra)
     return True
 
 
@@ -56,6 +56,6 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
         return False
     since = datetime.fromisoformat(str(result.details["published_at"])) - CLOCKS
     # Not by the alias, and so not as an inlet: a command's event has none, and it may have published what this run planned.
-    asset = output_asset(pipeline.name, pipeline.output.topic)
+    asset = output_asset(pipeline.name, pipeline.output.name)
     told = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
     return all(event.extra.get("batch") != result.batch for event in told if event.extra)

@@ -20,7 +20,7 @@ from fencepost.airflow.spark_operator import AdvanceOperator, FencepostSparkOper
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import find_pipeline, load_pipelines
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, TopicSettings
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
@@ -123,7 +123,8 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
         validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
         asks = pipeline.quality.ask_operator_minutes > 0
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
-        copies = {"pool": SPARK_POOL} if pipeline.output.publish == "staged" else {}
+        is_copied = pipeline.output.publish == "staged" and isinstance(pipeline.output, TopicSettings)
+        copies = {"pool": SPARK_POOL} if is_copied else {}
         advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule, **copies)
         if asks:
             decide = DecideOperator(task_id=DECIDE, pipeline=pipeline)
@@ -144,8 +145,8 @@ def describe(pipeline: Pipeline) -> str:
     asks = ""
     if pipeline.quality.ask_operator_minutes:
         asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
-    staged = pipeline.output.publish == "staged"
-    copies = f", which it copies from `{pipeline.staging_topic}`," if staged else ""
+    staged, is_topic = pipeline.output.publish == "staged", isinstance(pipeline.output, TopicSettings)
+    copies = f", which it {'copies' if is_topic else 'commits'} from `{pipeline.staging_topic}`," if staged else ""
     readers = (
         "Readers of the output see nothing of a\nbatch before it has passed, or a person has decided to publish it."
         if staged
@@ -157,7 +158,7 @@ def describe(pipeline: Pipeline) -> str:
 
 {pipeline.description}
 
-From topic `{pipeline.source.topic}` to topic `{pipeline.output.topic}`. Settings: `{folder}/pipeline.yaml`.
+From topic `{pipeline.source.topic}` to {pipeline.output.told.replace(" ", " `", 1)}`. Settings: `{folder}/pipeline.yaml`.
 Transform: `{folder}/{pipeline.transform_file.name}`. Expectations: `{folder}/expectations.yaml`.
 
 A run processes its data interval, and you can repeat it: on a published interval it is a green no-op. Only a

@@ -1,4 +1,4 @@
-"""`fencepost acls`: the commands that grant a pipeline's user what it needs in Kafka, and nothing else."""
+"""`fencepost acls`: what grants a pipeline's user what it needs in Kafka, and in its table's store, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import typer
 
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, print_json
+from fencepost.config.pipeline import Pipeline, TableSettings
 from fencepost.config.rights import acl_commands, rights_of
+from fencepost.config.table_rights import grants
 from fencepost.kafka.client_settings import client_settings
 
 
@@ -25,13 +27,17 @@ def acls(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the kafka-acls.sh commands that grant a pipeline's user what it needs. Changes nothing, and asks no broker.
+    """Print the kafka-acls.sh commands that grant a pipeline's user what it needs, and SQL where its output is a table.
+
+    Changes nothing, and asks no broker.
 
     Commands come in groups, each under a comment: what is needed; what is needed only while topics are missing; what is used
     if it is granted. An administrator runs those that are wanted. Running them again changes nothing.
 
     With SCRAM the principal is User: and the user's name. With a client certificate it is User: and the certificate's subject,
     unless the brokers map it (ssl.principal.mapping.rules). With TLS alone it is User:ANONYMOUS: everybody.
+
+    SQL is for the user in postgres: of pipeline.yaml, each statement behind `# `, so that a shell runs the other commands only.
 
     Example: fencepost acls orders_hourly --principal User:fencepost --command-config admin.properties | sh
     """
@@ -52,15 +58,28 @@ def acls(
             for right in rights
         ]
         told = [{"use": use.name.lower(), "commands": some} for use, some in commands]
-        print_json({"pipeline": pipeline, "principal": principal, "rights": listed, "commands": told})
+        sql = [{"use": use, "statements": some} for use, some in _sql(found)]
+        print_json({"pipeline": pipeline, "principal": principal, "rights": listed, "commands": told, "sql": sql})
         return
     for use, some in commands:
         typer.echo(f"# {use}")
         for command in some:
             typer.echo(command)
+    for wanted, statements in _sql(found):
+        typer.echo(f"# SQL, {wanted}")
+        for statement in statements:
+            typer.echo(f"# {statement}")
     if command_config is None and settings.values.get("security.protocol", "plaintext").lower() != "plaintext":
         err.print(
             "The cluster asks for a login: give kafka-acls.sh an administrator's with --command-config FILE.",
             markup=False,
             soft_wrap=True,
         )
+
+
+def _sql(pipeline: Pipeline) -> list[tuple[str, list[str]]]:
+    """The statements for the output's table, by use; none where the output is a topic."""
+    output = pipeline.output
+    if not isinstance(output, TableSettings):
+        return []
+    return list(grants(output.table, pipeline.postgres["user"].get_secret_value()))

@@ -45,7 +45,7 @@ def asset_event(pipeline: Pipeline, interval: Interval, result: StepResult) -> I
     """
     if (result.step, result.state, result.changed) != ("advance", State.PUBLISHED, True):
         return
-    extra, name = extra_of(pipeline, interval, result), asset_name(pipeline.name, pipeline.output.topic)
+    extra, name = extra_of(pipeline, interval, result), asset_name(pipeline.name, pipeline.output.name)
     emitted = False
     try:
         airflow = known_airflow()
@@ -53,7 +53,7 @@ def asset_event(pipeline: Pipeline, interval: Interval, result: StepResult) -> I
             told = f"no asset event, so no DAG that reads the asset '{name}' starts. {NO_AIRFLOW}"
         else:
             with airflow:
-                emitted = airflow.emit(name, asset_uri(pipeline.name, pipeline.output.topic), extra)
+                emitted = airflow.emit(name, asset_uri(pipeline.name, pipeline.output.name), extra)
             told = f"emitted the asset event to Airflow at {airflow.url}"
             if not emitted:
                 told = f"no asset event: Airflow at {airflow.url} has no asset '{name}': no DAG there reads it"

@@ -30,14 +30,14 @@ def pipelines(as_json: AsJson = False) -> None:
             bad[name] = found
             del good[name]
     if as_json:
-        listed = [{"name": n, "source": p.source.topic, "output": p.output.topic} for n, p in good.items()]
+        listed = [{"name": n, "source": p.source.topic, "output": p.output.name} for n, p in good.items()]
         print_json(
             {"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}}
         )
     else:
         for name, pipeline in good.items():
             out.print(
-                f"{name:24} {pipeline.source.topic} → {pipeline.output.topic}   {pipeline.description}",
+                f"{name:24} {pipeline.source.topic} → {pipeline.output.name}   {pipeline.description}",
                 markup=False,
                 soft_wrap=True,
             )

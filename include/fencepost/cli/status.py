@@ -38,6 +38,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     Example: fencepost status nyc_flights
     """
     from fencepost.ledger.ledger import Ledger
+    from fencepost.outputs.output import lacks_of
     from fencepost.protocol.frontier import of_topic
     from fencepost.protocol.snapshot import snapshot_of
     from fencepost.protocol.view import View
@@ -51,6 +52,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     lag = {p: end - ends.get(p, 0) for p, end in enumerate(stable)} if ends else {}
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
+    lacks = lacks_of(found, ledger) if rows else ""
     if as_json:
         print_json(
             {
@@ -60,6 +62,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "frontier": {str(p): o for p, o in ends.items()},
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.batch.id) if hole else None,
+                "output_lacks": lacks or None,
             }
         )
         return
@@ -68,6 +71,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         out.print(f"{pipeline}: nothing has been planned yet. Start it in Airflow, or with {command}.", soft_wrap=True)
         return
     _print_awaiting(awaiting)
+    if lacks:
+        out.print(f"{lacks}\n", style="bold red", markup=False, soft_wrap=True)
     out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
         f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
@@ -180,7 +185,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "quarantined": batch.written.quarantined if batch.written else {},
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
-        "published": batch.publication.way if batch.publication and batch.publication.ended else None,
+        "published": batch.publication.way if batch.publication and batch.publication.has_ended else None,
         "verdict": batch.verdict.outcome if batch.verdict else None,
         "report": batch.verdict.report if batch.verdict else None,
     }

@@ -17,7 +17,8 @@ from pydantic import (
 
 from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.kafka_options import SHOWN_KAFKA
-from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
+from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, TableSettings, TopicSettings
+from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
 from fencepost.config.spark_options import ARGUMENTS
@@ -114,9 +115,11 @@ REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<defa
 PUBLIC = {
     ("source", "topic"),
     ("output", "topic"),
+    ("output", "table"),
     ("quality", "quarantine_topic"),
     *(("kafka", name) for name in SHOWN_KAFKA),
     *(("schema_registry", name) for name in SHOWN_REGISTRY),
+    *(("postgres", name) for name in SHOWN_POSTGRES),
 }
 
 
@@ -161,21 +164,19 @@ def _with_environment(
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    """The values without Kafka's settings that are empty: `${NAME:-}` leaves a setting out where the variable is not set."""
-    kafka = values.get("kafka")
-    if not isinstance(kafka, dict):
-        return values
-    return values | {"kafka": {name: value for name, value in kafka.items() if value != ""}}
+    """The values without empty settings of connections: `${NAME:-}` leaves a setting out where the variable is not set."""
+    given = {name: found for name in ("kafka", "postgres") if isinstance(found := values.get(name), dict)}
+    return values | {name: {k: v for k, v in found.items() if v != ""} for name, found in given.items()}
 
 
 def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     """Why this field cannot take its value from that environment variable, or None."""
     if name is None:
         return "found ${ without the name of a variable, as in ${NAME} or ${NAME:-default}."
-    if path not in PUBLIC and path[0] not in {"kafka", "schema_registry", "spark"}:
+    if path not in PUBLIC and path[0] not in {"kafka", "schema_registry", "postgres", "spark"}:
         return (
-            f"${{{name}}} is not allowed here; only values under kafka, schema_registry and spark, source.topic, output.topic "
-            "and quality.quarantine_topic may come from the environment."
+            f"${{{name}}} is not allowed here; only values under kafka, schema_registry, postgres and spark, source.topic, "
+            "output.topic, output.table and quality.quarantine_topic may come from the environment."
         )
     if path in PUBLIC and SECRET_NAMES.search(name):
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
@@ -184,14 +185,17 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
     return None
 
 
+OUTPUTS: dict[int | str, type[BaseModel]] = {"topic": TopicSettings, "postgres": TableSettings}
+
+
 def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
     """One line for each error: its field, what was found and what is allowed. Secrets are masked."""
     lines = []
-    for one in error.errors(include_url=False):
+    for one in map(_untagged, error.errors(include_url=False)):
         where = ".".join(str(p) for p in one["loc"]) or "(whole file)"
         message = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
-            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc']))}"
+            message = f"unknown field; allowed here are {', '.join(_siblings(one['loc'], one.get('output')))}"
         elif one["type"] == "missing":
             message = "required but missing"
         found = one["input"]
@@ -199,6 +203,14 @@ def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
             message += f" (found {_shown(_without(secrets, found) if isinstance(found, str) else found)})"
         lines.append(f"{file}: {where}: {message}")
     return _without(secrets, ";\n".join(lines) + ".")
+
+
+def _untagged(one: Any) -> Any:
+    """The error, without the kind of output in its place: `output.topic.partitions` is output.partitions in the file."""
+    loc = one["loc"]
+    if len(loc) > 1 and loc[0] == "output" and loc[1] in OUTPUTS:
+        return {**one, "loc": (loc[0], *loc[2:]), "output": OUTPUTS[loc[1]]}
+    return one
 
 
 def _without(secrets: set[str], text: str) -> str:
@@ -210,15 +222,19 @@ def _without(secrets: set[str], text: str) -> str:
 def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
     """Whether the message leaves the value out: it is a secret, or a whole section that may hold one."""
     names = [str(part) for part in loc]
-    if one["type"] == "missing" or names[:1] in (["kafka"], ["schema_registry"]) or SECRET_KEYS.search(".".join(names)):
+    if (
+        one["type"] == "missing"
+        or names[:1] in (["kafka"], ["schema_registry"], ["postgres"])
+        or SECRET_KEYS.search(".".join(names))
+    ):
         return True
     return isinstance(one["input"], dict | list) and not (names[:1] == ["spark"] and len(names) > 1)
 
 
-def _siblings(loc: tuple[int | str, ...]) -> list[str]:
-    """The fields that are allowed where an unknown one was found."""
-    model: Any = Pipeline
-    for part in loc[:-1]:
+def _siblings(loc: tuple[int | str, ...], output: type[BaseModel] | None) -> list[str]:
+    """The fields that are allowed where an unknown one was found; `output` is the model of its output."""
+    model: Any = output or Pipeline
+    for part in () if output else loc[:-1]:
         field = model.model_fields[part].annotation
         model = next(
             kind for kind in get_args(field) or (field,) if kind is not type(None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
 
 from croniter import CroniterBadDateError, croniter
@@ -20,18 +20,22 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SecretStr,
+    Tag,
     field_validator,
     model_validator,
 )
 
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
+from fencepost.config.postgres_options import check_postgres
 from fencepost.config.registry import RegistrySettings
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
+from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.model import Layout
 
@@ -87,7 +91,7 @@ def _moment(value: object) -> object:
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
-def _check_subjects(part: Source | Output) -> None:
+def _check_subjects(part: Source | TopicSettings) -> None:
     """Check that subjects and versions are given only where a registry has a say."""
     values, keys = FORMATS[part.format].has_registry, part.key_format in REGISTRY_KEY_FORMATS
     for name, used, what in (
@@ -147,13 +151,23 @@ class Source(Section):
 
 # Of a pipeline's output: what a plan freezes by itself, and what changes no record.
 LEFT_OUT_OF_OUTPUT = {
-    *("partitions", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header"),
+    *("partitions", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header", "add_columns"),
 }
 
 
 class Output(Section):
-    """Where records go. `key`, `timestamp` and `headers` name columns of the transform's result."""
+    """Where batches go, whatever its kind: what is written before it is judged, and how."""
 
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    layout: Layout = Layout.SOURCE
+    staging_topic: TopicName | None = None
+    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
+
+
+class TopicSettings(Output):
+    """A topic that records go to. `key`, `timestamp` and `headers` name columns of the transform's result."""
+
+    kind: Literal["topic"] = "topic"
     topic: TopicName
     format: FormatName = "json"
     subject: Subject | None = None
@@ -164,16 +178,22 @@ class Output(Section):
     key_version: Version | None = None
     timestamp: str | None = None
     headers: str | None = None
-    partitions: int = Field(default=4, ge=1, le=10_000)
-    layout: Layout = Layout.SOURCE
     # staged: a batch is written to the staging topic, judged there, and copied to the output when it is published. direct: it
     # is written to the output, and judged there, before the eyes of readers who do not know of batches.
     publish: Literal["staged", "direct"] = "staged"
     # Up to so many megabytes a staged batch is copied in one transaction, so that readers see all of it or nothing.
     atomic_megabytes: float = Field(default=256, ge=0, le=65_536)
-    staging_topic: TopicName | None = None
-    staging_hours: float = Field(default=168, ge=6, le=24 * 366)
     batch_header: bool = True  # whether published records carry their batch's header
+
+    @property
+    def name(self) -> str:
+        """The topic's."""
+        return self.topic
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"topic {self.topic}"
 
     @model_validator(mode="after")
     def _key_and_subjects_suit_the_formats(self) -> Self:
@@ -190,6 +210,74 @@ class Output(Section):
                 "header tells published records from rejected or superseded ones between them"
             )
         return self
+
+
+TABLE_PART = r'[^."\x00-\x1f]+'
+LONGEST_IDENTIFIER = 63  # bytes; PostgreSQL cuts a longer one off
+
+
+class TableSettings(Output):
+    """A table of PostgreSQL that records go to. They are staged as JSON without a key.
+
+    What a topic's settings say of records holds for the staged ones as constants, so that whoever writes or reads them need not
+    know the kind of output.
+    """
+
+    kind: Literal["postgres"]
+    table: str
+    add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
+    format: ClassVar[str] = "json"
+    key_format: ClassVar[str] = "bytes"
+    subject: ClassVar[None] = None
+    version: ClassVar[None] = None
+    key: ClassVar[None] = None
+    key_subject: ClassVar[None] = None
+    key_version: ClassVar[None] = None
+    timestamp: ClassVar[None] = None
+    headers: ClassVar[None] = None
+    publish: ClassVar[str] = "staged"
+    batch_header: ClassVar[bool] = True
+
+    @field_validator("table")
+    @classmethod
+    def _is_table(cls, table: str) -> str:
+        if not re.fullmatch(rf"{TABLE_PART}(\.{TABLE_PART})?", table):
+            raise ValueError("not the name of a table, such as delays or reporting.delays")
+        parts = table.split(".")
+        if any(len(part.encode()) > LONGEST_IDENTIFIER for part in parts):
+            raise ValueError(f"longer than {LONGEST_IDENTIFIER} bytes, where PostgreSQL would cut it off")
+        if parts[-1] in STORE_TABLES:
+            raise ValueError("a table of Fencepost's own; name another")
+        return table if len(parts) > 1 else f"public.{table}"
+
+    @property
+    def name(self) -> str:
+        """The table's, with its schema."""
+        return self.table
+
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"table {self.table}"
+
+
+STORE_TABLES = ("fencepost_tables", "fencepost_batches")  # in the schema of each output table
+RESERVED_COLUMNS = ("fencepost_interval", "fencepost_revision")
+
+
+def _kind_of(output: object) -> str | None:
+    kind = output.get("kind", "topic") if isinstance(output, Mapping) else getattr(output, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+AnyOutput = Annotated[
+    Annotated[TopicSettings, Tag("topic")] | Annotated[TableSettings, Tag("postgres")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="output_kind",
+        custom_error_message="kind is topic or postgres",
+    ),
+]
 
 
 class Schedule(Section):
@@ -299,7 +387,7 @@ class Pipeline(Section):
     folder: Path
     description: str = ""
     source: Source
-    output: Output
+    output: AnyOutput
     schedule: Schedule
     quality: Quality = Quality()
     # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
@@ -307,12 +395,24 @@ class Pipeline(Section):
     lanes: int = Field(default=1, ge=1, le=64)
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
     schema_registry: RegistrySettings | None = None
+    postgres: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("kafka", mode="before")
     @classmethod
     def _kafka_scalars(cls, value: object) -> object:
         return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("postgres", mode="before")
+    @classmethod
+    def _postgres_scalars(cls, value: object) -> object:
+        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+    @field_validator("postgres")
+    @classmethod
+    def _postgres_keeps_the_protocol(cls, postgres: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        check_postgres({name: value.get_secret_value() for name, value in postgres.items()})
+        return postgres
 
     @field_validator("spark", mode="before")
     @classmethod
@@ -332,19 +432,26 @@ class Pipeline(Section):
         return spark
 
     @model_validator(mode="after")
+    def _a_store_where_one_is_asked(self) -> Self:
+        if isinstance(self.output, TableSettings) and not self.postgres:
+            raise ValueError("output.kind: postgres needs postgres: with host, dbname and user of the database")
+        return self
+
+    @model_validator(mode="after")
     def _two_topics(self) -> Self:
-        if self.source.topic == self.output.topic:
+        own = self.output.topic if isinstance(self.output, TopicSettings) else None
+        if self.source.topic == own:
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
-        if self.staging_topic in {self.source.topic, self.output.topic, self.ledger_topic}:
+        if self.staging_topic in {self.source.topic, own, self.ledger_topic}:
             raise ValueError(
                 f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output or ledger; records that "
                 "are not judged need a topic of their own"
             )
         taken = {
             "source.topic": self.source.topic,
-            "output.topic": self.output.topic,
+            "output.topic": own,
             "output.staging_topic": self.staging_topic,
             "the ledger": self.ledger_topic,
         }
@@ -371,10 +478,21 @@ class Pipeline(Section):
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
         """The subject of a part's schema: by the name of its topic unless another is set."""
-        section = self.source if part.startswith("source") else self.output
+        section = self.source if part.startswith("source") else self.topic_output
         if part.endswith("_key"):
             return section.key_subject or f"{section.topic}-key"
         return section.subject or f"{section.topic}-value"
+
+    @property
+    def topic_output(self) -> TopicSettings:
+        """The settings of an output that is a topic.
+
+        Raises:
+            SettingsError: it is a table.
+        """
+        if not isinstance(self.output, TopicSettings):
+            raise SettingsError(f"pipeline {self.name}: its output is {self.output.told}, not a topic.")
+        return self.output
 
     @property
     def ledger_topic(self) -> str:

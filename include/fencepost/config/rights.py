@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, TopicSettings
 from fencepost.errors import SettingsError
 
 
@@ -112,12 +112,13 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     """The rights that this pipeline uses, with the names of its own resources. Reads the pipeline's suite."""
     names = {
         "source": pipeline.source.topic,
-        "output": pipeline.output.topic,
         "ledger": pipeline.ledger_topic,
         "pipeline": pipeline.group,
         "pipeline.": f"{pipeline.name}.",
         "kafka-cluster": "kafka-cluster",
     }
+    if isinstance(pipeline.output, TopicSettings):
+        names["output"] = pipeline.output.topic
     if pipeline.output.publish == "staged":
         names["staging"] = pipeline.staging_topic
     if pipeline.quarantines:

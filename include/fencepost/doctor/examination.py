@@ -16,6 +16,15 @@ from fencepost.doctor.kafka import (
 from fencepost.doctor.ledger import check_group_offsets, check_ledger, check_ledger_is_complete
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.settings import check_schema_registry
+from fencepost.doctor.store import (
+    check_store,
+    check_store_limits,
+    check_table,
+    check_table_bloat,
+    check_table_contents,
+    check_table_rights,
+    table_of,
+)
 from fencepost.doctor.topics import (
     check_ledger_topic,
     check_open_transactions,
@@ -52,6 +61,13 @@ OF_LEDGER: tuple[Check, ...] = (
     check_longest_write,
     check_record_size,
 )
+OF_STORE: tuple[Check, ...] = (
+    check_store_limits,
+    check_table_rights,
+    check_table,
+    check_table_bloat,
+    check_table_contents,
+)
 
 
 def examine(pipeline: Pipeline) -> list[Finding]:
@@ -64,6 +80,8 @@ def examine(pipeline: Pipeline) -> list[Finding]:
         (check_source, "the source topic cannot be seen", OF_SOURCE),
         (check_ledger, "the ledger cannot be read", OF_LEDGER),
     )
+    if table_of(look) is not None:
+        stages += ((check_store, "the store does not answer", OF_STORE),)
     reason = ""
     for first, why_not, checks in stages:
         for check in (first, *checks):

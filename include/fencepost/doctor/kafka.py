@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from fencepost.errors import AccessDenied
-from fencepost.model import State
+from fencepost.model import State, TablePublication
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look, told
 from fencepost.protocol.advice import after_refusal
@@ -70,13 +70,17 @@ def _expiry_of(row: Row, kept: timedelta, now: datetime) -> Finding | None:
     since = publication.begun_at if publication else batch.plan.planned_at
     left, ago = since + kept * MARGIN - now, told(now - since)
     if publication and publication.refused:
-        return error(f"Kafka refused the copy of batch {batch.id}: {publication.refused}", after_refusal(batch), run)
-    if now - since <= kept * SHARE:
-        return None
+        return error(
+            f"{publication.taker[:1].upper()}{publication.taker[1:]} refused the copy of batch {batch.id}: {publication.refused}",
+            after_refusal(batch),
+            run,
+        )
+    if now - since <= kept * SHARE or isinstance(publication, TablePublication):
+        return None  # a commit to a table has no marks, and does not age
     if publication:
         gone = "By now its marks may be gone" if left <= timedelta(0) else f"In {told(left)} its marks may be gone"
         then = "asks the output what is copied"
-        if not batch.plan.output.batch_header:
+        if not batch.plan.topic.batch_header:
             then = "has to give it up, when readers may have seen a part of it, or all: its records have no header"
         return warning(
             f"The publication of batch {batch.id} began {ago} ago and has not ended. {gone}: then its next run {then}.",

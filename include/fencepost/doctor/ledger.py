@@ -19,15 +19,15 @@ def check_ledger(look: Look) -> Finding:
 
 def check_ledger_is_complete(look: Look) -> Finding:
     """The output names no batch that the ledger lacks."""
-    if look.role("output") is None:
+    if look.role("output") is None and look.destination.topic is not None:
         return ok("there is no output yet")
     topic_id = look.ledger.topic_id if look.role("ledger") else ""
     unknown = unknown_batch(look.view, topic_id, lambda: _newest(look))
     if unknown is None:
         return ok("the output names no batch that the ledger lacks")
-    batch, topic = unknown
+    batch, place = unknown
     return error(
-        f"Topic {topic} has records of batch {batch}, and the ledger does not.",
+        f"{place[:1].upper()}{place[1:]} has records of batch {batch}, and the ledger does not.",
         ADVICE,
         kind=LedgerLost,
     )
@@ -35,9 +35,11 @@ def check_ledger_is_complete(look: Look) -> Finding:
 
 def _newest(look: Look) -> Iterator[Named]:
     """The batches that the newest records of output and staging name."""
-    for topic in (look.destination.output, look.destination.staging):
+    for topic in (look.destination.topic, look.destination.staging):
         if topic is not None and look.role(topic.role) is not None:
             yield from topic.newest_batches()
+    if look.destination.topic is None:
+        yield from look.destination.output.newest_batches()
 
 
 def check_group_offsets(look: Look) -> Iterator[Finding]:

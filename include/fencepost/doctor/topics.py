@@ -73,8 +73,8 @@ def _refusal(look: Look, role: Role, interval: Interval) -> str | None:
     if role.topic is None or role.settings is None:
         return None
     match role.role:
-        case "output":
-            return look.destination.output.refusal(role.settings, interval)
+        case "output" if look.destination.topic is not None:
+            return look.destination.topic.refusal(role.settings, interval)
         case "staging" if look.destination.staging is not None:
             return look.destination.staging.refusal(role.settings, interval)
         case "quarantine":

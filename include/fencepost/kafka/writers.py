@@ -22,6 +22,8 @@ from fencepost.protocol.marks import Standing, compare_mark, mark_metadata, read
 
 FENCES = 16  # at once
 
+Offsets = dict[str, list[TopicPartition]]  # of groups, by name
+
 
 @dataclass(frozen=True)
 class Writers:
@@ -133,6 +135,11 @@ class Writers:
         found = committed_offsets(self.settings, self.group, asked, doing, settled=settled)
         marks = [found.get((place.topic, place.partition)) for place in asked]
         return [read_mark(mark.metadata, doing, opened=self.opened) if mark else None for mark in marks]
+
+
+def mark_offsets(group: str, topic: str, receipts: Sequence[Receipt]) -> Offsets:
+    """The marks of a topic's task-partitions that say these receipts, by group: for a transaction of somebody else's."""
+    return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
 def fence_unused(settings: ClientSettings, ids: Mapping[int, str]) -> None:

@@ -22,7 +22,7 @@ from fencepost.model import BATCH_HEADER
 from fencepost.protocol.frontier import Place, accounted_for
 from fencepost.protocol.view import View
 
-Named = tuple[str, str]  # a batch, and the topic whose records name it
+Named = tuple[str, str]  # a batch, and what has it, such as `topic orders`
 
 LOOKED_AT = 1000  # newest offsets of each output partition; they include markers and other pipelines' records
 
@@ -31,7 +31,7 @@ Committed = Mapping[Place, TopicPartition]
 ADVICE = (
     "The ledger or its newest records were lost, and a new plan would write published records again. Stop the pipeline's runs "
     "and restore the ledger from a copy that has them. Without a copy, give the pipeline a new name: rename its folder. To "
-    "continue, set schedule.start to where the old one ended. To start over, keep schedule.start and name another output.topic."
+    "continue, set schedule.start to where the old one ended. To start over, keep schedule.start and name another output."
 )
 
 
@@ -52,8 +52,8 @@ def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[Na
         check_accounted_for(ledger, view, view, source.name, have)
     unknown = unknown_batch(view, ledger.topic_id, written)
     if unknown is not None:
-        batch, topic = unknown
-        _lost(ledger, view, f"topic {topic} has records of its batch {batch}")
+        batch, place = unknown
+        _lost(ledger, view, f"{place} has records of its batch {batch}")
     if ahead := unexplained(view, source.name, have):
         _unless_changed(ledger, view)
         raise GroupInUse(
@@ -154,6 +154,6 @@ def newest_batches(ledger: Ledger, output: Topic) -> Iterator[Named]:
             headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
             batch = headers.get(BATCH_HEADER) or b""
             if batch.startswith(own):
-                yield batch.decode("utf-8", "replace"), output.name
+                yield batch.decode("utf-8", "replace"), f"topic {output.name}"
     finally:
         consumer.close()

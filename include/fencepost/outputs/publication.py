@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
+
 from fencepost.kafka.staged import read_staged
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Tally, between
+from fencepost.model import AnyPublication, Batch, Tally, between
+from fencepost.protocol.view import View
 from fencepost.spark.writer import added
+
+# How the publication of a batch begins, and the records of its end: the seconds that it took, and the present time.
+Begin = Callable[[View, Batch], AnyPublication]
+Record = Callable[[View, float, datetime], tuple[Batch, ...]]
 
 # A publication goes on as it began: what the settings say now is for those that begin later.
 SHORTER = ", and lower output.atomic_megabytes for batches whose publication begins later"
@@ -14,7 +22,7 @@ SHORTER = ", and lower output.atomic_megabytes for batches whose publication beg
 
 def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
     """Who may copy a batch that is being published."""
-    pipeline, publication = ledger.pipeline, batch.known_publication
+    pipeline, publication = ledger.pipeline, batch.copy_to_topic
     tasks = range(publication.tasks)
     return Writers(
         settings=ledger.settings,
@@ -23,7 +31,7 @@ def publication_writers(ledger: Ledger, batch: Batch) -> Writers:
         lease=publication.known_lease,
         group=pipeline.publisher_group(publication.lane),
         transactional_ids=tuple(pipeline.publisher_id(publication.lane, t) for t in tasks),
-        marks=tuple((batch.plan.output.topic, t, 0) for t in tasks),
+        marks=tuple((batch.plan.topic.topic, t, 0) for t in tasks),
         opened=True,
         failpoint="publish",
         shorter=SHORTER if publication.atomic else "",
@@ -38,7 +46,7 @@ def seen_in_output(ledger: Ledger, batch: Batch, task: int) -> Tally:
     Raises:
         OpenTransaction: another producer's open transaction hides part of the output.
     """
-    publication, limit = batch.known_publication, ledger.pipeline.quality.open_transaction_wait_seconds
+    publication, limit = batch.copy_to_topic, ledger.pipeline.quality.open_transaction_wait_seconds
     topic = ledger.cluster.describe(publication.begun.topic)
     ends = ledger.cluster.high_watermarks(topic)
     doing = f"batch {batch.id}: looking for what is copied"

@@ -11,18 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from fencepost.config.loading import find_pipeline
-from fencepost.errors import NeedsOperator, SettingsError, Superseded
+from fencepost.errors import SettingsError, Superseded
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, State, describe_ranges
+from fencepost.model import Batch, State
 from fencepost.outputs.output import output_of
-from fencepost.protocol.advice import reprocess
-from fencepost.protocol.obstacle import output_obstacle
 from fencepost.protocol.view import View
-from fencepost.spark.records import parse_output
 
 
 def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DataFrame:
-    """The records of the batches in asset events, as columns, with `_key`, `_topic`, `_partition` and `_offset`.
+    """The rows of the batches in asset events, as columns; those of a topic with `_key`, `_topic`, `_partition` and `_offset`.
 
     `events` is the `extra` of one event, or of several events of one pipeline, in any order. An addition, which a replay has
     published, has an event of its own beside its batch's. A batch that several events name is read once. A batch is left out if
@@ -32,7 +29,7 @@ def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Map
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
         Superseded: a newer revision replaced a batch, and its event is not among these.
-        TopicRecreated, NeedsOperator: the output topic no longer has the records.
+        TopicRecreated, NeedsOperator: the output no longer has the records.
     """
     told = [events] if isinstance(events, Mapping) else list(events)
     names = {str(event["pipeline"]) for event in told}
@@ -46,7 +43,8 @@ def read_validated(spark: SparkSession, events: Mapping[str, Any] | Sequence[Map
     read = [batch for batch in batches if batch.written and batch.written.rows] or batches[-1:]
     schemas = [schema_of(batch, view) for batch in read]
     check_types({str(batch.id): schema for batch, schema in zip(read, schemas, strict=True)})
-    frames = [_frame(spark, ledger, batch, schema) for batch, schema in zip(read, schemas, strict=True)]
+    each = zip(read, schemas, strict=True)
+    frames = [output_of(ledger, batch).read_published(spark, batch, schema) for batch, schema in each]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
@@ -101,24 +99,3 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
                     f"read_validated: column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
                     "transform changed between them. Read their events one by one, and cast the column."
                 )
-
-
-def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, schema: StructType) -> DataFrame:
-    if not batch.plan.output.batch_header and batch.known_written.rows:
-        raise NeedsOperator(
-            f"batch {batch.id}: its records have no header (output.batch_header was false when it was planned), so they cannot "
-            "be told apart from others in their ranges. Set output.batch_header: true; then "
-            f"{batch.command('run', '--reprocess')} writes them again, each with its batch's header."
-        )
-    output = output_of(ledger, batch)
-    if (anew := output_obstacle(batch, output.identity())) is not None:
-        raise anew.error(batch)
-    if deleted := output.deleted(batch):
-        raise NeedsOperator(
-            f"batch {batch.id}: output topic {batch.plan.output.topic} no longer has {describe_ranges(deleted)}: its retention "
-            f"or a person deleted them. Raise the topic's retention.ms; then {reprocess(batch)}."
-        )
-    if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
-        limit = ledger.pipeline.quality.open_transaction_wait_seconds
-        output.await_readable(batch, limit, f"batch {batch.id}, read_validated")
-    return parse_output(output.read_back(spark, batch), batch.plan.output_format, schema, batch.plan.schemas)

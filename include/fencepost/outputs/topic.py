@@ -8,11 +8,12 @@ the data's own, so Kafka may delete a batch of old data within minutes. Compacti
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from fencepost.errors import AccessDenied, NeedsOperator
 from fencepost.kafka.client_settings import ClientSettings
@@ -87,6 +88,13 @@ class KafkaTopicOutput(BatchTopic):
         """Make the topic if it is missing; return its id."""
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
+
+    def planned(self) -> TopicOutput:
+        """As it is now, and what headers its records have."""
+        output = self._pipeline.output
+        return self.now().model_copy(
+            update={"batch_header": output.batch_header, "headers": output.headers is not None}
+        )
 
     @property
     def name(self) -> str:
@@ -166,6 +174,19 @@ class KafkaTopicOutput(BatchTopic):
         ends = of_topic(validated_ends(view), self._name)
         return self._pipeline.validated_group, {(self._name, partition): end for partition, end in ends.items()}
 
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
+        """Every partition of the topic that the view, or one of these batches, says something of."""
+        planned = (b.plan.output for b in batches)
+        places = {(self._name, p) for o in planned if isinstance(o, TopicOutput) for p in range(len(o.ends))}
+        return {*self.validated(view)[1]} | places
+
+    def check_result(self, interval: Interval, schema: StructType) -> None:
+        """A topic takes whatever the format says."""
+
+    def lacks(self, read: Callable[[], View]) -> str:
+        """What a topic lacks was deleted by its own settings, or by a person: its readers' affair."""
+        return ""
+
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.published_ranges
 
@@ -179,31 +200,32 @@ class StagingTopic(KafkaTopicOutput):
 
     role = "staging"
 
-    def prepare_like(self, output: KafkaTopicOutput) -> None:
-        """Make the topic where it is missing, and give it as many partitions as the output has: keys are placed by them.
+    def prepare_like(self, output: KafkaTopicOutput | None) -> None:
+        """Make the topic where it is missing, and give it as many partitions as the output topic has: keys are placed by them.
 
-        One that is made takes records as large as the output does.
+        One that is made takes records as large as the output does. Where that is a table, the settings alone say how many.
 
         Raises:
-            NeedsOperator: it has more.
+            NeedsOperator: it has more than the output topic.
         """
         known = self._cluster.find(self._name)
+        partitions = self._pipeline.output.partitions if output is None else output.partitions
         if known is None:
-            known = self._cluster.ensure_topic(self._name, output.partitions, self._settings(output))
-        if known.partitions < output.partitions:
-            known = self._cluster.grow_topic(known, output.partitions)
-        if known.partitions > output.partitions:
+            known = self._cluster.ensure_topic(self._name, partitions, self._settings(output))
+        if known.partitions < partitions:
+            known = self._cluster.grow_topic(known, partitions)
+        if output is not None and known.partitions > partitions:
             raise NeedsOperator(
                 f"pipeline {self._pipeline.name}: staging topic {self._name} has {known.partitions} partitions and output topic "
-                f"{self._pipeline.output.topic} has {output.partitions}: records would be placed by the wrong number. Add "
+                f"{output.name} has {partitions}: records would be placed by the wrong number. Add "
                 "partitions to the output topic, or name another output.staging_topic in pipeline.yaml."
             )
         self._known = known
 
-    def _settings(self, output: KafkaTopicOutput) -> dict[str, str]:
+    def _settings(self, output: KafkaTopicOutput | None) -> dict[str, str]:
         hours = self._pipeline.output.staging_hours
         config = {"cleanup.policy": "delete", "retention.ms": str(round(hours * 3_600_000))}
-        largest = output.settings().get("max.message.bytes")
+        largest = output.settings().get("max.message.bytes") if output is not None else None
         return config | ({"max.message.bytes": largest} if largest else {})
 
     def gone(self, batch: Batch) -> tuple[OffsetRange, ...]:

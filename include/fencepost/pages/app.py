@@ -91,6 +91,7 @@ def batches(
         awaiting=look.awaiting,
         awaits={str(one.batch.interval): one for one in look.awaiting},
         few=FEW,
+        lacks=ledgers.lacks(pipeline) if snapshot.rows else "",
         pipeline=pipeline,
         snapshot=snapshot,
         wish=wish,

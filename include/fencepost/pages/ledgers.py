@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fencepost.collector import without_collector
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, TopicSettings
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
+from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import LedgerReader
+from fencepost.outputs.output import lacks_of
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
 TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
+COMPARED = 60.0  # seconds for which a table's comparison with its ledger holds
 CLIENTS = 16  # that are kept; each has threads and connections of its own
 
 Identity = frozenset[tuple[str, str]]  # a cluster and a login: the settings of a client
@@ -63,6 +66,8 @@ class Ledgers:
         self._failed: dict[Identity, _Failure] = {}  # that login alone
         self._away: dict[str, _Failure] = {}  # an address, so every login
         self._answered: dict[str, float] = {}  # when each address last answered anybody
+        self._comparing = threading.Lock()
+        self._lacking: dict[str, tuple[float, str]] = {}
 
     def deadline(self) -> float:
         """Until when a page that begins now may wait for clusters that never answered."""
@@ -104,6 +109,17 @@ class Ledgers:
             return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
 
         return self._asking(settings, ask)
+
+    def lacks(self, pipeline: Pipeline) -> str:
+        """What the pipeline's output table lacks, as it was found in the last minute; empty where its output is a topic."""
+        if isinstance(pipeline.output, TopicSettings):
+            return ""
+        with self._comparing:
+            at, found = self._lacking.get(pipeline.name, (0.0, ""))
+            if not at or time.monotonic() - at > COMPARED:
+                found = lacks_of(pipeline, Ledger(pipeline, timeout=self._timeout))
+                self._lacking[pipeline.name] = time.monotonic(), found
+            return found
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
         """The cluster's answer, or its failure of a moment ago."""

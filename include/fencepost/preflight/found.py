@@ -11,9 +11,9 @@ from typing import Any
 from fencepost.errors import TopicMissing
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, OffsetRange, SourceTopic, State, describe_ranges
-from fencepost.outputs.publication import publication_writers
-from fencepost.outputs.topic import KafkaTopicOutput, StagingTopic
+from fencepost.model import Batch, OffsetRange, SourceTopic, State
+from fencepost.outputs.output import output_of
+from fencepost.outputs.topic import StagingTopic
 from fencepost.protocol.obstacle import Found, SourceFound
 from fencepost.protocol.ranges import without_expired
 
@@ -30,10 +30,9 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
         there = topic(name) if name else None
         return there.id if there else ""
 
-    output, staging = topic(plan.output.topic), topic(plan.staging.topic) if plan.staging else None
+    staging = topic(plan.staging.topic) if plan.staging else None
     source: SourceFound | None = None
     gone: tuple[OffsetRange, ...] = ()
-    of_copy: dict[str, Any] = {}
     if plan.replays is None and not publishing:
         read = ledger.pipeline.source.topic
         source = source_found(ledger, plan.source, topic(read), read, ranges=batch.state is State.PLANNED)
@@ -41,17 +40,14 @@ def found_of(ledger: Ledger, batch: Batch) -> Found:
         source = source_found(ledger, plan.source, topic(plan.source.topic))
     if plan.staging is not None and staging is not None and staging.id == plan.staging.topic_id:
         gone = StagingTopic(ledger, staging.name, staging).gone(batch)
-    if publishing:
-        marks = publication_writers(ledger, batch).found_marks()
-        of_copy = {"marks": marks, "untold": _untold(ledger, batch, output) if None in marks and output else ""}
+    of_output: dict[str, Any] = output_of(ledger, batch).found(batch, publishing=publishing)
     return Found(
-        output_topic_id=identity(plan.output.topic),
         source=source,
         ledger_topic_id=ledger.topic_id,
         staging_topic_id=staging.id if staging else "",
         quarantine_topic_id=identity(plan.quarantine.topic if plan.quarantine and not publishing else None),
         staged_gone=gone,
-        **of_copy,
+        **of_output,
     )
 
 
@@ -73,19 +69,3 @@ def source_found(
     same = topic.id == planned.topic_id and topic.partitions >= len(planned.ranges)
     expired = without_expired(planned.ranges, ledger.cluster.earliest(topic))[1] if ranges and same else ()
     return SourceFound(topic.name, topic.id, topic.partitions, expired, accept)
-
-
-def _untold(ledger: Ledger, batch: Batch, topic: Topic) -> str:
-    """Why the output cannot tell what was copied; empty where it can, as long as nothing has been written there at all."""
-    begun = batch.known_publication.begun
-    ends, starts = ledger.cluster.high_watermarks(topic), [*begun.ends, *[0] * topic.partitions][: topic.partitions]
-    if ends == starts:
-        return ""
-    written = [
-        OffsetRange(partition=p, start=s, end=max(s, e)) for p, (s, e) in enumerate(zip(starts, ends, strict=True))
-    ]
-    if not batch.plan.output.batch_header:
-        return "its records have no header (output.batch_header: false)"
-    if expired := without_expired(written, ledger.cluster.earliest(topic))[1]:
-        return f"output topic {topic.name} no longer has {describe_ranges(expired)}"
-    return f"output topic {topic.name} is compacted" if KafkaTopicOutput(ledger, topic.name).is_compacted() else ""

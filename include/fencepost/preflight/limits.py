@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from fencepost.errors import SettingsError, SourceDataExpired
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, State
+from fencepost.model import Batch, State, TopicPublication
 from fencepost.preflight.finding import Finding, error, ok, require, skipped, tell, warning
 from fencepost.preflight.folder import check_pipeline
 from fencepost.preflight.look import Look, told
@@ -64,7 +64,7 @@ def longest_write(batches: Sequence[Batch], timeout: timedelta, limit: timedelta
     A write is at least as long as each of its transactions.
     """
     writes = [(b.written.seconds, str(b.id)) for b in batches if b.written]
-    copies = [(b.publication.seconds, str(b.id)) for b in batches if b.publication and b.publication.atomic]
+    copies = [(p.seconds, str(b.id)) for b in batches if isinstance(p := b.publication, TopicPublication) and p.atomic]
     for what, times, cure in (
         ("write", writes, "give the source topic more partitions (under output.layout: output, the output topic)"),
         ("copy in one transaction", copies, "lower output.atomic_megabytes"),

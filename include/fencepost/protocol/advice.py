@@ -95,11 +95,22 @@ def why_not_passed(batch: Batch) -> str:
 
 
 def after_refusal(batch: Batch) -> str:
-    """How a publication gets on whose copy Kafka refused."""
+    """How a publication gets on that its output refused."""
+    taker = batch.publication.taker if batch.publication else "Kafka"
     return (
-        f"Once Kafka takes it, {run_from(batch, 'advance')} publishes the batch as it is. Once the transform or the "
+        f"Once {taker} takes it, {run_from(batch, 'advance')} publishes the batch as it is. Once the transform or the "
         f"output's settings are changed, {_or_write_again()}; {batch.command('run', '--reprocess')} does so "
         f"without a change. {batch.command('skip', REASON)} drops the batch."
+    )
+
+
+def after_table_refused(batch: Batch, skip: str = "") -> str:
+    """How a batch gets on whose data its table refused."""
+    skip = skip or f"{batch.command('skip', REASON)} drops it"
+    return (
+        f"Nothing of it is in the table. Once the table takes such data, {batch.command('publish', REASON)} publishes the "
+        f"batch as it is. If the data are wrong, fix the transform; then {write_again(batch)}. "
+        f"Otherwise {skip}."
     )
 
 
@@ -125,12 +136,14 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
             return f"Read its report and fix what it names, most often the suite. Then {judge_again(batch)}. Or {skip}."
         case State.WRITTEN:
             return f"It has passed. {run} publishes it; {skip}."
+        case State.REJECTED if batch.publication is not None and batch.publication.refused:
+            return f"{batch.publication.taker} refused its data: {batch.publication.refused}. {after_table_refused(batch, skip)}"
         case State.REJECTED:
             rows = batch.written.rows if batch.written else 0
             failed = batch.verdict.failed_critical if batch.verdict else ()
             return f"Read its report. {after_rejection(batch, rows, failed)} Otherwise {publish} {instead} as it is, or {skip}."
         case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
-            return f"Kafka refused its copy: {batch.publication.refused} {after_refusal(batch)}"
+            return f"{batch.publication.taker} refused its copy: {batch.publication.refused} {after_refusal(batch)}"
         case State.PUBLISHING:
             return (
                 f"{run} finishes its publication. Where it cannot go on, the error says why, and {_or_write_again()}."

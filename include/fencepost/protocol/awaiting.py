@@ -20,7 +20,7 @@ class Need(StrEnum):
 
     REJECTED = "rejected"
     UNDETERMINED = "could not be judged"
-    REFUSED = "refused by Kafka"
+    REFUSED = "refused by its output"
     STUCK = "stuck"
 
 
@@ -83,11 +83,14 @@ def sentence(text: str) -> str:
 
 
 def _happened(batch: Batch, need: Need) -> str:
+    publication = batch.publication
+    if need is Need.REJECTED and publication is not None and publication.refused:
+        return f"{publication.taker} refused the data of revision {batch.revision}"
     if need is Need.REJECTED:
         return f"revision {batch.revision} was rejected"
     if need is Need.UNDETERMINED:
         return f"revision {batch.revision} could not be judged"
-    if need is Need.REFUSED:
-        return f"Kafka refused the copy of revision {batch.revision} to its output"
+    if need is Need.REFUSED and publication is not None:
+        return f"{publication.taker} refused the copy of revision {batch.revision} to its output"
     done = "judged" if batch.verdict and batch.state is not State.PUBLISHING else batch.state
     return f"revision {batch.revision} is stuck: {done}, and unchanged since {batch.changed_at:%Y-%m-%d %H:%M} UTC"

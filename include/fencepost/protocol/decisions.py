@@ -6,8 +6,9 @@
     └───────────┴──(new revision)──▶ superseded
 ```
 
-A staged batch is `publishing` between written, or rejected, and published: `protocol/publication.py`. From there it can only
-become published, or be given up for a new revision or a skip.
+A batch that is staged, or is for a table, is `publishing` between written, or rejected, and published:
+`protocol/publication.py`. From there it can only become published, be given up for a new revision or a skip, or be rejected by
+its table.
 
 An operator may skip an unpublished batch. A skipped batch counts, like a published one, until a new revision of it is
 published. An operator may withdraw an interval that has no offsets or is not published: what stands of it becomes withdrawn.
@@ -25,6 +26,7 @@ from datetime import datetime
 
 from fencepost.errors import DEFECT, NoFreeLane, NotRecorded, Overtaken, Superseded, TransitionRefused
 from fencepost.model import (
+    AnyPublication,
     Asked,
     Batch,
     Decision,
@@ -32,7 +34,6 @@ from fencepost.model import (
     Interval,
     Outcome,
     Plan,
-    Publication,
     Receipt,
     Schemas,
     State,
@@ -238,7 +239,8 @@ def record_verdict(view: View, interval: Interval, revision: int, verdict: Verdi
     # An undetermined verdict decides nothing: a rejected batch stays rejected, a written one written.
     state = {Outcome.PASSED: State.WRITTEN, Outcome.REJECTED: State.REJECTED}.get(verdict.outcome, batch.state)
     after = in_state(batch, state, verdict.judged_at, f"validation {verdict.number}: {verdict.outcome}")
-    return (after.model_copy(update={"verdict": verdict}),)
+    # What its table refused counts no more: it is judged anew, and asked anew once it has passed.
+    return (after.model_copy(update={"verdict": verdict, "publication": None}),)
 
 
 def is_carried_out(view: View, interval: Interval, decision: Decision | None) -> bool:
@@ -275,9 +277,9 @@ def asked_about(batch: Batch) -> Asked:
     )
 
 
-def begins_nothing(view: View, batch: Batch) -> Publication:
+def begins_nothing(view: View, batch: Batch) -> AnyPublication:
     """For whoever asks only whether a batch is published."""
-    raise NotRecorded(f"batch {batch.id} is staged, and nobody says how it is copied. {DEFECT}")
+    raise NotRecorded(f"batch {batch.id} is staged, and nobody says how it gets to its output. {DEFECT}")
 
 
 def decide_publish(
@@ -285,15 +287,15 @@ def decide_publish(
     interval: Interval,
     now: datetime,
     decision: Decision | None = None,
-    begin: Callable[[View, Batch], Publication] = begins_nothing,
+    begin: Callable[[View, Batch], AnyPublication] = begins_nothing,
 ) -> tuple[Batch, ...]:
     """Publish the newest revision and supersede the one that was published or skipped before.
 
-    A staged batch begins to be published.
+    A batch that is staged, or is for a table, begins to be published.
 
     It needs a passed verdict, or an operator's decision on a rejected batch. Without a decision a skipped batch stays as it
-    is: the run that the operator's skip overtook has nothing left to do. `begin` says how a staged
-    batch will be copied (`begin_publication`).
+    is: the run that the operator's skip overtook has nothing left to do. `begin` says how such a
+    batch gets to its output (`begin_publication`, `begin_commit`).
     """
     if is_carried_out(view, interval, decision):
         return ()
@@ -323,7 +325,7 @@ def decide_publish(
         raise TransitionRefused(f"batch {batch.id}: {why_not_passed(batch)} {what_next(batch)}")
     note = f"{decision.action} by {decision.by}: {decision.reason}" if decision else ""
     decided = batch.model_copy(update={"decision": decision or batch.decision})
-    if not batch.is_staged:
+    if not batch.is_put:
         return published(view, decided, now, note)
     publication = begin(view, batch)
     begun = in_state(decided, State.PUBLISHING, now, note or publication.way)

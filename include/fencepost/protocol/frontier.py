@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from fencepost.model import Batch, OffsetRange, State
+from fencepost.model import Batch, OffsetRange, PlannedOutput, State, TopicOutput
 from fencepost.protocol.view import PASSED, View
 
 Place = tuple[str, int]  # a topic, and a partition of it
@@ -98,7 +98,7 @@ def validated_ends(view: View) -> dict[Place, int]:
     for batch in view.run:
         if batch.state not in PASSED and not batch.plan.is_empty:
             break
-        here = newest is not None and batch.plan.output.topic_id == newest.plan.output.topic_id
+        here = newest is not None and _same_topic(batch.plan.output, newest.plan.output)
         output = batch.published
         # An empty batch may still be withdrawn.
         if batch.state is State.PUBLISHED and output is not None and not batch.plan.is_empty and here:
@@ -106,3 +106,7 @@ def validated_ends(view: View) -> dict[Place, int]:
                 place = output.topic, partition
                 ends[place] = max(end, ends.get(place, 0))
     return ends
+
+
+def _same_topic(one: PlannedOutput, other: PlannedOutput) -> bool:
+    return isinstance(one, TopicOutput) and isinstance(other, TopicOutput) and one.topic_id == other.topic_id

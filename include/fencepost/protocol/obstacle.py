@@ -16,11 +16,24 @@ from fencepost.errors import (
     KafkaUnavailable,
     NeedsOperator,
     SourceDataExpired,
+    TableRefusedData,
     TopicRecreated,
     WriteFailed,
 )
-from fencepost.model import Batch, OffsetRange, Publication, Receipt, SourceTopic, State, Tally, describe_ranges
-from fencepost.protocol.advice import REASON, reprocess, write_again
+from fencepost.model import (
+    Batch,
+    OffsetRange,
+    Receipt,
+    SourceTopic,
+    State,
+    TablePublication,
+    Tally,
+    TopicOutput,
+    TopicPublication,
+    describe_ranges,
+)
+from fencepost.protocol.advice import REASON, after_table_refused, reprocess, write_again
+from fencepost.protocol.store import Standing, StoreFound
 from fencepost.protocol.view import PASSED
 
 NEW_NAME = (
@@ -54,10 +67,10 @@ class Found:
 
     `source` is None where the batch needs its source no more. Of a staged batch: the deleted part of its staged offsets
     (`staged_gone`). While it is being published also the mark of each task-partition of its copy, None where it is gone, and why
-    the output cannot tell what such marks stood for (`untold`).
+    the output cannot tell what such marks stood for (`untold`); or what its table says (`store`).
     """
 
-    output_topic_id: str
+    output_topic_id: str = ""
     source: SourceFound | None = None
     ledger_topic_id: str = ""
     staging_topic_id: str = ""
@@ -65,6 +78,7 @@ class Found:
     staged_gone: tuple[OffsetRange, ...] = ()
     marks: tuple[Receipt | None, ...] = ()
     untold: str = ""
+    store: StoreFound | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,7 @@ class Obstacle:
     kind: type[FencepostError] = NeedsOperator
     cure: str = ""
     lasting: bool = True
+    refused: str = ""  # why its table refused its data
 
     def next_step(self, batch: Batch) -> str:
         """What to do about it."""
@@ -86,7 +101,8 @@ class Obstacle:
 
     def error(self, batch: Batch) -> FencepostError:
         """The error that ends with the next step."""
-        return self.kind(f"batch {batch.id}: {self.why}. {self.next_step(batch)}")
+        message = f"batch {batch.id}: {self.why}. {self.next_step(batch)}"
+        return TableRefusedData(message, self.refused) if self.refused else self.kind(message)
 
 
 @dataclass(frozen=True)
@@ -112,7 +128,9 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     From the beginning of its publication only its copy counts: it needs neither its source nor its quarantine any more, and
     readers may see some of it, so it is finished if it can be.
     """
-    if batch.state is State.PUBLISHING and batch.publication is not None:
+    if batch.state is State.PUBLISHING and isinstance(batch.publication, TablePublication):
+        return _of_commit(batch, batch.publication, found)
+    if batch.state is State.PUBLISHING and isinstance(batch.publication, TopicPublication):
         return _of_publication(batch, batch.publication, found)
     return (
         (source_obstacle(batch, found.source) if found.source is not None else None)
@@ -123,7 +141,36 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     )
 
 
-def _of_publication(batch: Batch, publication: Publication, found: Found) -> Obstacle | None:
+def _of_commit(batch: Batch, publication: TablePublication, found: Found) -> Obstacle | None:
+    """What keeps a publication to a table from being finished. What is committed there needs nothing any more."""
+    store = found.store or StoreFound()
+    if store.standing is Standing.DONE:
+        return None
+    if store.identity != publication.identity:
+        return Obstacle(f"its table {publication.table} {_remade(store.identity, 'dropped')} while it was published")
+    if publication.ledger != found.ledger_topic_id:
+        return Obstacle(
+            "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
+        )
+    if store.standing is Standing.CLOSED and store.refused:
+        why = f"table {publication.table} refused its data: {store.refused}"
+        return Obstacle(why, TableRefusedData, after_table_refused(batch), refused=store.refused)
+    if store.standing is Standing.CLOSED:
+        return Obstacle("its publication was given up")
+    if store.standing is Standing.OVERTAKEN:
+        return Obstacle(f"table {publication.table} has a later publication of its interval")
+    if (gone := _of_staging(batch, found)) is not None:
+        return gone
+    return _of_refusal(publication)
+
+
+def _of_refusal(publication: TopicPublication | TablePublication) -> Obstacle | None:
+    if not publication.refused:
+        return None
+    return Obstacle(f"{publication.taker} refused its copy: {publication.refused}", lasting=False)
+
+
+def _of_publication(batch: Batch, publication: TopicPublication, found: Found) -> Obstacle | None:
     """What keeps a publication from being finished. A copy that is complete needs its staged records no more."""
     if (gone := output_obstacle(batch, found.output_topic_id)) is not None:
         return gone
@@ -139,16 +186,18 @@ def _of_publication(batch: Batch, publication: Publication, found: Found) -> Obs
     refused = f"Kafka refused its copy: {publication.refused}" if publication.refused else ""
     if copied is not None:
         # Who gives a publication up closes what was not copied with empty marks, and may ask again before that is recorded.
-        nothing = not sum(r.tally(batch.plan.output.topic).rows for r in copied)
+        nothing = not sum(r.tally(batch.plan.topic.topic).rows for r in copied)
         return Obstacle(refused if refused and nothing else "its copy does not hold the records that were written")
     if None in found.marks and found.untold:
         return Obstacle(f"marks of its publication are gone, and {found.untold}: nothing says what was copied")
-    return Obstacle(refused, lasting=False) if refused else None
+    return _of_refusal(publication)
 
 
 def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
-    """What keeps a batch from the output that it was planned on, if that topic has this id now."""
+    """What keeps a batch from the output topic that it was planned on, if that has this id now."""
     output = batch.plan.output
+    if not isinstance(output, TopicOutput):
+        return None
     since = "while it was published" if batch.state is State.PUBLISHING else "since it was planned"
     if output.topic_id == topic_id:
         return None
@@ -233,7 +282,7 @@ def _of_expired(batch: Batch, found: SourceFound | None) -> Obstacle | None:
     return Obstacle(f"{gone}: retention deleted them before the batch was written", SourceDataExpired, ACCEPT_LOSS)
 
 
-def copied_receipts(publication: Publication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
+def copied_receipts(publication: TopicPublication, marks: Sequence[Receipt | None]) -> tuple[Receipt, ...] | None:
     """The receipts of all task-partitions of the copy where its marks say that each has ended; else None."""
     own = (publication.ledger, publication.known_lease)
     done = tuple(m for m in marks if m is not None and (m.ledger, m.lease) == own)
@@ -242,9 +291,9 @@ def copied_receipts(publication: Publication, marks: Sequence[Receipt | None]) -
 
 def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     """Whether these receipts of all task-partitions of the copy hold the records that were written."""
-    copied, wanted = Tally.total(r.tally(batch.plan.output.topic) for r in receipts), batch.known_written.tally
+    copied, wanted = Tally.total(r.tally(batch.plan.topic.topic) for r in receipts), batch.known_written.tally
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 
-def _remade(topic_id: str) -> str:
-    return "was deleted and created again" if topic_id else "was deleted"
+def _remade(identity: str, gone: str = "deleted") -> str:
+    return f"was {gone} and created again" if identity else f"was {gone}"

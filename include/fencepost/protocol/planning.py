@@ -20,6 +20,7 @@ from fencepost.model import (
     Layout,
     OffsetRange,
     Plan,
+    PlannedOutput,
     Schemas,
     SourceTopic,
     State,
@@ -107,7 +108,7 @@ class Facts:
     neighbours: Neighbours
     source: SourceFacts | None
     link: Batch | None = None
-    output: TopicOutput
+    output: PlannedOutput
     staging: TopicOutput | None
     quarantine: TopicOutput | None
     ledger_topic_id: str
@@ -214,7 +215,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         staging=facts.staging,
         ledger_topic_id=facts.ledger_topic_id,
         layout=facts.layout,
-        writers=len(read.ranges) if facts.layout is Layout.SOURCE else len((facts.staging or facts.output).ends),
+        writers=len(read.ranges),
         lane=lane,
         fence_up_to=unsettled_ids(view, lane),
         digests=dict(facts.digests),
@@ -225,6 +226,8 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         output_format=facts.output_format,
         schemas=facts.schemas,
     )
+    if facts.layout is Layout.OUTPUT:
+        plan = plan.model_copy(update={"writers": len(plan.written_to.ends)})
     if facts.unkept is not None and not plan.is_empty:
         raise facts.unkept
     return plan

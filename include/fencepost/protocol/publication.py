@@ -1,4 +1,4 @@
-"""How a staged batch gets to its output, once it is decided that it does; pure.
+"""How a staged batch gets to its output, once it is decided that it does; pure. For a table, see `store.py` too.
 
     begin    written or rejected ──▶ publishing    all checks of `decide_publish`; from here on only forward
     copy     the writers' own protocol, under ids and marks of a publishing lane, with the beginning's lease
@@ -18,7 +18,16 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from fencepost.errors import Superseded, TransitionRefused
-from fencepost.model import Batch, Interval, Publication, Receipt, State, TopicOutput
+from fencepost.model import (
+    Batch,
+    Interval,
+    Receipt,
+    State,
+    TableOutput,
+    TablePublication,
+    TopicOutput,
+    TopicPublication,
+)
 from fencepost.protocol.advice import write_again
 from fencepost.protocol.decisions import in_state, own_revision, published
 from fencepost.protocol.obstacle import is_whole
@@ -27,17 +36,19 @@ from fencepost.protocol.view import View
 
 def publishing_lane(view: View) -> int:
     """The lowest publishing lane that no batch holds. There are as many as batches that are being published at once."""
-    held = {b.publication.lane for b in view.all() if b.publication is not None and b.state is State.PUBLISHING}
+    held = {
+        p.lane for b in view.all() if isinstance(p := b.publication, TopicPublication) and b.state is State.PUBLISHING
+    }
     return next(lane for lane in range(len(held) + 1) if lane not in held)
 
 
 def begin_publication(
     view: View, batch: Batch, output: TopicOutput, ledger_topic_id: str, atomic_bytes: float, now: datetime
-) -> Publication:
+) -> TopicPublication:
     """How a staged batch will be copied to the output, which is as it is now."""
     written = batch.known_written
     atomic = written.bytes <= atomic_bytes
-    return Publication(
+    return TopicPublication(
         lane=publishing_lane(view),
         ledger=ledger_topic_id,
         tasks=1 if atomic else len(written.output.ends),
@@ -47,14 +58,20 @@ def begin_publication(
     )
 
 
-def opening_marks(view: View, publication: Publication) -> tuple[Receipt, ...]:
+def begin_commit(output: TableOutput, identity: str, ledger_topic_id: str, now: datetime) -> TablePublication:
+    """How a batch will be committed to a table that has this identity now."""
+    return TablePublication(table=output.table, identity=identity, ledger=ledger_topic_id, begun_at=now)
+
+
+def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:
     """The marks that a publication begins with, one for each task-partition: nothing is copied yet.
 
     So a mark that is missing later was lost. Their lease lies before the publication's own, and not before that of any earlier
     one: to what is late of those they stand in the way as their own marks did.
     """
     ledger, own = publication.ledger, publication.lease
-    known = [b.publication.known_lease for b in view.all() if b.publication and b.publication.ledger == ledger]
+    begun = (b.publication for b in view.all() if isinstance(b.publication, TopicPublication))
+    known = [one.known_lease for one in begun if one.ledger == ledger]
     lease = max((other for other in known if own is None or other < own), default=0)
     return tuple(Receipt(task=t, ledger=ledger, lease=lease, topics={}) for t in range(publication.tasks))
 
@@ -62,14 +79,14 @@ def opening_marks(view: View, publication: Publication) -> tuple[Receipt, ...]:
 def record_refused(
     view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
 ) -> tuple[Batch, ...]:
-    """Record that Kafka refused the copy of the publication with that lease, so that it may be given up."""
+    """Record that the output did not take the publication with that lease, so that it may be given up."""
     batch = own_revision(view, interval, revision)
     publication = batch.publication_under(lease)
     if publication is None:
         return ()  # it was given up, or another attempt was faster and could
     if publication.refused == why:
         return ()
-    after = in_state(batch, State.PUBLISHING, now, f"Kafka refused the copy: {why}")
+    after = in_state(batch, State.PUBLISHING, now, f"{publication.taker} refused the copy: {why}")
     return (after.model_copy(update={"publication": publication.model_copy(update={"refused": why})}),)
 
 
@@ -79,7 +96,7 @@ def check_copied(batch: Batch, receipts: Sequence[Receipt]) -> None:
     Raises:
         TransitionRefused: they do not.
     """
-    publication = batch.known_publication
+    publication = batch.copy_to_topic
     own = (publication.ledger, publication.known_lease)
     tasks = sorted(r.task for r in receipts if (r.ledger, r.lease) == own)
     if tasks != list(range(publication.tasks)) or len(receipts) != publication.tasks:
@@ -113,11 +130,9 @@ def record_copied(
     batch = own_revision(view, interval, revision)
     if batch.state is State.PUBLISHED:
         return ()  # another attempt was faster; its receipts are the same marks as ours
-    publication = batch.publication_under(lease)
-    if publication is None:
-        raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication was given up meanwhile.")
+    _check_under_way(batch, lease)
     check_copied(batch, receipts)
-    done = publication.model_copy(
+    done = batch.copy_to_topic.model_copy(
         update={
             "ended": ended,
             "seconds": seconds,
@@ -125,3 +140,36 @@ def record_copied(
         }
     )
     return published(view, batch.model_copy(update={"publication": done}), now, f"copied {done.way}")
+
+
+def record_stored(
+    view: View, interval: Interval, revision: int, lease: int, seconds: float, now: datetime
+) -> tuple[Batch, ...]:
+    """Record what the table has committed of the publication with that lease: the batch is published.
+
+    Raises:
+        Superseded: the publication was given up, and a newer revision has taken the batch's place.
+    """
+    batch = own_revision(view, interval, revision)
+    if batch.state is State.PUBLISHED:
+        return ()
+    _check_under_way(batch, lease)
+    done = batch.commit_to_table.model_copy(update={"ended_at": now, "seconds": seconds, "refused": ""})
+    return published(view, batch.model_copy(update={"publication": done}), now, f"published {done.way}")
+
+
+def record_rejected(
+    view: View, interval: Interval, revision: int, lease: int, why: str, now: datetime
+) -> tuple[Batch, ...]:
+    """Record that the table refuses the batch's data, so that its publication, which is closed, has ended: it is rejected."""
+    batch = own_revision(view, interval, revision)
+    publication = batch.publication_under(lease)
+    if publication is None:
+        return ()  # another attempt was faster
+    after = in_state(batch, State.REJECTED, now, f"{publication.taker} refused its data: {why}")
+    return (after.model_copy(update={"publication": publication.model_copy(update={"refused": why})}),)
+
+
+def _check_under_way(batch: Batch, lease: int) -> None:
+    if batch.publication_under(lease) is None:
+        raise Superseded(f"batch {batch.id} is {batch.state}: this attempt's publication was given up meanwhile.")

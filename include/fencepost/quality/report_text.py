@@ -30,6 +30,8 @@ def render_plain(report: Report) -> str:
         lines.append(
             f"quarantine {report.quarantined.topic}: {counted({r.rule: r.rows for r in report.quarantined.rules})}"
         )
+    if batch.plan.staging is not None:
+        lines.append(f"staged in {batch.plan.staging.topic}, to be published to {batch.plan.output.told}")
     if batch.plan.schemas is not None:
         lines += [f"{part}: {schema}" for part, schema in batch.plan.schemas.told.items()]
     if report.receipt_check is not None:

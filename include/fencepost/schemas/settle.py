@@ -168,7 +168,7 @@ def _derived(pipeline: Pipeline, part: OutputPart, kind: DataType, latest: Regis
     subject, like = pipeline.subject(part), latest.text if latest else None
     registry, form = registry_for(pipeline, part), format_of(pipeline, part)
     try:
-        text = form.derive(kind, pipeline.output.topic, like)
+        text = form.derive(kind, pipeline.output.name, like)
     except Unfit as error:
         raise SettingsError(f"{pipeline.transform_file}: no schema can be registered for its result: {error}") from None
     if latest is not None and not registry.is_compatible(subject, text):

@@ -153,6 +153,16 @@ def find_carried(text: str, nonce: str) -> FencepostError | None:
     return kind(found["message"])
 
 
+def of_any_job(error: Exception, batch: str, nonce: str) -> FencepostError | None:
+    """What a failure of a job that writes this batch means, whatever the job: the driver died, or a writer stopped on purpose."""
+    if how_the_jvm_ended(error):
+        return errors.WriteFailed(f"batch {batch}: the driver died.")  # `jvm_watched` raises the error with the details
+    ours = find_carried(str(error), nonce)
+    if ours is None or batch in str(ours):
+        return ours
+    return type(ours)(f"batch {batch}: {ours}")
+
+
 def unexpected(error: Exception, doing: str = "") -> FencepostError:
     """An unforeseen error, without its message. A mistake in a program is not worth a retry; anything else may be."""
     where = f"{doing and f' in {doing}'}: {describe(error)}."

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fencepost.config.pipeline import Output, Pipeline, Source
+from fencepost.config.pipeline import Pipeline, Source, TableSettings, TopicSettings
 from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
@@ -190,10 +190,12 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     found = {"key": key.data, "value": of_value(value.data), **_kept(frame, output, pipeline)}
     problems = [] if value.unfit is None else [of_value(value.unfit)]
     problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
+    if isinstance(output, TableSettings) and "_tombstone" in frame.columns:
+        problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, and a table has no place for one")))
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
 
 
-def _key(frame: DataFrame, output: Output, schemas: Schemas) -> Encoded:
+def _key(frame: DataFrame, output: TopicSettings | TableSettings, schemas: Schemas) -> Encoded:
     if output.key is None:
         return Encoded(F.lit(None).cast("binary"))
     return KEY_FORMATS[output.key_format].write_key(frame, output.key, schemas.output_key)
@@ -218,7 +220,7 @@ def _unless_tombstone(frame: DataFrame) -> Callable[[Column], Column]:
     return lambda column: F.when(alive, column)
 
 
-def _kept(frame: DataFrame, output: Output, pipeline: Pipeline) -> dict[str, Column]:
+def _kept(frame: DataFrame, output: TopicSettings | TableSettings, pipeline: Pipeline) -> dict[str, Column]:
     kept: dict[str, Column] = {}
     if output.timestamp:
         kind = frame.schema[output.timestamp].dataType

@@ -1,6 +1,7 @@
 """Step four, advance: the only step that moves offsets, in one transaction with the ledger.
 
-A staged batch is copied to the output first, between the records that it is being published and that it is: `publish.py`.
+A staged batch is put into its output first, between the records that it is being published and that it is. Which kind of output
+that is, only `outputs/` knows.
 Running it twice is a no-op. The ledger is the truth. Group offsets are for standard lag tools; they expire, and every advance
 restores them from the ledger.
 """
@@ -27,6 +28,9 @@ from fencepost.errors import (
     ReceiptsDisagree,
     RecordRefused,
     SettingsError,
+    StoreRefused,
+    StoreUnavailable,
+    TableRefusedData,
     TransactionTimedOut,
     TransitionRefused,
     WriteFailed,
@@ -35,25 +39,23 @@ from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.ledger.lost import check_accounted_for
-from fencepost.model import Batch, Decision, Interval, Publication, Receipt, State, StepResult, TopicOutput, utc_now
+from fencepost.model import AnyPublication, Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
+from fencepost.outputs.publication import Begin, Record
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, write_again
-from fencepost.protocol.decisions import decide_publish, decide_skip
+from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
-from fencepost.protocol.obstacle import Found, copied_receipts
-from fencepost.protocol.publication import begin_publication, opening_marks, record_copied, record_refused
+from fencepost.protocol.obstacle import Found
+from fencepost.protocol.publication import record_refused, record_rejected
 from fencepost.protocol.view import DECIDED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
-from fencepost.steps.publish import copy_here, copy_on_spark
-from fencepost.steps.writers import publishing_marks
 
 log = logging.getLogger("fencepost.steps.advance")
 F = TypeVar("F")
-MEGABYTE = 1_000_000
-# What ends a copy that Kafka does not take. A broker that is away, or another attempt, is not among them.
-REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut)
+# What ends a publication that its output does not take. One that is away, or another attempt, is not among them.
+REFUSALS = (RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, StoreRefused)
 
 
 def advance_batch(
@@ -69,22 +71,23 @@ def advance_batch(
     A `decision` publishes a rejected batch too. `spark` gives the session for a staged batch that is too large for
     one transaction; without it one is started.
 
-    1. decide that the batch is published. One that is not staged is, by that;
-    2. copy a staged batch to the output, as far as no earlier attempt has;
+    1. decide that the batch is published. One that is written to its output already is, by that;
+    2. put a staged batch into its output, as far as no earlier attempt has;
     3. record that it is published: the frontier moves.
 
     Raises:
         TransitionRefused: receipts do not cover the plan, or the batch has not passed.
         TopicRecreated: a topic was deleted and created again since the batch was planned.
         NeedsOperator: staged records are gone.
+        TableRefusedData: the table does not take the batch's rows; the batch is rejected.
     """
     ledger = ledger or Ledger(pipeline)
     result, batch = _begin(ledger, interval, decision)  # 1
     if batch.state is not State.PUBLISHING:
-        return result
+        return _with_what_is_lacking(ledger, result)
     finished = _finish(ledger, batch, spark or _own_session(pipeline))
     assert finished is not None
-    return finished
+    return _with_what_is_lacking(ledger, finished)
 
 
 def begin_batch(pipeline: Pipeline, interval: Interval, decision: Decision | None = None) -> StepResult:
@@ -98,7 +101,23 @@ def advance_without_spark(
     """As `advance_batch`, or None where Spark has to copy the batch: its publication has begun then."""
     ledger = ledger or Ledger(pipeline)
     result, batch = _begin(ledger, interval, decision)
-    return _finish(ledger, batch, None) if batch.state is State.PUBLISHING else result
+    finished = _finish(ledger, batch, None) if batch.state is State.PUBLISHING else result
+    return None if finished is None else _with_what_is_lacking(ledger, finished)
+
+
+def _with_what_is_lacking(ledger: Ledger, result: StepResult) -> StepResult:
+    """The result, and what the output lacks of what the ledger has published there. This interval is done whatever that is."""
+    try:
+        lacks = output_of(ledger).lacks(ledger.read)
+    except StoreUnavailable as error:
+        log.warning("pipeline %s: not compared with its output: %s", ledger.pipeline.name, str(error))
+        return result
+    if not lacks:
+        return result
+    log.warning("pipeline %s: %s", ledger.pipeline.name, lacks)
+    return result.model_copy(
+        update={"message": f"{result.message}. But {lacks}", "details": {**result.details, "lacks": lacks}}
+    )
 
 
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
@@ -120,26 +139,24 @@ def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> St
 
 @dataclass(frozen=True)
 class Ready:
-    """What was found in order for a batch to be published, under that name: of a staged batch also its output as it is now."""
+    """What was found in order for a batch to be published, under that name: of a staged batch also how that begins."""
 
     batch: str
-    output: TopicOutput | None = None
+    begin: Begin = begins_nothing
 
 
 def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tuple[StepResult, Batch]:
     def gather(view: View) -> Ready | None:
-        would_begin = list[Batch]()
+        found = list[Ready]()
 
-        def begin(view: View, batch: Batch) -> Publication:
-            would_begin.append(batch)
-            return begin_publication(view, batch, batch.plan.output, ledger.topic_id, 0, utc_now())
+        def begin(view: View, batch: Batch) -> AnyPublication:
+            check_can_go_on(ledger, batch)
+            found.append(Ready(str(batch.id), output_of(ledger, batch).ready(batch)))
+            return found[0].begin(view, batch)
 
         batches = decide_publish(view, interval, utc_now(), decision, begin)
-        for batch in would_begin:
-            check_can_go_on(ledger, batch)
-            output = output_of(ledger, batch)
-            output.check_takes(batch)
-            return Ready(str(batch.id), output.now())
+        if found:
+            return found[0]
         if not any(batch.state is State.PUBLISHED for batch in batches):
             return None
         batch = view.known(interval).last
@@ -147,11 +164,10 @@ def _begin(ledger: Ledger, interval: Interval, decision: Decision | None) -> tup
         return Ready(str(batch.id))
 
     def publish(view: View, ready: Ready | None) -> tuple[Batch, ...]:
-        def begin(view: View, batch: Batch) -> Publication:
-            if ready is None or ready.output is None:
+        def begin(view: View, batch: Batch) -> AnyPublication:
+            if ready is None or ready.batch != str(batch.id) or ready.begin is begins_nothing:
                 raise outdated(batch)
-            atomic = ledger.pipeline.output.atomic_megabytes * MEGABYTE
-            return begin_publication(view, batch, ready.output, ledger.topic_id, atomic, utc_now())
+            return ready.begin(view, batch)
 
         batches = decide_publish(view, interval, utc_now(), decision, begin)
         for batch in batches:
@@ -170,52 +186,55 @@ def outdated(batch: Batch) -> FactsOutdated:
 
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
-    """Copy what is not copied yet, and record the batch as published; None where that takes Spark, and there is none."""
+    """Publish what is not published yet, and record it; None where that takes Spark, and there is none."""
     began = time.monotonic()
-    publication, interval = batch.known_publication, batch.interval
-    found = check_can_go_on(ledger, batch)
-    receipts = copied_receipts(publication, found.marks)
-    if receipts is None:
-        if spark is None and not publication.atomic:
+    interval, output = batch.interval, output_of(ledger, batch)
+    try:
+        found = check_can_go_on(ledger, batch)
+    except TableRefusedData as error:  # which an earlier attempt has closed, and not recorded
+        _record_rejected(ledger, batch, error)
+        raise
+    record = output.committed(batch, found)
+    if record is None:
+        if spark is None and output.needs_spark(batch):
             return None
-        log.info("batch %s is copied %s", batch.id, publication.way)
-        receipts = _copied(ledger, batch, found, spark)
+        log.info("batch %s is published %s", batch.id, batch.known_publication.way)
+        record = _published(ledger, batch, found, spark)
     reached("advance.copied")
-    ended = output_of(ledger, batch).now()  # behind every commit, so all of the batch lies below
     seconds = round(time.monotonic() - began, 3)
-
-    def record(view: View, _: object) -> tuple[Batch, ...]:
-        lease = publication.known_lease
-        return record_copied(view, interval, batch.revision, lease, receipts, ended, seconds, utc_now())
+    ended: Record = record
 
     def look(view: View) -> None:
         check_can_go_on(ledger, batch)
 
-    return _commit(ledger, interval, look, record, "published")[0]
+    return _commit(ledger, interval, look, lambda view, _: ended(view, seconds, utc_now()), "published")[0]
 
 
-def _copied(
-    ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None
-) -> tuple[Receipt, ...]:
-    """The receipts of the copy.
+def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], SparkSession] | None) -> Record:
+    """The end of the publication.
 
     Raises:
         NeedsOperator: the staged records are not those that were written, and will not be. The publication is given up.
-        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut: Kafka does not take the copy. The ledger
-            says so, and the next attempt tries again.
+        TableRefusedData: the table does not take the rows. The batch is rejected.
+        RecordRefused, KafkaRefused, AccessDenied, SettingsError, TransactionTimedOut, StoreRefused: the output does not take the
+            batch. The ledger says so, and the next attempt tries again.
     """
-    session = spark() if spark is not None and not batch.known_publication.atomic else None
+    output = output_of(ledger, batch)
+    session = spark() if spark is not None and output.needs_spark(batch) else None
     try:
         if session is None:
-            return copy_here(ledger, batch)
+            return output.publish(batch, None)
         with denials_named(ledger.pipeline, ledger.settings), jvm_watched(f"batch {batch.id}, advance"):
-            return copy_on_spark(session, ledger, batch)
+            return output.publish(batch, session)
     except ReceiptsDisagree as error:
         give_up(ledger, batch, found)
         raise NeedsOperator(
             f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
             f"batch's header. {write_again(batch)}."
         ) from error
+    except TableRefusedData as error:
+        _record_rejected(ledger, batch, error)
+        raise
     except REFUSALS as error:
         _record_refused(ledger, batch, str(error))
         raise type(error)(f"{error} {after_refusal(batch)}") from error
@@ -224,15 +243,23 @@ def _copied(
         raise
 
 
+def _record_rejected(ledger: Ledger, batch: Batch, error: TableRefusedData) -> None:
+    """Have the ledger say that the table refused the batch's data: a person decides what becomes of it."""
+    lease = batch.known_publication.known_lease
+    ledger.transact(
+        lambda view: Change(record_rejected(view, batch.interval, batch.revision, lease, error.why, utc_now()))
+    )
+
+
 def _record_refused(ledger: Ledger, batch: Batch, why: str) -> None:
-    """Have the ledger say why the copy was refused: then an operator may give the publication up."""
+    """Have the ledger say why the publication was refused: then an operator may give it up."""
     lease = batch.known_publication.known_lease
     try:
         ledger.transact(
             lambda view: Change(record_refused(view, batch.interval, batch.revision, lease, why, utc_now()))
         )
     except FencepostError as error:  # the next attempt meets the refusal again, and records it then
-        log.warning("batch %s: the ledger could not record that Kafka refused its copy: %s", batch.id, str(error))
+        log.warning("batch %s: the ledger could not record that its output refused it: %s", batch.id, str(error))
 
 
 def _own_session(pipeline: Pipeline) -> Callable[[], SparkSession]:
@@ -270,7 +297,7 @@ def _commit(
         moves = _offsets_to_move(ledger, view, after, have)
         for begun in batches:
             if begun.publication is not None and begun.publication.lease is None:
-                moves |= publishing_marks(pipeline, begun, opening_marks(view, begun.publication))
+                moves |= output_of(ledger, begun).opening_offsets(view, begun)
         return Change(batches, moves, after)
 
     reached("advance.deciding")
@@ -313,8 +340,7 @@ def _offsets_now(ledger: Ledger, view: View, interval: Interval) -> Committed:
     """The offsets of both groups, in every partition where the ledger says some or a transition of this interval may move one."""
     pipeline, batches = ledger.pipeline, view.known(interval).batches
     source = {*frontier(view), *((s.topic, r.partition) for b in batches for s in b.plan.sources for r in s.ranges)}
-    output = {*output_of(ledger).validated(view)[1]}
-    output |= {(pipeline.output.topic, p) for batch in batches for p in range(len(batch.plan.output.ends))}
+    output = output_of(ledger).validated_places(view, batches)
     found: dict[str, Mapping[Place, TopicPartition]] = {}
     for group, places in ((pipeline.group, source), (pipeline.validated_group, output)):
         asked, doing = [TopicPartition(*place) for place in sorted(places)], f"reading offsets of group {group}"

@@ -17,20 +17,12 @@ from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
 from fencepost.schemas.settle import UnknownSchemas
-from fencepost.spark.diagnosis import HOW_TO_SEE, describe, find_carried, how_the_jvm_ended, is_the_transforms
+from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job
 from fencepost.spark.records import UNFIT, UNFIT_END
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import count_source
 
 MALFORMED = "fencepost: malformed source record"  # what a job raises at one under source.on_malformed: fail
-
-
-def copy_failure(error: Exception, ledger: Ledger, batch: Batch, nonce: str) -> FencepostError:
-    """Why the copy of a staged batch failed."""
-    return _of_any_job(error, batch, nonce) or WriteFailed(
-        f"batch {batch.id}: the Spark job that publishes it failed: {describe(error, ledger.pipeline.folder)}. What had not "
-        f"committed is aborted; run again. {HOW_TO_SEE}."
-    )
 
 
 def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
@@ -45,7 +37,7 @@ def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame
     """
     folder = ledger.pipeline.folder
     return (
-        _of_any_job(error, batch, nonce)  # 1
+        of_any_job(error, str(batch.id), nonce)  # 1
         or _of_a_record(str(error), ledger, batch, raw)  # 2
         or _of_its_topics(ledger, batch)  # 3
         or (_of_the_transform(error, ledger.pipeline, batch) if is_the_transforms(error, folder) else None)  # 4
@@ -54,15 +46,6 @@ def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame
             f"moved; run again. {HOW_TO_SEE}."
         )
     )
-
-
-def _of_any_job(error: Exception, batch: Batch, nonce: str) -> FencepostError | None:
-    if how_the_jvm_ended(error):
-        return WriteFailed(f"batch {batch.id}: the driver died.")  # `jvm_watched` raises the error with the details
-    ours = find_carried(str(error), nonce)
-    if ours is None or str(batch.id) in str(ours):
-        return ours
-    return type(ours)(f"batch {batch.id}: {ours}")
 
 
 def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:

@@ -256,7 +256,7 @@ def _judged(
         kept = kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False)))
     topic = F.lit(pipeline.output.topic).alias("topic")
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
-    frame = parse_output(kept.select("key", "value", topic, *place), pipeline, schema, schemas)
+    frame = parse_output(kept.select("key", "value", topic, *place), pipeline.output.format, schema, schemas)
     whole = looked.interval if looked.whole else None
     history = History() if whole is None else _history(ledger, whole, written, read, newest_ms)
     part = SAMPLE if whole is None else None

@@ -32,8 +32,9 @@ from fencepost.model import (
     Written,
     utc_now,
 )
-from fencepost.outputs.output import Output, written_to
+from fencepost.outputs.output import written_to
 from fencepost.outputs.quarantine import QuarantineTopic
+from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.paths import reports_folder
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_disagreement, what_next, write_again
@@ -239,7 +240,7 @@ def _quarantined(spark: SparkSession, ledger: Ledger, batch: Batch, written: Wri
 
 
 def _explained(
-    output: Output, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
+    output: KafkaTopicOutput, batch: Batch, check: ReceiptCheck, evaluation: Evaluation
 ) -> tuple[ReceiptCheck, Evaluation]:
     """The check with the reason for missing records, as far as the output shows one."""
     found = {"deleted": output.deleted(batch), "compacted": output.is_compacted()}

@@ -16,6 +16,7 @@ from fencepost.errors import SettingsError, WriteFailed
 from fencepost.failpoints import reached
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Layout, OffsetRange, Plan, Receipt
+from fencepost.outputs.output import output_of
 from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, settle_output
 from fencepost.spark.multiplying import may_multiply
 from fencepost.spark.placing import place_by_key, shuffled_again
@@ -101,7 +102,9 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
         asked = None if job.compares else aside.submit(job.writers.committed_receipts)
         source = _read(spark, ledger, batch, pipeline, record=rules is not None)  # 1
         result = apply_transform(pipeline, source.frame)  # 2
-        schema = value_schema(pipeline, result).json()
+        fields = value_schema(pipeline, result)
+        output_of(ledger, batch).check_result(batch.interval, fields)
+        schema = fields.json()
         batch = settle_output(ledger, batch, result)
         committed = asked.result() if asked else None
     with analysis_errors(pipeline):

@@ -1,4 +1,4 @@
-"""What the writers of a batch need: of the transform's rows, of those that never reach it, and of a staged batch's copy.
+"""What the writers of a batch need: of the transform's rows, and of those that never reach it.
 
 Each job's task-partitions have transactional ids of the batch's lane, and marks in a group of their own.
 """
@@ -6,16 +6,11 @@ Each job's task-partitions have transactional ids of the batch's lane, and marks
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 
-from confluent_kafka import TopicPartition
-
-from fencepost.config.pipeline import QUARANTINE, Pipeline
+from fencepost.config.pipeline import QUARANTINE
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Layout, Receipt
-from fencepost.outputs.publication import publication_writers
-from fencepost.protocol.marks import mark_metadata
+from fencepost.model import TIMESTAMP_HEADER, Batch, Layout
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.writer import WriteJob
 
@@ -72,25 +67,6 @@ def _writers_aside(ledger: Ledger, batch: Batch) -> Writers:
     """
     plan, group = batch.plan, ledger.pipeline.malformed_group(batch.plan.lane)
     return _planned_writers(ledger, batch, group, plan.malformed_writers, _source_marks(batch), first=plan.writers)
-
-
-def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
-    """The job that copies a batch that is being published."""
-    publication, output = batch.known_publication, batch.plan.output
-    return WriteJob(
-        writers=publication_writers(ledger, batch),
-        topic=output.topic,
-        to_own_partition=not publication.atomic,
-        batch_header=output.batch_header,
-        nonce=secrets.token_hex(16),
-        promised=batch.known_written.tally if publication.tasks == 1 else None,
-    )
-
-
-def publishing_marks(pipeline: Pipeline, batch: Batch, receipts: Sequence[Receipt]) -> dict[str, list[TopicPartition]]:
-    """The marks of a batch's publication that say these receipts, by group: for the transaction that begins it."""
-    group, topic = pipeline.publisher_group(batch.known_publication.lane), batch.plan.output.topic
-    return {group: [TopicPartition(topic, r.task, 0, metadata=mark_metadata(r)) for r in receipts]}
 
 
 def _planned_writers(ledger: Ledger, batch: Batch, group: str, ids: int, marks: Marks, first: int = 0) -> Writers:

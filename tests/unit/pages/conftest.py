@@ -52,6 +52,10 @@ class FakeLedgers:
             "orders": ledger(120, {100: State.REJECTED}),
             "secret": [],
         }
+        self.lacking = ""
+
+    def lacks(self, pipeline: Pipeline) -> str:
+        return self.lacking
 
     def deadline(self) -> float:
         return 0

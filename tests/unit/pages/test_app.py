@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
+from fencepost.config.loading import load_pipeline
 from fencepost.errors import KafkaUnavailable, LedgerUnreadable
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
+from fencepost.pages import ledgers as ledgers_module
 from fencepost.pages.app import app
 
 from .conftest import FakeLedgers, Get
@@ -105,6 +107,32 @@ def test_the_hole_stands_out_and_only_it(get: Get) -> None:
     assert re.findall(r'<tr class="hole" data-interval="(.+?)">', text) == [str(hour(100))]
     assert "holds the frontier back" in text
     assert text.count("waits behind the frontier") == 19
+
+
+def test_what_the_output_lacks_is_shown_with_its_commands_and_escaped(get: Get, ledgers: FakeLedgers) -> None:
+    assert "lacks" not in get("/pipelines/orders").text
+    ledgers.lacking = "table <b>t</b> lacks 1 intervals. These bring them back: `fencepost run orders --reprocess`"
+    text = get("/pipelines/orders").text
+    assert "Table &lt;b&gt;t&lt;/b&gt; lacks 1 intervals" in text
+    assert "<code>fencepost run orders --reprocess</code>" in text
+
+
+def test_a_tables_comparison_holds_for_a_minute_and_a_topic_has_none(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(ledgers_module, "lacks_of", lambda pipeline, _: asked.append(pipeline.name) or "something")
+    of_topic = load_pipeline(folders / "orders")
+    text = (folders / "orders" / "pipeline.yaml").read_text()
+    table = "output: {kind: postgres, table: t}\npostgres: {host: h, dbname: d, user: u}"
+    (folders / "orders" / "pipeline.yaml").write_text(text.replace("output: {topic: orders-out, format: bytes}", table))
+    of_table, kept = load_pipeline(folders / "orders"), ledgers_module.Ledgers()
+    assert kept.lacks(of_topic) == ""
+    assert [kept.lacks(of_table) for _ in range(3)] == ["something"] * 3
+    assert asked == ["orders"]
+    monkeypatch.setattr(ledgers_module, "COMPARED", -1.0)
+    kept.lacks(of_table)
+    assert asked == ["orders"] * 2
 
 
 def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:

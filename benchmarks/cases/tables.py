@@ -1,0 +1,129 @@
+"""B15 and B16: into a table: a whole run beside Spark's own JDBC writer, and a backfill of a year into one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Producer
+
+from benchmarks.bench import PARTITIONS, Bench
+from benchmarks.cases.jobs import check_rows, size_words
+from benchmarks.cases.staged import all_steps
+from benchmarks.data import DAY, Source
+from benchmarks.measure import at_most, ratios
+from benchmarks.results import Result, result
+from fencepost.jars import JarSet, download, is_there
+from fencepost.model import Interval
+from fencepost.spark.source import read_ranges
+from fencepost.steps.advance import advance_batch
+from fencepost.steps.plan import plan_batch
+from fencepost.steps.validate import validate_batch
+from fencepost.steps.write import write_batch
+from fencepost_stack.state_folder import StateFolder
+
+ROWS, SIZE = 2_000_000, 100
+SELECTED = "SELECT cast(_key AS string) AS key, cast(value AS string) AS value FROM {source}"
+JDBC = JarSet("jdbc", Path(__file__).parents[1] / "jdbc-jars.lock")
+# What makes Spark's writer quick: the driver sends many rows in one statement, and each of them is large.
+QUICKEST = {"reWriteBatchedInserts": "true", "batchsize": "10000", "isolationLevel": "READ_COMMITTED"}
+DAYS, OF_A_DAY = 365, 1_000
+ENDS = 20  # intervals at each end whose median counts
+
+
+def beside_jdbc(bench: Bench) -> Iterator[Result]:
+    """Plan to published by Spark's own writer, which is at-least-once and has no gate."""
+    folder = StateFolder().jars / JDBC.name
+    if not is_there(JDBC, folder):
+        download(JDBC, folder)
+    (jar,) = folder.glob("*.jar")
+    bench.end_session()
+    bench.spark_settings["spark.driver.extraClassPath"] = str(jar)
+    source = bench.source(ROWS, SIZE)
+    words = size_words(source, SIZE)
+    sides = {"Fencepost": partial(whole, bench, source), "JDBC": partial(jdbc, bench, source)}
+    rounds = bench.measure(f"B15 {words}", sides)
+    compares = "time: Fencepost, plan to published ÷ Spark's JDBC writer"
+    yield result("B15", f"into a table, {words}", ratios(rounds, "Fencepost", "JDBC"), compares, goal=at_most(2.0))
+    bench.end_session()
+    bench.spark_settings.clear()
+
+
+@contextmanager
+def whole(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
+    """All four steps of a batch."""
+    pipeline = bench.pipeline(source.topic, SELECTED, **into_a_table(bench))
+    yield lambda: all_steps(bench, pipeline, source.rows)
+    bench.drop_pipeline(pipeline)
+
+
+@contextmanager
+def jdbc(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
+    """The same records, read and selected alike, by Spark's own writer."""
+    store = bench.postgres.database()
+    url = f"jdbc:postgresql://{store['host']}:{store['port']}/{store['dbname']}"
+    options = QUICKEST | {"user": store["user"], "password": store["password"], "driver": "org.postgresql.Driver"}
+
+    def job() -> None:
+        raw = read_ranges(bench.spark, bench.settings, source.topic, source.ranges, headers=False)
+        frame = raw.selectExpr("cast(key AS string) AS key", "cast(value AS string) AS value")
+        frame.write.jdbc(url, "numbers", mode="overwrite", properties=options)
+        ((rows,),) = bench.postgres.query(store, "SELECT count(*) FROM numbers")
+        check_rows(rows, source.rows, "Spark's JDBC writer")
+
+    yield job
+
+
+def backfill(bench: Bench) -> Iterator[Result]:
+    """The last intervals of a year by the first, one after another into one table."""
+    days = max(2 * ENDS, DAYS // 8) if bench.quick else DAYS
+    topic = filled_days(bench, days)
+    pipeline = bench.pipeline(topic, SELECTED, **into_a_table(bench))
+    seconds = [one_day(bench, pipeline, number) for number in range(days)]
+    first, last = median(seconds[1 : 1 + ENDS]), median(seconds[-ENDS:])  # the first one makes the table
+    case = f"a backfill of {days} intervals of {OF_A_DAY:,} rows into one table"
+    note = f"first {first:.2f} s, last {last:.2f} s"
+    yield result("B16", case, [last / first], f"time: last {ENDS} ÷ first {ENDS}", goal=at_most(1.2), note=note)
+
+
+def one_day(bench: Bench, pipeline: Any, number: int) -> float:
+    """The seconds of an interval's four steps."""
+    start = DAY.start + timedelta(days=number)
+    day = Interval.of(start, start + timedelta(days=1))
+
+    @contextmanager
+    def side() -> Iterator[Callable[[], None]]:
+        def job() -> None:
+            plan_batch(pipeline, day, allow_future=True)
+            write_batch(bench.spark, pipeline, day)
+            validate_batch(bench.spark, pipeline, day)
+            published = advance_batch(pipeline, day)
+            check_rows(int(str(published.details["rows"])), OF_A_DAY, "advance_batch")
+
+        yield job
+
+    return bench.once(side)
+
+
+def filled_days(bench: Bench, days: int) -> str:
+    """A topic with records of so many days."""
+    topic = f"days-{days}"
+    bench.cluster.ensure_topic(topic, PARTITIONS, {"retention.ms": "-1"})
+    producer = Producer({"bootstrap.servers": bench.broker.bootstrap, "partitioner": "murmur2_random"})
+    for number in range(days):
+        noon = round((DAY.start + timedelta(days=number, hours=12)).timestamp() * 1000)
+        for row in range(OF_A_DAY):
+            producer.produce(topic, b"%0100d" % row, b"key-%d" % row, timestamp=noon)
+        producer.flush(60)
+    return topic
+
+
+def into_a_table(bench: Bench) -> dict[str, Any]:
+    """The sections of a pipeline whose output is a table in a database of its own."""
+    output = {"kind": "postgres", "table": "numbers", "partitions": PARTITIONS}
+    return {"output": output, "postgres": bench.postgres.database()}

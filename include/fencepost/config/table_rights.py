@@ -1,0 +1,51 @@
+"""What a role has to be granted in PostgreSQL for a pipeline's table: the one list, for `fencepost acls` and the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from fencepost.config.pipeline import STORE_TABLES
+
+OUTPUT = ("SELECT", "INSERT", "DELETE")
+STORE = ("SELECT", "INSERT", "UPDATE")
+
+
+def quoted(*names: str) -> str:
+    """A name in a statement."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
+    """Each right, on what, and its name: of a schema plain, of a table quoted."""
+    schema, name = table.split(".", 1)
+    yield "USAGE", "SCHEMA", schema
+    for right in OUTPUT:
+        yield right, "TABLE", quoted(schema, name)
+    for own in STORE_TABLES:
+        for right in STORE:
+            yield right, "TABLE", quoted(schema, own)
+
+
+def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
+    """Statements that grant a role what it needs, and a reader what a reader needs, by their use."""
+    schema, name = table.split(".", 1)
+    to = quoted(role)
+
+    def on(rights: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+        for (what, named), rows in groupby(rights, key=lambda right: right[1:]):
+            place = quoted(named) if what == "SCHEMA" else named
+            yield f"GRANT {', '.join(row[0] for row in rows)} ON {what} {place} TO {to};"
+
+    yield "needed, in the database of the table", list(on(needed_rights(table)))
+    yield (
+        "only while tables are missing; make them yourself to do without",
+        [f"GRANT CREATE ON SCHEMA {quoted(schema)} TO {to};"],
+    )
+    yield (
+        "for a reader of the table, in the place of READER",
+        [
+            f"GRANT USAGE ON SCHEMA {quoted(schema)} TO READER;",
+            f"GRANT SELECT ON TABLE {quoted(schema, name)}, {quoted(schema, STORE_TABLES[1])} TO READER;",
+        ],
+    )

@@ -1,0 +1,187 @@
+"""The store of an output table: does it answer, is the table as it has to be, and does it have what the ledger has published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost.config.pipeline import RESERVED_COLUMNS, TableSettings
+from fencepost.config.table_rights import needed_rights
+from fencepost.errors import LedgerLost, StoreRefused
+from fencepost.outputs.columns import schema_of, what_differs
+from fencepost.outputs.connection import Session, session, told
+from fencepost.outputs.postgres import PostgresTable
+from fencepost.outputs.store import Store
+from fencepost.preflight.finding import Finding, error, ok, skipped, warning
+from fencepost.preflight.look import Look
+from fencepost.protocol.view import View
+
+BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs
+FEW = 10_000  # dead rows that matter to nobody
+FULL = 0.9  # of the connections that the server takes
+
+
+def table_of(look: Look) -> TableSettings | None:
+    """The settings of an output that is a table."""
+    output = look.pipeline.output
+    return output if isinstance(output, TableSettings) else None
+
+
+def _table(look: Look) -> str:
+    found = table_of(look)
+    assert found is not None, "these checks are for tables"
+    return found.table
+
+
+def check_store(look: Look) -> Finding:
+    """PostgreSQL answers, takes the login, and writes."""
+    with session(look.pipeline) as tx:
+        ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
+    if standby:
+        return error(
+            f"{told(look.pipeline)} is a standby.",
+            "Name the primary in postgres.host, or all of them.",
+            kind=StoreRefused,
+        )
+    return ok(f"{told(look.pipeline)} answers, version {version}")
+
+
+def check_store_limits(look: Look) -> Iterator[Finding]:
+    """The server keeps what it has committed, and has room for another session."""
+    with session(look.pipeline) as tx:
+        ((fsync, pages, used, most),) = tx.run(
+            "SELECT current_setting('fsync'), current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend'), current_setting('max_connections')::integer"
+        )
+    found = False
+    for name, value in (("fsync", fsync), ("full_page_writes", pages)):
+        if value != "on":
+            found = True
+            yield error(
+                f"The server runs with {name}={value}: after a crash it may lose or damage what it had committed.",
+                f"Set {name}=on.",
+                kind=StoreRefused,
+            )
+    if used > most * FULL:
+        found = True
+        yield warning(
+            f"The server has {used} sessions of {most} at most (max_connections).",
+            "Raise it, or put a pooler before it.",
+        )
+    if not found:
+        yield ok(f"fsync and full_page_writes are on; {used} sessions of {most}")
+
+
+def check_table_rights(look: Look) -> Finding:
+    """The user may do with the tables what a publication does."""
+    table, lacking = _table(look), list[str]()
+    with session(look.pipeline) as tx:
+        for right, what, name in needed_rights(table):
+            if what == "SCHEMA":
+                has = tx.run(
+                    "SELECT has_schema_privilege($1::name, $2) FROM pg_namespace WHERE nspname = $1::name", name, right
+                )
+            else:
+                has = tx.run(
+                    "SELECT has_table_privilege(to_regclass($1), $2) WHERE to_regclass($1) IS NOT NULL", name, right
+                )
+            if has and not has[0][0]:
+                lacking.append(f"{right} on {what.lower()} {name}")
+    if lacking:
+        return error(
+            f"The user of postgres: lacks {', '.join(lacking)}.",
+            "Grant them: these are among the statements that this prints.",
+            f"fencepost acls {look.pipeline.name} --principal User:NAME",
+            kind=StoreRefused,
+        )
+    return ok("the user has the rights on the tables that are there")
+
+
+def check_table(look: Look) -> Iterator[Finding]:
+    """The table is this pipeline's, takes the newest batch's columns, and finds an interval by an index."""
+    table = _table(look)
+    with session(look.pipeline) as tx:
+        store = Store(tx, table)
+        known = store.registered() if store.is_prepared() else None
+        oid = store.oid()
+        if known is not None and known.pipeline != look.pipeline.name:
+            yield error(
+                f"Table {table} belongs to pipeline {known.pipeline}.", "Name another output.table.", kind=StoreRefused
+            )
+            return
+        if oid is None:
+            yield ok(f"table {table} does not exist yet: the first write that has rows makes it")
+            return
+        yield from _of_the_table(look, store, oid)
+
+
+def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
+    found = False
+    persistence, _ = store.persistence_and_kind(oid)
+    if persistence != "p":
+        found = True
+        yield error(
+            f"Table {store.table} is unlogged, so it is empty after a crash of the server.",
+            "Make it a logged one.",
+            f"ALTER TABLE {store.quoted} SET LOGGED",
+            kind=StoreRefused,
+        )
+    settings = table_of(look)
+    adds = settings is not None and settings.add_columns
+    if differs := what_differs(store.quoted, schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
+        found = True
+        yield error(
+            f"Table {store.table} does not take rows such as the newest batch's: {'; '.join(differs)}.",
+            "Change the table, or the transform.",
+            kind=StoreRefused,
+        )
+    if not store.indexed(oid):
+        found = True
+        yield warning(
+            f"Table {store.table} has no index that begins with {RESERVED_COLUMNS[0]}: each publication reads all of it.",
+            "Make one.",
+            f'CREATE INDEX CONCURRENTLY ON {store.quoted} ("{RESERVED_COLUMNS[0]}")',
+        )
+    if not found:
+        yield ok(f"table {store.table} takes the newest batch's columns, and has an index on its intervals")
+
+
+def _newest_schema(view: View) -> str:
+    written = [b.written.value_schema for b in view.all() if b.written is not None and b.written.value_schema]
+    return written[-1] if written else ""
+
+
+def check_table_bloat(look: Look) -> Finding:
+    """The table is not full of rows that were replaced."""
+    table = _table(look)
+    with session(look.pipeline) as tx:
+        live, dead = _rows_of(tx, table)
+    if dead > FEW and dead > live * BLOATED:
+        return warning(
+            f"Table {table} has some {dead:,} dead rows and {live:,} live ones: autovacuum is behind.",
+            "Vacuum it, and let autovacuum come by more often (autovacuum_vacuum_scale_factor).",
+            f"VACUUM {Store(tx, table).quoted}",
+        )
+    return ok(f"some {dead:,} dead rows, {live:,} live ones")
+
+
+def _rows_of(tx: Session, table: str) -> tuple[int, int]:
+    """Live and dead rows, as the server estimates them; a partitioned table's by its partitions."""
+    ((live, dead),) = tx.run(
+        "SELECT coalesce(sum(n_live_tup), 0)::bigint, coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables "
+        "WHERE relid = to_regclass($1) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))",
+        Store(tx, table).quoted,
+    )
+    return live, dead
+
+
+def check_table_contents(look: Look) -> Finding:
+    """The table has what the ledger has published there, and nothing that the ledger does not know."""
+    if look.role("ledger") is None:
+        return skipped("there is no ledger yet")
+    try:
+        lacks = PostgresTable(look.ledger, _table(look)).lacks(look.ledger.read)
+    except LedgerLost as lost:
+        return error(str(lost), "", kind=LedgerLost)
+    if lacks:
+        return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run them.", kind=StoreRefused)
+    return ok("the table has every interval that the ledger has published there")

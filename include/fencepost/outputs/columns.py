@@ -1,0 +1,203 @@
+"""A table's columns beside those of a transform's result: which type holds which, exactly, and the rows in these types.
+
+The driver casts nothing, and may store other values without a word where types differ. So every column has a type of the table
+that holds each value of Spark's type exactly, or is refused by name before the first row; and rows are cast to the table's types
+before the driver sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from fencepost.config.pipeline import LONGEST_IDENTIFIER, RESERVED_COLUMNS
+from fencepost.formats.json_decoder import JsonDecoder
+from fencepost.outputs.connection import quoted
+
+INTERVAL, REVISION = RESERVED_COLUMNS
+NESTED = (t.ArrayType, t.MapType, t.StructType)
+NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+# By Spark's type: the type that a new column gets, and all that hold its values exactly.
+TYPES: Mapping[type[t.DataType], tuple[str, ...]] = {
+    t.ByteType: ("smallint", "integer", "bigint"),
+    t.ShortType: ("smallint", "integer", "bigint"),
+    t.IntegerType: ("integer", "bigint"),
+    t.LongType: ("bigint",),
+    t.FloatType: ("real", "double precision"),
+    t.DoubleType: ("double precision",),
+    t.BooleanType: ("boolean",),
+    t.StringType: ("text", "character varying"),
+    t.BinaryType: ("bytea",),
+    t.DateType: ("date",),
+    t.TimestampType: ("timestamp with time zone",),
+    t.TimestampNTZType: ("timestamp without time zone",),
+}
+ARROW = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+    "text": pa.string(),
+    "character varying": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+    "timestamp without time zone": pa.timestamp("us"),
+}
+OWN = {INTERVAL: "timestamp with time zone", REVISION: "integer"}
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column as the catalogue has it. `filled`: a row without it gets a value, or null."""
+
+    name: str
+    kind: str
+    filled: bool = True
+    computed: bool = False
+
+
+def schema_of(text: str) -> t.StructType:
+    """The fields in `Written.value_schema`."""
+    return t.StructType.fromJson(json.loads(text)) if text else t.StructType([])
+
+
+def kind_for(kind: t.DataType) -> str | None:
+    """The type that a new column for values of this type gets; None if there is none."""
+    if isinstance(kind, t.DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, NESTED):
+        return "jsonb"
+    return next((found[0] for base, found in TYPES.items() if isinstance(kind, base)), None)
+
+
+def holds(column: str, kind: t.DataType) -> bool:
+    """Whether a column of this type of the table holds each value of Spark's type exactly, or refuses it."""
+    if isinstance(kind, t.DecimalType):
+        declared = NUMERIC.fullmatch(column)  # a scale in excess would be rounded, a precision is refused by the server
+        return column == "numeric" or (declared is not None and int(declared[2]) >= kind.scale)
+    if isinstance(kind, NESTED):
+        return column == "jsonb"
+    return any(isinstance(kind, base) and column in found for base, found in TYPES.items())
+
+
+def what_is_no_column(schema: t.StructType) -> list[str]:
+    """Why the columns of a transform's result can be in no table, whatever the table is."""
+    found = list[str]()
+    for field in schema.fields:
+        if field.name.lower() in RESERVED_COLUMNS:
+            found.append(f"column {field.name} has a name that is Fencepost's own in every table; rename it")
+        elif len(field.name.encode()) > LONGEST_IDENTIFIER:
+            found.append(
+                f"column {field.name} has a name of more than {LONGEST_IDENTIFIER} bytes, which PostgreSQL cuts off"
+            )
+        elif '"' in field.name or "\0" in field.name or not field.name:
+            found.append(f"column {field.name!r} has a name with a quotation mark; rename it")
+        elif kind_for(field.dataType) is None:
+            kind = field.dataType.simpleString()
+            found.append(f"column {field.name} is of type {kind}, for which PostgreSQL has none; cast it")
+    return found
+
+
+def missing(schema: t.StructType, columns: Sequence[TableColumn]) -> dict[str, str]:
+    """The columns that the table lacks, with the type that each gets."""
+    there = {column.name for column in columns}
+    wanted: dict[str, str] = {field.name: kind_for(field.dataType) or "" for field in schema.fields} | OWN
+    return {name: kind for name, kind in wanted.items() if name not in there}
+
+
+def what_differs(table: str, schema: t.StructType, columns: Sequence[TableColumn], *, add: bool) -> list[str]:
+    """Why the table does not take rows with these columns, each with the statement that would do; `add` adds what is missing."""
+    alter, found = f"ALTER TABLE {table}", list[str]()
+    there = {column.name: column for column in columns}
+    for name, kind in missing(schema, columns).items():
+        if not add:
+            found.append(f"it has no column {name}: {alter} ADD COLUMN {quoted(name)} {kind}")
+    for name, kind in OWN.items():
+        if name in there and there[name].kind != kind:
+            found.append(f"column {name} is {there[name].kind}: {alter} ALTER COLUMN {quoted(name)} TYPE {kind}")
+    for field in schema.fields:
+        column = there.get(field.name)
+        if column is not None and column.computed:
+            found.append(f"column {field.name} is computed by the table: leave it out of the transform's result")
+        elif column is not None and not holds(column.kind, field.dataType):
+            new = kind_for(field.dataType)
+            found.append(
+                f"column {field.name} is {column.kind}, and the transform gives {field.dataType.simpleString()}: {alter} ALTER "
+                f"COLUMN {quoted(field.name)} TYPE {new} USING {quoted(field.name)}::{new}"
+            )
+    given = {field.name for field in schema.fields} | OWN.keys()
+    for column in columns:
+        if column.name not in given and not column.filled:
+            found.append(
+                f"column {column.name} may not be null and has no default, and the transform gives none: {alter} ALTER COLUMN "
+                f"{quoted(column.name)} DROP NOT NULL"
+            )
+    return found
+
+
+def definition(schema: t.StructType) -> str:
+    """The columns of a new table."""
+    own = [f"{quoted(name)} {kind} NOT NULL" for name, kind in OWN.items()]
+    return ", ".join([*(f"{quoted(f.name)} {kind_for(f.dataType)}" for f in schema.fields), *own])
+
+
+class Unread(Exception):
+    """A staged value is not what its batch says; the message says why."""
+
+
+class Rows:
+    """Staged values as rows of a table. `columns` are the table's."""
+
+    def __init__(self, schema: t.StructType, columns: Sequence[TableColumn], interval: datetime, revision: int) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        kinds = {column.name: column.kind for column in columns}
+        # The text of an array or object is what the record says of it, so nothing of it can change on its way.
+        flat = [t.StructField(f.name, t.StringType() if _nested(f) else f.dataType) for f in schema.fields]
+        self._decoder = JsonDecoder(to_arrow_schema(t.StructType(flat)))
+        self._targets = [_arrow(kinds[f.name], f.dataType) for f in schema.fields]
+        self._own = (pa.scalar(interval, ARROW[OWN[INTERVAL]]), pa.scalar(revision, ARROW[OWN[REVISION]]))
+        fields = zip(schema.fieldNames(), self._targets, strict=True)
+        self.schema = pa.schema([*fields, *((name, ARROW[kind]) for name, kind in OWN.items())])
+
+    def of(self, values: pa.Array) -> pa.RecordBatch:
+        """The rows of some values.
+
+        Raises:
+            Unread: one is no record of the batch's columns.
+        """
+        texts = values.to_pylist()
+        if None in texts:
+            raise Unread("a tombstone, and a table has no place for it")
+        columns, why = self._decoder.decode_values(texts)
+        if (reason := next(filter(None, why), None)) is not None:
+            raise Unread(reason)
+        cast = [_cast(column, target) for column, target in zip(columns, self._targets, strict=True)]
+        own = [pa.repeat(value, len(texts)) for value in self._own]
+        return pa.RecordBatch.from_arrays([*cast, *own], schema=self.schema)
+
+
+def _nested(field: t.StructField) -> bool:
+    return isinstance(field.dataType, NESTED)
+
+
+def _arrow(column: str, kind: t.DataType) -> pa.DataType:
+    if isinstance(kind, t.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return pa.json_(pa.string()) if column == "jsonb" else ARROW[column]
+
+
+def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """The column in the table's type, or an error: never another value."""
+    if isinstance(target, pa.JsonType):
+        return pa.ExtensionArray.from_storage(target, column)
+    return column if column.type == target else column.cast(target, safe=True)

@@ -1,0 +1,243 @@
+"""Sessions with PostgreSQL: one transaction each, and what its errors mean. Only this module knows the driver.
+
+Invariant: a transaction is committed only while the server says that it is under way. After an error that somebody swallowed, the
+server rolls a commit back, and the driver returns as if it had not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import (
+    AccessDenied,
+    CommitStateUnknown,
+    FencepostError,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+CONNECT_SECONDS = 10
+LOCK_SECONDS = 30  # how long a statement waits for a lock
+# Set for the transaction alone, so that a pooler may give the session to somebody else afterwards. Names that a server does not
+# know are left out.
+LOCAL = {
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",  # the ledger is read while the row is locked
+    "transaction_timeout": "0",
+    "timezone": "UTC",
+}
+UNAVAILABLE = re.compile(r"08|53|57|58|XX|25006|40001|40P01|55")
+DENIED = re.compile(r"28|42501")
+OF_DATA = re.compile(r"22|23|P0001")
+LOCK_TIMED_OUT = "55P03"
+NO_LOGIN = re.compile(
+    r"authentication failed|no pg_hba\.conf entry|role \".*\" does not exist|no password supplied|not permitted to log in"
+    r"|permission denied for database|certificate"
+)
+NO_DATABASE = re.compile(
+    r"database \".*\" does not exist|invalid connection option|invalid sslmode|could not (read|open)"
+)
+
+
+class StatementFailed(Exception):
+    """The server refused a statement. `column` and `constraint` are what it names; nothing here quotes a row."""
+
+    def __init__(self, sqlstate: str, said: str, column: str = "", constraint: str = "", table: str = "") -> None:
+        super().__init__(sqlstate)
+        self.sqlstate, self.said = sqlstate, said
+        self.column, self.constraint, self.table = column, constraint, table
+
+    @property
+    def is_of_data(self) -> bool:
+        """Whether it is the rows that the server refuses."""
+        return OF_DATA.match(self.sqlstate) is not None
+
+
+class Session:
+    """One transaction."""
+
+    def __init__(self, connection: Any, where: str) -> None:
+        self._connection, self._where = connection, where
+        self.ended = False
+
+    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of a statement, which has `$1` and so on for the values; none where it gives none.
+
+        Raises:
+            StatementFailed: the server refuses it.
+            StoreUnavailable: the session has ended.
+        """
+        with self._connection.cursor() as cursor, _errors(self._where):
+            cursor.execute(statement, list(values) if values else None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def table(self, statement: str) -> pa.Table:
+        """The rows of a statement as columns. Errors as `run`."""
+        with self._connection.cursor() as cursor, _errors(self._where):
+            cursor.execute(statement)
+            return cursor.fetch_arrow_table()
+
+    def copy(self, schema: str, table: str, batches: pa.RecordBatchReader) -> None:
+        """Append rows to a table. Columns are matched by name and have to be of the table's own types."""
+        with self._connection.cursor() as cursor, _errors(self._where):
+            cursor.adbc_ingest(table, batches, mode="append", db_schema_name=schema)
+
+    def commit(self) -> None:
+        """Commit.
+
+        Raises:
+            StatementFailed: a check that was put off fails; nothing is committed.
+            StoreUnavailable: the server has ended the transaction; nothing is committed.
+            CommitStateUnknown: the commit was sent, and no answer came.
+        """
+        status = self._connection.adbc_connection.get_option("adbc.postgresql.transaction_status")
+        if status != "intrans":
+            raise StoreUnavailable(f"{self._where}: the transaction is {status}, so nothing was committed. Run again.")
+        self.ended = True
+        try:
+            with _errors(self._where):
+                self._connection.commit()
+        except StoreUnavailable as error:
+            raise CommitStateUnknown(f"{error} The next attempt asks what was committed.") from None
+
+
+@contextmanager
+def session(pipeline: Pipeline, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
+    """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
+
+    Raises:
+        StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, or has no such database.
+    """
+    from adbc_driver_postgresql import dbapi
+
+    where = told(pipeline)
+    try:
+        connection = dbapi.connect(_conninfo(pipeline))
+    except dbapi.Error as error:
+        _not_connected(error, where, pipeline)
+    try:
+        found = Session(connection, where)
+        found.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
+        local = LOCAL | {"application_name": name, "lock_timeout": f"{round(wait * 1000)}ms"}
+        if found.run("SELECT current_setting('synchronous_commit')") != [("remote_apply",)]:  # which is more than `on`
+            local["synchronous_commit"] = "on"
+        rows = ", ".join(f"(${2 * n + 1}::text, ${2 * n + 2}::text)" for n in range(len(local)))
+        found.run(
+            f"SELECT set_config(v.name, v.value, true) FROM (VALUES {rows}) AS v (name, value) "  # noqa: S608
+            "JOIN pg_catalog.pg_settings AS s ON s.name = v.name",
+            *(text for pair in local.items() for text in pair),
+        )
+        yield found
+    except StatementFailed as failed:
+        raise meaning(failed, where) from None
+    finally:
+        with suppress(dbapi.Error):
+            connection.close()  # which rolls back what is not committed
+
+
+def told(pipeline: Pipeline) -> str:
+    """Where the store is, for a person."""
+    given = _plain(pipeline)
+    return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
+
+
+def meaning(failed: StatementFailed, where: str) -> FencepostError:
+    """The error of a statement that failed for another reason than rows."""
+    what = f"{where}: {failed.said} (SQLSTATE {failed.sqlstate})."
+    if failed.sqlstate == LOCK_TIMED_OUT:
+        return StoreUnavailable(f"{what} Somebody else holds a lock on the table or its rows. Run again.")
+    if DENIED.match(failed.sqlstate):
+        return AccessDenied(
+            f"{what} `fencepost acls` prints the rights that the user needs. Grant them, and run again."
+        )
+    if UNAVAILABLE.match(failed.sqlstate):
+        return StoreUnavailable(f"{what} Nothing was committed. Run again once the server takes it.")
+    return StoreRefused(f"{what} Nothing was committed. Change what it names, and run again.")
+
+
+def quoted(name: str) -> str:
+    """A name in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _plain(pipeline: Pipeline) -> Mapping[str, str]:
+    return {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
+
+
+def _conninfo(pipeline: Pipeline) -> str:
+    """The settings as libpq takes them. Only this process sees the text."""
+    defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
+    keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+    given = {**defaults, **keepalives, "client_encoding": "UTF8", **_plain(pipeline)}
+    escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in given.items()}
+    return " ".join(f"{name}='{value}'" for name, value in escaped.items())
+
+
+def _not_connected(error: Any, where: str, pipeline: Pipeline) -> NoReturn:
+    """Why there is no session. libpq tells it as text, which has no password; to be sure, secrets are taken out."""
+    said = _first_line(str(error))
+    for name in ("password", "sslpassword"):
+        secret = _plain(pipeline).get(name)
+        said = said.replace(secret, "***") if secret else said
+    if NO_LOGIN.search(said):
+        raise AccessDenied(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+    if NO_DATABASE.search(said):
+        raise StoreRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+    raise StoreUnavailable(f"{where}: {said} Nothing was changed. Run again once it answers.") from None
+
+
+def _first_line(text: str) -> str:
+    line = next((line for line in text.splitlines() if line.strip()), "it gave no reason")
+    return f"{line.removeprefix('IO: ').replace('[libpq] ', '').strip().rstrip('.')}."
+
+
+@contextmanager
+def _errors(where: str) -> Iterator[None]:
+    """Raise what the driver's errors mean, without what they quote: no DETAIL, and of errors of data no message either."""
+    from adbc_driver_postgresql import dbapi
+
+    try:
+        yield
+    except dbapi.Error as error:
+        details = dict(error.details or ())
+        sqlstate = error.sqlstate or ""
+        if not sqlstate:
+            raise StoreUnavailable(f"{where}: {_first_line(str(error))} The session has ended. Run again.") from None
+        raise StatementFailed(sqlstate, *_named(sqlstate, details)) from None
+
+
+DATA_ERRORS = {
+    "22001": "a text that is too long",
+    "22003": "a number out of range",
+    "22008": "a date or time out of range",
+    "22021": "a text with a NUL character, or that is not UTF-8",
+    "22P05": "JSON with \\u0000, which jsonb cannot hold",
+    "23502": "a null where the column has to have a value",
+    "23503": "a value that the referenced table does not have",
+    "23505": "a value that has to be unique and is there twice",
+    "23514": "a row that fails a check",
+    "23P01": "a row that an exclusion constraint forbids",
+    "P0001": "a row for which a trigger raised an exception",
+}
+COLUMN = re.compile(r"^COPY .*, line \d+, column ([^:]+)")
+
+
+def _named(sqlstate: str, details: Mapping[Any, bytes]) -> Sequence[str]:
+    found = {_text(name).removeprefix("PG_DIAG_"): _text(value) for name, value in details.items()}
+    said = found.get("MESSAGE_PRIMARY", "the server gave no reason")
+    if OF_DATA.match(sqlstate):
+        no_partition = sqlstate == "23514" and not found.get("CONSTRAINT_NAME")
+        said = "no partition of the table takes the row" if no_partition else DATA_ERRORS.get(sqlstate, "refused data")
+    in_context = COLUMN.match(found.get("CONTEXT", ""))
+    column = found.get("COLUMN_NAME") or (in_context[1].strip() if in_context else "")
+    return said, column, found.get("CONSTRAINT_NAME", ""), found.get("TABLE_NAME", "")
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,576 @@
+"""The output as a table of PostgreSQL: a staged batch gets there in one commit, with what says so.
+
+One transaction, in one task (`_commit`): it locks the interval's row first, compares, removes what the batch replaces, copies the
+staged records in, compares with the receipts, writes the row, and commits. Whoever asks whether a batch is published, or gives it
+up, locks the same row. So a publication that was given up never commits late, and an older lease never wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from fencepost.config.pipeline import TableSettings
+from fencepost.errors import (
+    CommitStateUnknown,
+    LedgerLost,
+    NeedsOperator,
+    ReceiptsDisagree,
+    RecordRefused,
+    StoreRefused,
+    StoreUnavailable,
+    Superseded,
+    TableRefusedData,
+)
+from fencepost.failpoints import reached
+from fencepost.kafka.staged import read_staged
+from fencepost.kafka.writers import Offsets
+from fencepost.ledger.ledger import Ledger
+from fencepost.ledger.lost import Named
+from fencepost.model import Batch, Interval, TableOutput, TablePublication, Tally, utc_now
+from fencepost.outputs.columns import (
+    INTERVAL,
+    NESTED,
+    Rows,
+    Unread,
+    definition,
+    missing,
+    schema_of,
+    what_differs,
+    what_is_no_column,
+)
+from fencepost.outputs.connection import LOCK_TIMED_OUT, Session, StatementFailed, quoted, session, told
+from fencepost.outputs.publication import Begin, Record
+from fencepost.outputs.store import MADE_MEANWHILE, Registered, Store
+from fencepost.protocol.advice import after_table_refused, reprocess
+from fencepost.protocol.frontier import Place
+from fencepost.protocol.obstacle import Found, GivenUp
+from fencepost.protocol.publication import begin_commit, record_stored
+from fencepost.protocol.store import (
+    Held,
+    Standing,
+    StoreFound,
+    in_table,
+    lacking,
+    missing_for,
+    revisions_after,
+    standing_of,
+    takes_over,
+    unknown_to,
+)
+from fencepost.protocol.view import View
+from fencepost.spark.writer import added
+
+log = logging.getLogger("fencepost.outputs.postgres")
+PATIENCE = 3  # waits for a lock before a holder whose client does nothing is ended
+SHOWN = 5  # intervals that a message names
+
+
+class PostgresTable:
+    """An `Output` that is a table."""
+
+    def __init__(self, ledger: Ledger, table: str) -> None:
+        self._ledger, self._pipeline, self._table = ledger, ledger.pipeline, table
+        if not self._pipeline.postgres:
+            raise StoreRefused(
+                f"pipeline {self._pipeline.name}: its output was table {table}, and pipeline.yaml has no postgres: any more. "
+                "Put it back to finish what was planned for the table."
+            )
+        self._where = told(self._pipeline)
+
+    def prepare(self) -> None:
+        """Make the store's own tables, and register the table as this pipeline's, whether or not it exists."""
+        for turn in (1, 2):
+            try:
+                with session(self._pipeline) as tx:
+                    store = Store(tx, self._table)
+                    try:
+                        store.prepare()
+                        store.register(self._pipeline.name)
+                        tx.commit()
+                        return
+                    except StatementFailed as failed:
+                        if turn > 1 or failed.sqlstate not in MADE_MEANWHILE:
+                            raise
+            except StoreRefused as error:
+                raise StoreRefused(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
+
+    def planned(self) -> TableOutput:
+        """Its name: a staged batch depends on no table."""
+        return TableOutput(table=self._table)
+
+    def newest_batches(self) -> Iterator[Named]:
+        """The batch that was committed last of each interval."""
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            known = store.registered() if store.is_prepared() else None
+            names = list(store.named(known.identity)) if known is not None else []
+        own = f"{self._pipeline.name}/"
+        return ((name, f"table {self._table}") for name in names if name.startswith(own))
+
+    def check_keeps(self, interval: Interval) -> None:
+        """Types are known in the write job."""
+
+    def check_result(self, interval: Interval, schema: t.StructType) -> None:
+        """Make the table for these columns if it is missing; raise StoreRefused, with statements that would do, if it differs."""
+        self._settle(interval, schema)
+
+    def ready(self, batch: Batch) -> Begin:
+        """The publication is to the table as it is now."""
+        registered = self._settle(batch.interval, schema_of(batch.known_written.value_schema))
+        return lambda view, batch: begin_commit(self.planned(), registered.identity, self._ledger.topic_id, utc_now())
+
+    def _settle(self, interval: Interval, schema: t.StructType) -> Registered:
+        self._refuse(what_is_no_column(schema))
+        self.prepare()
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            registered = store.register(self._pipeline.name)
+            if registered.oid is None and schema.fields:
+                try:
+                    store.create(definition(schema))
+                except StatementFailed as failed:
+                    if failed.sqlstate in MADE_MEANWHILE:
+                        raise StoreUnavailable(
+                            f"{self._where}: table {self._table} was made meanwhile. Run again."
+                        ) from None
+                    raise
+                registered = store.register(self._pipeline.name)
+                log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
+            if registered.oid is not None and schema.fields:
+                self._check_table(store, registered.oid, schema, interval)
+            tx.commit()
+        return registered
+
+    def _check_table(self, store: Store, oid: int, schema: t.StructType, interval: Interval) -> None:
+        persistence, kind = store.persistence_and_kind(oid)
+        if kind not in "rp":
+            self._refuse(["it is no table"])
+        if persistence != "p":
+            self._refuse(
+                [f"it is unlogged, and empty after a crash of the server: ALTER TABLE {store.quoted} SET LOGGED"]
+            )
+        self._refuse(what_differs(store.quoted, schema, store.columns(oid), add=self._adds))
+        if kind == "p" and not store.has_partition(oid, interval.start):
+            self._refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
+
+    @property
+    def _adds(self) -> bool:
+        settings = self._pipeline.output
+        return isinstance(settings, TableSettings) and settings.add_columns
+
+    def _refuse(self, why: Sequence[str]) -> None:
+        if why:
+            raise StoreRefused(
+                f"pipeline {self._pipeline.name}: table {self._table} does not take the transform's result: "
+                f"{'; '.join(why)}. Nothing was published. Change the table, or the transform, and run again."
+            )
+
+    def opening_offsets(self, view: View, batch: Batch) -> Offsets:
+        """None: a commit to a table has no marks."""
+        return {}
+
+    def found(self, batch: Batch, *, publishing: bool) -> dict[str, Any]:
+        """Where its publication stands, asked under the lock of its interval's row."""
+        if not publishing:
+            return {}
+        publication = batch.commit_to_table
+        if not self._is_prepared():
+            return {"store": StoreFound()}
+        with self._locked(batch.interval) as (_, store, held):
+            found = StoreFound(_identity(store), standing_of(held, publication), held.refused)
+        return {"store": found}
+
+    def _is_prepared(self) -> bool:
+        with session(self._pipeline) as tx:
+            return Store(tx, self._table).is_prepared()
+
+    def mend(self, batch: Batch, found: Found) -> bool:
+        """There is nothing to mend: the row is committed with the rows."""
+        return False
+
+    def needs_spark(self, batch: Batch) -> bool:
+        """Never: this process copies the staged records in."""
+        return False
+
+    def committed(self, batch: Batch, found: Found) -> Record | None:
+        """By the row of its interval."""
+        done = found.store is not None and found.store.standing is Standing.DONE
+        return _record(batch) if done else None
+
+    def publish(self, batch: Batch, spark: SparkSession | None) -> Record:
+        """Commit the batch, or find it committed.
+
+        After a lost answer the row says what happened. It is locked for that, which waits for a commit that is still under way.
+        """
+        try:
+            self._commit(batch)
+        except CommitStateUnknown:
+            found = self.found(batch, publishing=True)["store"]
+            if found.standing is not Standing.DONE:
+                raise StoreUnavailable(
+                    f"batch {batch.id}: {self._where} did not answer the commit, and has not committed. Run again."
+                ) from None
+        except _Refused as refused:
+            why = self._refused(batch, refused.failed)
+            if self._close(batch, why) is Standing.DONE:
+                return _record(batch)  # another attempt was faster, and the table took it from that
+            message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_table_refused(batch)}"
+            raise TableRefusedData(message, why) from None
+        return _record(batch)
+
+    def _commit(self, batch: Batch) -> None:
+        """The publication:
+
+        1. lock the interval's row, and the table against a change of its identity;
+        2. compare: committed already, given up, overtaken, of another ledger, or of another table;
+        3. what the ledger says, read under the lock: is the publication still under way, and is all there that it adds to;
+        4. remove what the batch replaces, and copy the staged records in;
+        5. compare with the receipts: the fingerprint of the bytes as read, and the rows as the table counts them;
+        6. write the row, run the checks that were put off, and commit.
+        """
+        publication = batch.commit_to_table
+        with self._locked(batch.interval) as (tx, store, held):  # 1
+            reached("store.locked")
+            exists = store.oid() is not None
+            if exists:
+                store.lock_table()
+            if not self._may_commit(store, held, publication, batch):  # 2
+                return
+            self._check_ledger(store, held, batch)  # 3
+            try:
+                rows = self._replace(tx, store, batch, exists=exists)  # 4, 5
+                revisions = revisions_after(held, batch, publication.identity)
+                store.record(batch, publication, revisions, rows, _sources(batch))  # 6
+                tx.run("SET CONSTRAINTS ALL IMMEDIATE")
+                reached("store.copied")
+                tx.commit()
+            except StatementFailed as failed:
+                if failed.is_of_data and not _is_partition(failed):
+                    raise _Refused(failed) from None
+                raise
+            reached("store.committed")
+
+    def _may_commit(self, store: Store, held: Held, publication: TablePublication, batch: Batch) -> bool:
+        """Whether the publication has still to be committed; False where it is."""
+        standing = standing_of(held, publication)
+        if standing is Standing.DONE:
+            log.info("batch %s: an earlier attempt has committed it", batch.id)
+            return False
+        if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
+            raise Superseded(
+                f"batch {batch.id}: table {self._table} has the row of its interval {standing}: this attempt's publication was "
+                "given up, or a later one was committed. Nothing was changed."
+            )
+        if _identity(store) != publication.identity:
+            raise StoreRefused(
+                f"table {self._table} was dropped, or made anew, since the publication began. Nothing was changed."
+            )
+        if standing is Standing.FOREIGN:
+            present = self._ledger.cluster.find(self._pipeline.ledger_topic)
+            if not takes_over(standing, publication, present.id if present is not None else ""):
+                raise Superseded(
+                    f"batch {batch.id}: its interval in table {self._table} was published under another ledger topic, and this "
+                    "attempt's is not the one that exists now. Nothing was changed."
+                )
+        return True
+
+    def _check_ledger(self, store: Store, held: Held, batch: Batch) -> None:
+        publication = batch.commit_to_table
+        view = self._ledger.read()
+        last = view.last(batch.interval)
+        if last is None or last.publication_under(publication.known_lease) is None or last.revision != batch.revision:
+            raise Superseded(f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is committed.")
+        self._check_known(view, [held], publication.identity)
+        if gone := missing_for(view, batch, held, publication.identity):
+            raise StoreRefused(
+                f"batch {batch.id} adds to revision {batch.adds_to}, and table {self._table} lacks revisions "
+                f"{', '.join(map(str, gone))} of its interval. {reprocess(batch)}, once this addition is skipped."
+            )
+
+    def _check_known(self, view: View, held: Sequence[Held], identity: str) -> None:
+        unknown = unknown_to(view, self._pipeline.name, held, identity)
+        if unknown:
+            raise LedgerLost(
+                f"pipeline {self._pipeline.name}: table {self._table} has batch {unknown[-1]}, which the ledger "
+                f"{self._pipeline.ledger_topic} does not know: it is an old copy, or was made anew. Stop the pipeline's runs and "
+                "restore the ledger from a copy that has the batch."
+            )
+
+    def _replace(self, tx: Session, store: Store, batch: Batch, *, exists: bool) -> int:
+        """Put the batch's rows in the place of those that it replaces; how many rows the interval has then."""
+        written, start = batch.known_written, batch.interval.start
+        if not exists:
+            if written.rows:
+                raise StoreRefused(f"table {self._table} does not exist. Run again: it is made for the batch.")
+            return 0
+        store.remove(batch)
+        if written.rows:
+            oid, schema = store.oid(), schema_of(written.value_schema)
+            assert oid is not None, "the table is locked"
+            if self._adds:
+                store.add_columns(missing(schema, store.columns(oid)))
+            columns = store.columns(oid)
+            self._refuse(what_differs(store.quoted, schema, columns, add=False))
+            staged = _Staged(self._ledger, batch)
+            rows = Rows(schema, columns, start, batch.revision)
+            try:
+                tx.copy(store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
+            except StoreUnavailable:
+                if staged.failed is None:
+                    raise
+            if isinstance(staged.failed, Unread):
+                raise RecordRefused(
+                    f"batch {batch.id}: a staged record does not fit table {self._table}: {staged.failed}."
+                )
+            if staged.failed is not None:
+                raise staged.failed
+            if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
+                raise ReceiptsDisagree(
+                    f"batch {batch.id}: its staging topic has {staged.rows} records with fingerprint {staged.fingerprint:016x}, "
+                    f"and {written.rows} with {written.fingerprint:016x} were written."
+                )
+        counted = store.count(start)
+        if counted.get(batch.revision, 0) != written.rows:
+            raise StoreRefused(
+                f"batch {batch.id}: table {self._table} has {counted.get(batch.revision, 0)} of its {written.rows} rows after "
+                "they were copied in: a trigger or a rule of the table leaves some out, or adds some. Remove it, and run again."
+            )
+        return sum(counted.values())
+
+    @contextmanager
+    def _locked(self, interval: Interval) -> Iterator[tuple[Session, Store, Held]]:
+        """A transaction that has locked the interval's row. A holder whose client does nothing between two waits is ended.
+
+        It is a session of the same role and of this interval. One that was stopped holds its locks against every time-out.
+
+        Raises:
+            StoreUnavailable: somebody holds the row for longer than that, and works.
+        """
+        seen = dict[int, int]()
+        for turn in range(PATIENCE):
+            with session(self._pipeline, _name_of(self._table, interval)) as tx:
+                store, held = Store(tx, self._table), None
+                if not store.is_prepared():
+                    raise StoreRefused(
+                        f"{self._where}: what Fencepost keeps of table {self._table} is gone. Run again."
+                    )
+                try:
+                    held = store.lock_row(interval.start)
+                except StatementFailed as failed:
+                    if failed.sqlstate != LOCK_TIMED_OUT or turn == PATIENCE - 1:
+                        raise
+                if held is not None:
+                    yield tx, store, held
+                    return
+            seen = self._end_idle(interval, seen)  # after an error a transaction takes no statement any more
+
+    def _end_idle(self, interval: Interval, seen: Mapping[int, int]) -> dict[int, int]:
+        """End the sessions of this interval that wait for their clients and have copied no more than was `seen` of them; those
+        that wait for their clients, with the bytes that they have copied."""
+        with session(self._pipeline, _name_of(self._table, interval)) as tx:
+            idle = _waiting_for_their_clients(tx)
+            for pid, copied in idle.items():
+                if seen.get(pid) == copied:
+                    log.warning(
+                        "table %s: session %d holds the interval and does nothing; it is ended", self._table, pid
+                    )
+                    tx.run("SELECT pg_terminate_backend($1::integer)", pid)
+        return idle
+
+    def _refused(self, batch: Batch, failed: StatementFailed) -> str:
+        """What was refused, without anything of a row."""
+        column = f", column {failed.column}" if failed.column else ""
+        constraint = f", constraint {failed.constraint}" if failed.constraint else ""
+        return f"{failed.said} (SQLSTATE {failed.sqlstate}{column}{constraint})"
+
+    def _close(self, batch: Batch, refused: str = "") -> Standing:
+        """Have the interval's row refuse every later attempt at the publication; where it stood before."""
+        publication = batch.commit_to_table
+        if not self._is_prepared():
+            return Standing.OPEN  # an attempt that comes late finds no such table either
+        with self._locked(batch.interval) as (tx, store, held):
+            standing = standing_of(held, publication)
+            if takes_over(standing, publication, self._ledger.topic_id):
+                store.close(held, batch, publication, refused)
+                tx.commit()
+        return standing
+
+    def give_up(self, batch: Batch, found: Found) -> GivenUp | None:
+        """Close the publication under the lock, so that a commit that comes late is refused. Readers have seen nothing of it."""
+        if self._close(batch) is Standing.DONE:
+            return None
+        log.info("batch %s: its publication to table %s is given up", batch.id, self._table)
+        return GivenUp(lease=batch.commit_to_table.known_lease, seen=0)
+
+    def lacks(self, read: Callable[[], View]) -> str:
+        """By the rows of all intervals, and by the intervals of which the table has a row.
+
+        The table is asked between two reads of the ledger: what both of them have published, it has to have.
+        """
+        before = read()
+        found, after = self._contents(), read()
+        self._check_known(after, list(found.held.values()), found.identity)
+        one, two = (lacking(v, self._table, found.held, found.identity, found.filled) for v in (before, after))
+        both = {str(batch.id): batch for batch in one if batch in two}
+        if not both:
+            return ""
+        commands = "; ".join(batch.command("run", "--reprocess") for batch in list(both.values())[:SHOWN])
+        more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
+        return (
+            f"table {self._table} lacks {len(both)} intervals that the ledger has published there: it was restored from an older "
+            f"copy, emptied, or made anew. These bring them back: {commands}{more}"
+        )
+
+    def _contents(self) -> _Contents:
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            if not store.is_prepared():
+                return _Contents()
+            oid, identity = store.oid(), _identity(store)
+            filled = store.filled(oid) if oid is not None and identity else set()
+            return _Contents(identity, {held.start: held for held in store.rows()}, filled)
+
+    def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
+        """A table has no offsets."""
+        return self._pipeline.validated_group, {}
+
+    def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
+        """A table has no offsets."""
+        return set()
+
+    def read_published(self, spark: SparkSession, batch: Batch, schema: t.StructType) -> DataFrame:
+        """The rows of the revision, as they are in the table now. They come through this process.
+
+        Raises:
+            NeedsOperator: the table does not have the revision.
+        """
+        if not batch.known_written.rows:
+            return spark.createDataFrame([], schema)
+        flat = t.StructType(
+            [
+                t.StructField(f.name, t.StringType() if isinstance(f.dataType, NESTED) else f.dataType)
+                for f in schema.fields
+            ]
+        )
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            identity = _identity(store) if store.is_prepared() else ""
+            held = {one.start: one for one in store.rows()} if identity else {}
+            if batch.revision not in in_table(held.get(batch.interval.start, Held(batch.interval.start)), identity):
+                raise NeedsOperator(
+                    f"batch {batch.id}: table {self._table} does not have it any more: it was restored from an older copy, "
+                    f"emptied, or made anew. {reprocess(batch)}."
+                )
+            rows = store.read(batch, _selected(schema))
+        if rows.num_rows != batch.known_written.rows:
+            raise NeedsOperator(
+                f"batch {batch.id}: table {self._table} has {rows.num_rows} of its {batch.known_written.rows} rows: somebody "
+                f"removed some, or a newer revision is being published. {reprocess(batch)}."
+            )
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = to_arrow_schema(flat)
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, wanted, strict=True)]
+        frame = spark.createDataFrame(pa.Table.from_arrays(columns, schema=wanted), flat)
+        parsed = [
+            F.from_json(F.col(f"`{f.name}`"), f.dataType.simpleString()).alias(f.name)
+            if isinstance(f.dataType, NESTED)
+            else F.col(f"`{f.name}`")
+            for f in schema.fields
+        ]
+        return frame.select(*parsed)
+
+
+class _Refused(Exception):
+    """The server refuses the batch's rows."""
+
+    def __init__(self, failed: StatementFailed) -> None:
+        super().__init__(failed.sqlstate)
+        self.failed = failed
+
+
+@dataclass(frozen=True)
+class _Contents:
+    identity: str = ""
+    held: dict[datetime, Held] = field(default_factory=dict)
+    filled: set[datetime] = field(default_factory=set)
+
+
+class _Staged:
+    """The rows of a batch's staged records, counted as they are read."""
+
+    def __init__(self, ledger: Ledger, batch: Batch) -> None:
+        self._ledger, self._batch = ledger, batch
+        self.rows = self.fingerprint = 0
+        self.failed: Exception | None = None  # what ended the reading, which the driver tells as text only
+
+    def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """In the types of the table."""
+        ledger, batch = self._ledger, self._batch
+        written = batch.known_written
+        topic, ranges = written.output.topic, batch.output_ranges(written)
+        try:
+            for staged in read_staged(ledger.settings, ledger.pipeline.group, topic, ranges, str(batch.id)):
+                tally = added(Tally(rows=self.rows, fingerprint=self.fingerprint), staged)
+                self.rows, self.fingerprint = tally.rows, tally.fingerprint
+                yield rows.of(staged.column("value"))
+        except Exception as error:
+            self.failed = error
+            raise
+
+
+def _record(batch: Batch) -> Record:
+    known = (batch.interval, batch.revision, batch.commit_to_table.known_lease)
+    return lambda view, seconds, now: record_stored(view, *known, seconds, now)
+
+
+def _identity(store: Store) -> str:
+    """The table's identity, which nobody changes until the transaction ends; empty where it was dropped or made anew."""
+    known = store.registered(lock=True)
+    return known.identity if known is not None and known.oid == store.oid() else ""
+
+
+def _is_partition(failed: StatementFailed) -> bool:
+    """Whether a partitioned table has no partition for a row: it is the table that has to change."""
+    return failed.sqlstate == "23514" and not failed.constraint
+
+
+def _name_of(table: str, interval: Interval) -> str:
+    """What sessions that publish into an interval are named."""
+    return f"fencepost {hashlib.sha256(f'{table} {interval.start.isoformat()}'.encode()).hexdigest()[:16]}"
+
+
+def _waiting_for_their_clients(tx: Session) -> dict[int, int]:
+    """The other sessions of this name that wait for their clients, with the bytes that they have copied."""
+    found = tx.run(
+        "SELECT a.pid, coalesce(p.bytes_processed, 0) FROM pg_catalog.pg_stat_activity AS a "
+        "LEFT JOIN pg_catalog.pg_stat_progress_copy AS p USING (pid) WHERE a.usename = current_user AND a.datname = "
+        "current_database() AND a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid() "
+        "AND a.wait_event = 'ClientRead' AND a.xact_start IS NOT NULL"
+    )
+    return dict(found)
+
+
+def _sources(batch: Batch) -> str:
+    return json.dumps([source.model_dump(mode="json") for source in batch.plan.sources])
+
+
+def _selected(schema: t.StructType) -> str:
+    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text."""
+    as_text = (*NESTED, t.DecimalType)
+    return ", ".join(
+        f"{quoted(f.name)}::text AS {quoted(f.name)}" if isinstance(f.dataType, as_text) else quoted(f.name)
+        for f in schema.fields
+    )

@@ -1,0 +1,272 @@
+"""A publication to a table is struck at every step, and its server too; then it is run again. The table has each row once.
+
+What is in the table afterwards is compared row by row with what the source has. Most cases are of the crash matrix; one of each
+kind is in `make test`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg2
+import pytest
+
+from conftest import day
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import CommitStateUnknown, FencepostError, StoreUnavailable, Superseded
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import State
+from fencepost.outputs import connection, postgres
+from fencepost.outputs.output import output_of
+from fencepost.preflight.found import found_of
+from fencepost.steps.advance import advance_batch, begin_batch
+from fencepost.steps.obstacle import give_up
+from fencepost.steps.validate import validate_batch
+from fencepost_stack.ports import any_free_port
+from rigs.postgres_server import PostgresServer, query
+from rigs.tcp_proxy import Proxy
+from steps import latest, plan_and_write, run
+from tables import fill, numbers_in, of_revision, store_of
+from waiting import await_true
+
+from .conftest import finished
+
+Make = Callable[..., Pipeline]
+Start = Callable[..., subprocess.Popen[str]]
+Started = Callable[[Pipeline, str], tuple[subprocess.Popen[str], Path]]
+
+SLOW = pytest.mark.fault
+PLACES = ["advance.begun", "store.locked", "store.copied", "store.committed", "advance.copied", "advance.answered@2"]
+
+
+@pytest.fixture
+def ready(spark: Any, broker: Any, make_table: Make) -> Pipeline:
+    """A pipeline with a batch that has passed."""
+    pipeline = make_table()
+    fill(broker, pipeline)
+    plan_and_write(spark, pipeline, day(1))
+    validate_batch(spark, pipeline, day(1))
+    return pipeline
+
+
+@pytest.fixture
+def started(start_step: Start, tmp_path: Path) -> Started:
+    """Start the step advance in a process of its own, with a failpoint armed; it, and where it says that it is struck."""
+
+    def start(pipeline: Pipeline, failpoint: str) -> tuple[subprocess.Popen[str], Path]:
+        struck = tmp_path / "struck"
+        struck.mkdir()
+        return start_step(SimpleNamespace(pipeline=pipeline, struck=struck), "advance", failpoint), struck
+
+    return start
+
+
+def pid_of(struck: Path, process: subprocess.Popen[str]) -> int:
+    """The struck process, once it is struck."""
+
+    def found() -> bool:
+        assert process.poll() is None or list(struck.iterdir()), process.communicate()
+        return any(file.read_text() for file in struck.iterdir())
+
+    await_true(found, "the failpoint to strike", 120)
+    return int(next(struck.iterdir()).read_text())
+
+
+@pytest.mark.parametrize(
+    ("place", "action"),
+    [
+        ("store.copied", "kill"),
+        ("store.committed", "kill"),
+        *(pytest.param(place, "kill", marks=SLOW) for place in PLACES if place not in {"store.copied", "store.committed"}),
+        *(pytest.param(place, "raise", marks=SLOW) for place in PLACES),
+    ],
+)  # fmt: skip
+def test_a_publication_struck_anywhere_is_in_the_table_once(
+    ready: Pipeline, started: Started, place: str, action: str
+) -> None:
+    process, _ = started(ready, f"{place}={action}")
+    code, said = finished(process)
+    assert code != 0, said
+    committed = PLACES.index(place) >= PLACES.index("store.committed")
+    assert numbers_in(ready) == (of_revision(1, range(6)) if committed else [])
+    assert advance_batch(ready, day(1)).state is State.PUBLISHED
+    assert numbers_in(ready) == of_revision(1, range(6))
+
+
+@pytest.mark.parametrize(
+    "place", ["store.copied", *(pytest.param(p, marks=SLOW) for p in ("store.locked", "advance.begun"))]
+)
+def test_a_stopped_publisher_that_holds_the_lock_is_ended_and_finds_itself_overtaken(
+    ready: Pipeline, started: Started, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It holds its locks against every time-out; whoever waits ends its session, and publishes."""
+    monkeypatch.setattr(connection, "LOCK_SECONDS", 1.0)
+    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=1.0))
+    process, struck = started(ready, f"{place}=stop")
+    pid = pid_of(struck, process)
+    assert advance_batch(ready, day(1)).state is State.PUBLISHED
+    os.kill(pid, signal.SIGCONT)
+    code, said = finished(process)
+    assert code in {0, 3}, said
+    assert numbers_in(ready) == of_revision(1, range(6))
+
+
+@pytest.mark.parametrize("place", ["store.copied", pytest.param("store.locked", marks=SLOW)])
+def test_a_server_that_is_killed_in_the_middle_and_starts_again_has_all_or_nothing(
+    spark: Any, broker: Any, make_table: Make, started: Started, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "own").mkdir()
+    with PostgresServer(tmp_path / "own" / "pg") as server:
+        pipeline = make_table(postgres=server.database())
+        fill(broker, pipeline)
+        plan_and_write(spark, pipeline, day(1))
+        validate_batch(spark, pipeline, day(1))
+        process, struck = started(pipeline, f"{place}=stop")
+        pid = pid_of(struck, process)
+        server.kill()
+        os.kill(pid, signal.SIGCONT)
+        code, said = finished(process)
+        assert code == 3, said
+        assert numbers_in(pipeline) == []
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+        server.kill()
+        assert numbers_in(pipeline) == of_revision(1, range(6)), "what was committed stays"
+
+
+@pytest.fixture
+def through_a_proxy(
+    postgres: PostgresServer, make_table: Make, broker: Any, spark: Any
+) -> Iterator[tuple[Pipeline, Proxy]]:
+    """A pipeline that reaches the server through a proxy only, with a batch that has passed."""
+    direct = postgres.database()
+    with Proxy(any_free_port(), postgres.port) as proxy:
+        pipeline = make_table(postgres=direct | {"port": str(proxy.port)})
+        fill(broker, pipeline)
+        plan_and_write(spark, pipeline, day(1))
+        validate_batch(spark, pipeline, day(1))
+        yield pipeline, proxy
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
+    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    pipeline, proxy = through_a_proxy
+    real = connection.Session.commit
+    lost = list[bool]()
+
+    def commit(session: connection.Session) -> None:
+        if lost or not session.run("SELECT 1 FROM fencepost_batches WHERE lease >= 0"):
+            return real(session)  # a commit of another transaction
+        lost.append(True)
+        if commits:  # the server commits, and its answer is swallowed
+            proxy.swallowing = True
+            with ThreadPoolExecutor(1) as aside:
+                answer = aside.submit(real, session)
+                await_true(lambda: proxy.swallowed > 0, "the answer to be swallowed")
+                proxy.swallowing = False
+                proxy.cut()
+                return answer.result(60)
+        proxy.cut()  # the commit does not arrive
+        return real(session)
+
+    monkeypatch.setattr(connection.Session, "commit", commit)
+    if commits:
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    else:
+        with pytest.raises(StoreUnavailable):
+            advance_batch(pipeline, day(1))
+        assert numbers_in(pipeline) == []
+        assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert lost
+    assert numbers_in(pipeline) == of_revision(1, range(6))
+
+
+def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
+    through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, proxy = through_a_proxy
+
+    def lost(session: connection.Session) -> None:
+        session._connection.commit()
+        proxy.refusing = True
+        proxy.cut()
+        raise CommitStateUnknown("no answer came.")
+
+    with monkeypatch.context() as patch:
+        begin_batch(pipeline, day(1))
+        patch.setattr(connection.Session, "commit", lost)
+        with pytest.raises(StoreUnavailable):
+            advance_batch(pipeline, day(1))
+    proxy.refusing = False
+    assert latest(pipeline, day(1)).state is State.PUBLISHING
+    assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
+    assert numbers_in(pipeline) == of_revision(1, range(6))
+
+
+def test_two_publishers_at_once_commit_once(ready: Pipeline) -> None:
+    begin_batch(ready, day(1))
+
+    def publish(_: int) -> str:
+        try:
+            return str(advance_batch(ready, day(1)).state)
+        except FencepostError as error:
+            return type(error).__name__
+
+    with ThreadPoolExecutor(2) as both:
+        assert set(both.map(publish, range(2))) == {"published"}
+    assert numbers_in(ready) == of_revision(1, range(6))
+
+
+def test_a_commit_that_was_under_way_when_the_publication_was_given_up_is_refused(
+    ready: Pipeline, started: Started
+) -> None:
+    """It is stopped before it locks the row; then the publication is given up, and it goes on."""
+    process, struck = started(ready, "advance.begun=stop")
+    pid = pid_of(struck, process)
+    ledger, held = Ledger(ready), latest(ready, day(1))
+    ledger.read()
+    assert give_up(ledger, held, found_of(ledger, held)) is not None
+    os.kill(pid, signal.SIGCONT)
+    code, said = finished(process)
+    assert code == 4, said
+    assert numbers_in(ready) == []
+
+
+@pytest.mark.fault
+def test_a_zombie_of_an_older_lease_never_takes_a_newer_revisions_place(
+    spark: Any, ready: Pipeline, started: Started
+) -> None:
+    process, struck = started(ready, "advance.begun=stop")
+    pid = pid_of(struck, process)
+    zombie = latest(ready, day(1))
+    assert advance_batch(ready, day(1)).state is State.PUBLISHED
+    assert run(spark, ready, day(1), reprocess=True).revision == 2
+    os.kill(pid, signal.SIGCONT)
+    finished(process)
+    with pytest.raises(Superseded):
+        output_of(Ledger(ready), zombie).publish(zombie, None)
+    assert numbers_in(ready) == of_revision(2, range(6))
+
+
+@pytest.mark.fault
+def test_beside_a_vacuum_full_a_publication_waits_or_is_tried_again(
+    ready: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=1.0))
+    with closing(psycopg2.connect(**store_of(ready))) as other, other.cursor() as cursor:
+        cursor.execute("lock table numbers in access exclusive mode")  # what VACUUM FULL holds
+        with pytest.raises(StoreUnavailable, match="Somebody else holds a lock"):
+            advance_batch(ready, day(1))
+    query(store_of(ready), "vacuum full numbers")
+    assert advance_batch(ready, day(1)).state is State.PUBLISHED
+    assert numbers_in(ready) == of_revision(1, range(6))

@@ -1,0 +1,451 @@
+"""The model of a publication to a table: an interval, its ledger, its row in the store, and attempts that crash or come late.
+
+A ledger and a store are apart: each commits by itself, in any order with the other's. Every decision is the product's own
+(`fencepost.protocol`). What is here: the lock of the row, what is in the table, processes, copies of ledger and store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from fencepost.errors import FencepostError
+from fencepost.model import Batch, Event, Outcome, State, TableOutput, TablePublication
+from fencepost.protocol.decisions import decide_publish, decide_skip, record_planned, standing_plan
+from fencepost.protocol.obstacle import GivenUp
+from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
+from fencepost.protocol.replay import is_under_way
+from fencepost.protocol.store import (
+    Held,
+    Standing,
+    lacking,
+    missing_for,
+    published_in,
+    revisions_after,
+    standing_of,
+    takes_over,
+    unknown_to,
+)
+from fencepost.protocol.view import View
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
+from model.search import Fault
+
+DAY, TABLE = a_day(0), TableOutput(table="t")
+READY, LOCKED, COMMITTED, REFUSED, CLOSED = range(5)
+
+
+class Sent(NamedTuple):
+    """A publication: its lease, the ledger of that, and the table's identity."""
+
+    lease: int
+    ledger: int
+    identity: int
+
+
+class Record(NamedTuple):
+    """What the ledger says of a revision."""
+
+    revision: int
+    adds_to: int
+    state: State
+    sent: Sent | None
+    rows: int
+    refused: bool = False
+
+
+class Row(NamedTuple):
+    """The interval's row in the store."""
+
+    identity: int = -1
+    ledger: int = -1
+    lease: int = -1
+    closed: bool = False
+    refused: bool = False
+    revisions: tuple[int, ...] = ()
+
+
+class Attempt(NamedTuple):
+    """A process that publishes a revision, and how far it is."""
+
+    phase: int
+    revision: int
+    sent: Sent
+
+
+class World(NamedTuple):
+    """A state."""
+
+    ledger: tuple[Record, ...] = ()
+    ledger_id: int = 0
+    offset: int = 0
+    row: Row = Row()
+    table: frozenset[int] = frozenset()  # the revisions that have rows there
+    identity: int = 0
+    attempts: tuple[Attempt, ...] = ()
+    given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
+    saved_ledger: tuple[Record, ...] | None = None
+    saved_store: tuple[Row, frozenset[int]] | None = None
+    events: frozenset[str] = frozenset()  # what happens once
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The store's rules; a mutation takes one out."""
+
+    standing: Callable[[Held, TablePublication], Standing] = standing_of
+    takes_over: Callable[[Standing, TablePublication, str], bool] = takes_over
+    missing: Callable[[View, Batch, Held, str], tuple[int, ...]] = missing_for
+    after: Callable[[Held, Batch, str], tuple[int, ...]] = revisions_after
+    closes: bool = True  # giving up writes into the row
+    closes_open: bool = True  # who is refused and finds the publication committed by another attempt takes it so
+    under_lock: bool = True  # who asks waits for a commit that is under way
+    identity: bool = True  # the table's identity is compared
+    removes_all: bool = True  # a revision removes all rows of its interval
+    without_rows: bool = True  # a revision without rows is published like any other
+    lacks: Callable[..., tuple[Batch, ...]] = lacking
+    unknown: Callable[..., list[str]] = unknown_to
+
+
+@cache
+def view_of(ledger: tuple[Record, ...]) -> View:
+    """The records as the product reads them."""
+    return View.of(batch_of(record) for record in ledger)
+
+
+@cache
+def batch_of(record: Record) -> Batch:
+    """The batch of a record."""
+    plan = a_plan((0, 9), output=TABLE, staging=an_output(0, topic="staging"), ledger_topic_id="0")
+    written = a_written(a_receipt(rows=record.rows, topic="staging"), output=an_output(1, topic="staging"))
+    sent = record.sent
+    publication = None if sent is None else publication_of(sent, refused=record.refused)
+    return a_batch(
+        record.state,
+        revision=record.revision,
+        adds_to=record.adds_to or None,
+        plan=plan,
+        written=written,
+        verdict=a_verdict(Outcome.PASSED),
+        publication=publication,
+        lease=record.revision,
+        history=(Event(state=record.state, at=NOW),),
+    )
+
+
+@cache
+def publication_of(sent: Sent, *, refused: bool = False) -> TablePublication:
+    """The publication as the ledger has it."""
+    return TablePublication(
+        table="t",
+        identity=str(sent.identity),
+        ledger=str(sent.ledger),
+        lease=sent.lease,
+        begun_at=NOW,
+        refused="it" if refused else "",
+    )
+
+
+def record_of(batch: Batch, lease: int) -> Record:
+    """The record of a batch; a publication that begins gets this lease."""
+    publication = batch.publication
+    sent = None
+    if isinstance(publication, TablePublication):
+        own = lease if publication.lease is None else publication.lease
+        sent = Sent(own, int(publication.ledger), int(publication.identity))
+    refused = bool(publication and publication.refused)
+    rows = batch.known_written.rows if batch.written is not None else 1
+    return Record(batch.revision, batch.adds_to or 0, batch.state, sent, rows, refused)
+
+
+def held_of(row: Row) -> Held:
+    """The row as the product reads it."""
+    return Held(
+        DAY.start,
+        DAY.end,
+        str(row.identity),
+        "" if row.ledger < 0 else str(row.ledger),
+        row.lease,
+        row.closed,
+        "it" if row.refused else "",
+        row.revisions,
+        1,
+    )
+
+
+class Store:
+    """The model. `rows` of each revision planned, in order; `events` are what may happen once; `places` for attempts."""
+
+    def __init__(
+        self, rules: Rules, rows: tuple[int, ...], events: frozenset[str], places: int, additions: bool
+    ) -> None:
+        self.rules, self.rows, self.events, self.places, self.additions = rules, rows, events, places, additions
+        self.start = [World(ledger=(Record(1, 0, State.WRITTEN, None, rows[0]),), offset=1)]
+
+    def steps(self, world: World) -> Iterator[tuple[str, World]]:
+        yield from self._operators(world)
+        yield from self._begin(world)
+        for number, attempt in enumerate(world.attempts):
+            rest = world.attempts[:number] + world.attempts[number + 1 :]
+            yield f"attempt at {attempt.revision} dies", world._replace(attempts=rest)
+            yield from self._attempt(world, attempt, rest)
+        yield from self._accidents(world)
+
+    def _attempt(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> Iterator[tuple[str, World]]:
+        name = f"attempt at {attempt.revision}, lease {attempt.sent.lease}"
+        if attempt.phase == READY and self._is_free(world):
+            phase = self._compared(world, attempt)
+            after = rest if phase is None else _sorted((*rest, attempt._replace(phase=phase)))
+            yield f"{name}: locks, {'stops' if phase is None else phase}", world._replace(attempts=after)
+        if attempt.phase == LOCKED:
+            yield f"{name}: commits", self._commit(world, attempt, rest)
+            if "refuses" in self.events - world.events:
+                after = _sorted((*rest, attempt._replace(phase=REFUSED)))
+                yield f"{name}: its data are refused", world._replace(attempts=after, events=world.events | {"refuses"})
+        if attempt.phase == REFUSED and self._is_free(world):
+            done = self.rules.standing(held_of(world.row), publication_of(attempt.sent)) is Standing.DONE
+            closed = self._close(world, attempt.sent, refused=True)
+            then = attempt._replace(phase=COMMITTED if done and self.rules.closes_open else CLOSED)
+            yield f"{name}: closes", closed._replace(attempts=_sorted((*rest, then)))
+        if attempt.phase == CLOSED:
+            yield f"{name}: records that it is refused", self._record(world, rest, attempt, refused=True)
+        if attempt.phase == COMMITTED:
+            yield f"{name}: records", self._record(world, rest, attempt)
+
+    def _compared(self, world: World, attempt: Attempt) -> int | None:
+        """What an attempt does that has locked the row: its next phase, or nothing."""
+        publication, held = publication_of(attempt.sent), held_of(world.row)
+        standing = self.rules.standing(held, publication)
+        if standing is Standing.DONE:
+            return COMMITTED
+        if standing is Standing.CLOSED and world.row.refused:
+            return CLOSED
+        if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
+            return None
+        if self.rules.identity and attempt.sent.identity != world.identity:
+            return None
+        if standing is Standing.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
+            return None
+        if attempt.sent.ledger != world.ledger_id:
+            # It reads the ledger, and finds another topic: that stops it, unless it read before the topic was made anew.
+            return LOCKED if "reads before" in self.events else None
+        view = view_of(world.ledger)
+        last = view.last(DAY)
+        if last is None or last.revision != attempt.revision or last.publication_under(attempt.sent.lease) is None:
+            return None
+        if self.rules.missing(view, last, held, publication.identity):
+            return None
+        return None if unknown_to(view, "p", [held], publication.identity) else LOCKED
+
+    def _commit(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> World:
+        record = next((r for r in (*world.ledger, *(world.saved_ledger or ())) if r.revision == attempt.revision), None)
+        if record is None:  # the ledger was restored from a copy that has not got it
+            record = Record(attempt.revision, 0, State.PUBLISHING, attempt.sent, 1)
+        batch, held = batch_of(record), held_of(world.row)
+        removed = {attempt.revision} if record.adds_to or not self.rules.removes_all else set(world.table)
+        written = {attempt.revision} if record.rows else set()
+        table = frozenset((world.table - removed) | written)
+        revisions = self.rules.after(held, batch, str(attempt.sent.identity))
+        row = Row(attempt.sent.identity, attempt.sent.ledger, attempt.sent.lease, False, False, revisions)
+        return world._replace(table=table, row=row, attempts=_sorted((*rest, attempt._replace(phase=COMMITTED))))
+
+    def _record(self, world: World, rest: tuple[Attempt, ...], attempt: Attempt, *, refused: bool = False) -> World:
+        after = world._replace(attempts=rest)
+        if attempt.sent.ledger != world.ledger_id:
+            return after
+        view, lease = view_of(world.ledger), attempt.sent.lease
+        try:
+            if refused:
+                records = record_rejected(view, DAY, attempt.revision, lease, "it", NOW)
+            else:
+                records = record_stored(view, DAY, attempt.revision, lease, 0, NOW)
+        except FencepostError:
+            return after
+        return _written(after, records)
+
+    def _close(self, world: World, sent: Sent, *, refused: bool = False) -> World:
+        publication, held = publication_of(sent), held_of(world.row)
+        standing = self.rules.standing(held, publication)
+        if not self.rules.closes or not self.rules.takes_over(standing, publication, str(world.ledger_id)):
+            return world
+        kept = world.row.revisions if world.row.identity == sent.identity else ()
+        return world._replace(row=Row(sent.identity, sent.ledger, sent.lease, True, refused, kept))
+
+    def _begin(self, world: World) -> Iterator[tuple[str, World]]:
+        view = view_of(world.ledger)
+        last = view.last(DAY)
+        if last is None or len(world.attempts) >= self.places or self._is_lost(world):
+            return
+        if last.state is State.PUBLISHING:
+            sent = last.commit_to_table
+            own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
+            if own.ledger == world.ledger_id:
+                attempt = Attempt(READY, last.revision, own)
+                yield f"an attempt at {last.revision}", world._replace(attempts=_sorted((*world.attempts, attempt)))
+            return
+        decision = a_decision("publish") if last.state is State.REJECTED else None
+
+        def begin(_: View, batch: Batch) -> TablePublication:
+            return begin_commit(TABLE, str(world.identity), str(world.ledger_id), NOW)
+
+        if not self.rules.without_rows and not last.known_written.rows:
+            last_record = world.ledger[-1]._replace(state=State.PUBLISHED)
+            older = tuple(r._replace(state=State.SUPERSEDED) for r in world.ledger[:-1])
+            if last.state is State.WRITTEN:
+                yield "is published without a look at the table", world._replace(ledger=(*older, last_record))
+            return
+        try:
+            records = decide_publish(view, DAY, NOW, decision, begin)
+        except FencepostError:
+            return
+        if records:
+            begun = _written(world, records)
+            sent_record = next(r for r in begun.ledger if r.revision == last.revision)
+            assert sent_record.sent is not None
+            attempt = Attempt(READY, last.revision, sent_record.sent)
+            yield f"begins to publish {last.revision}", begun._replace(attempts=_sorted((*begun.attempts, attempt)))
+
+    def _operators(self, world: World) -> Iterator[tuple[str, World]]:
+        view = view_of(world.ledger)
+        last = view.last(DAY)
+        if last is None:
+            return
+        if (
+            last.state is State.PUBLISHING
+            and world.given_up is None
+            and (self._is_free(world) or not self.rules.under_lock)
+        ):
+            sent = last.commit_to_table
+            own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
+            if self.rules.standing(held_of(world.row), sent) is not Standing.DONE:
+                closed = self._close(world, own)
+                yield f"{last.revision} is given up", closed._replace(given_up=(last.revision, own.lease))
+        given = GivenUp(lease=world.given_up[1], seen=0) if world.given_up else None
+        ended = world._replace(given_up=None)
+        if not self._is_lost(world):
+            for addition in (False, True) if self.additions else (False,):
+                if (after := self._planned(ended, view, last, given, addition=addition)) is not None:
+                    yield f"revision {last.revision + 1} is written{', an addition' if addition else ''}", after
+        try:
+            skipped = decide_skip(view, DAY, a_decision("skip"), given)
+        except FencepostError:
+            skipped = ()
+        if skipped:
+            yield f"{last.revision} is skipped", _written(ended, skipped)
+        if given is not None:
+            yield "the operator dies", ended
+
+    def _planned(self, world: World, view: View, last: Batch, given: GivenUp | None, *, addition: bool) -> World | None:
+        """The next revision, written and passed."""
+        if last.revision >= len(self.rows):
+            return None
+        adds_to = None
+        if addition:
+            published = published_in(view.known(DAY))
+            if not published or is_under_way(last) or last.state not in {State.PUBLISHED, State.SKIPPED}:
+                return None
+            adds_to = published[0]
+        elif standing_plan(view, DAY, True, given) is not None:
+            return None
+        records = record_planned(view, DAY, "p", batch_of(world.ledger[0]).plan, "", None, given, adds_to)
+        fresh, *others = records
+        after = _written(world, tuple(others))
+        number = fresh.revision
+        new = Record(number, adds_to or 0, State.WRITTEN, None, 1 if addition else self.rows[number - 1])
+        return after._replace(ledger=(*after.ledger, new), offset=after.offset + 1)
+
+    def _accidents(self, world: World) -> Iterator[tuple[str, World]]:
+        left = self.events - world.events
+        if "ledger copy" in left and world.saved_ledger is None:
+            yield "the ledger is copied", world._replace(saved_ledger=world.ledger)
+        if "ledger copy" in left and world.saved_ledger is not None:
+            yield (
+                "the ledger is restored",
+                world._replace(
+                    ledger=world.saved_ledger,
+                    ledger_id=world.ledger_id + 1,
+                    offset=len(world.saved_ledger),
+                    given_up=None,
+                    events=world.events | {"ledger copy"},
+                ),
+            )
+        if not self._is_free(world):
+            return
+        if "store copy" in left and world.saved_store is None:
+            yield "the store is copied", world._replace(saved_store=(world.row, world.table))
+        if "store copy" in left and world.saved_store is not None:
+            row, table = world.saved_store
+            after = world._replace(row=row, table=table, events=world.events | {"store copy"})
+            yield "the store is restored", after._replace(attempts=())  # its sessions end
+        if "made anew" in left:
+            events = world.events | {"made anew"}
+            yield (
+                "the table is made anew",
+                world._replace(identity=world.identity + 1, table=frozenset(), events=events),
+            )
+
+    def _is_free(self, world: World) -> bool:
+        return not any(attempt.phase == LOCKED for attempt in world.attempts)
+
+    def _is_lost(self, world: World) -> bool:
+        """Whether every step finds that the ledger lacks what the table has."""
+        return bool(self.rules.unknown(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
+
+    def fault(self, world: World) -> Fault | None:
+        bases = [n for n in world.table if not any(r.revision == n and r.adds_to for r in world.ledger)]
+        if len(bases) > 1:
+            return Fault("doubled", f"revisions {sorted(bases)} are both in the table")
+        if not self._is_free(world):
+            return None
+        view = view_of(world.ledger)
+        planned = view.known(DAY)
+        rows = {r.revision: r.rows for r in world.ledger}
+        wanted = {n for n in published_in(planned) if rows[n]}
+        if world.table == wanted or planned.last.state is State.PUBLISHING or self._is_noticed(world, view):
+            return None
+        return Fault("unnoticed", f"the ledger has {sorted(wanted)} published, and the table has {sorted(world.table)}")
+
+    def _is_noticed(self, world: World, view: View) -> bool:
+        if self._is_lost(world):
+            return True
+        filled = {DAY.start} if world.table else set()
+        return bool(self.rules.lacks(view, "t", {DAY.start: held_of(world.row)}, str(world.identity), filled))
+
+    def show(self, world: World) -> str:
+        ledger = ", ".join(f"{r.revision} {r.state}{f' +{r.adds_to}' if r.adds_to else ''}" for r in world.ledger)
+        return (
+            f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {world.identity}: {sorted(world.table)}"
+        )
+
+    def settled(self, world: World) -> bool:
+        last = view_of(world.ledger).last(DAY)
+        return self._is_lost(world) or (last is not None and last.state in {State.PUBLISHED, State.SKIPPED})
+
+    def ordinary(self, world: World, label: str) -> bool:
+        return not label.startswith(("the ledger is", "the store is", "the table is")) and "refused" not in label
+
+
+def _written(world: World, records: tuple[Batch, ...]) -> World:
+    """The world with these records in its ledger, in one transaction."""
+    if not records:
+        return world
+    known = {r.revision: r for r in world.ledger}
+    offset = world.offset
+    for batch in records:
+        known[batch.revision] = record_of(batch, offset)
+        offset += 1
+    return world._replace(ledger=tuple(known[n] for n in sorted(known)), offset=offset)
+
+
+def _sorted(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    return tuple(sorted(attempts))
+
+
+def of(bounds: dict[str, Any], rules: Rules | None = None) -> Store:
+    """The model with these bounds."""
+    values = {"rows": (1, 1), "events": frozenset(), "places": 2, "additions": False, **bounds}
+    return Store(rules or Rules(), **values)
+
+
+__all__ = ["Rules", "Store", "of", "replace"]

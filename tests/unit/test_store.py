@@ -1,0 +1,321 @@
+"""What a table's row of an interval means to a publication, and what a comparison of table and ledger finds; pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pyspark.sql.types import StructType
+
+from fencepost.config.table_rights import grants
+from fencepost.errors import Superseded, TransitionRefused
+from fencepost.ledger.codec import parse, write_record
+from fencepost.model import Batch, Outcome, State, TableOutput, TablePublication
+from fencepost.outputs.columns import (
+    TableColumn,
+    definition,
+    holds,
+    kind_for,
+    what_differs,
+    what_is_no_column,
+)
+from fencepost.outputs.connection import StatementFailed, _named, meaning
+from fencepost.protocol.advice import what_next
+from fencepost.protocol.awaiting import Awaiting, Need, need_of
+from fencepost.protocol.decisions import decide_publish, decide_skip, record_verdict
+from fencepost.protocol.frontier import validated_ends
+from fencepost.protocol.obstacle import Found, GivenUp, obstacle
+from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
+from fencepost.protocol.store import (
+    Held,
+    Standing,
+    StoreFound,
+    lacking,
+    missing_for,
+    revisions_after,
+    standing_of,
+    takes_over,
+    unknown_to,
+)
+from fencepost.protocol.view import View
+from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
+
+TABLE = TableOutput(table="public.t")
+IDENTITY, LEDGER = "identity-1", "ledger-1"
+
+
+def publication(lease: int | None = 7, **changes: Any) -> TablePublication:
+    values = {"table": "public.t", "identity": IDENTITY, "ledger": LEDGER, "lease": lease, "begun_at": NOW}
+    return TablePublication(**{**values, **changes})
+
+
+def a_row(**changes: Any) -> Held:
+    values = {"start": a_day(0).start, "end": a_day(0).end, "identity": IDENTITY, "ledger": LEDGER, "lease": 7}
+    return Held(**{**values, **changes})
+
+
+def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
+    """A batch for the table in that state, written with so many rows, and judged."""
+    plan = a_plan((0, 9), output=TABLE, staging=an_output(0, topic="staging"), ledger_topic_id=LEDGER)
+    written = a_written(a_receipt(rows=rows, topic="staging"), output=an_output(rows, topic="staging"))
+    made = a_batch(state, plan=plan, written=written, verdict=a_verdict(Outcome.PASSED), lease=5)
+    if state in {State.PUBLISHING, State.PUBLISHED}:
+        made = made.model_copy(update={"publication": publication()})
+    return made.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"ledger": "", "lease": -1}, Standing.OPEN),
+        ({"lease": 6}, Standing.OPEN),
+        ({"lease": 6, "closed": True}, Standing.OPEN),
+        ({}, Standing.DONE),
+        ({"closed": True}, Standing.CLOSED),
+        ({"lease": 8}, Standing.OVERTAKEN),
+        ({"lease": 8, "closed": True}, Standing.OVERTAKEN),
+        ({"ledger": "ledger-0", "lease": 99}, Standing.FOREIGN),
+        ({"identity": "identity-0", "lease": 99}, Standing.OPEN),
+    ],
+)
+def test_a_publication_stands_by_lease_ledger_and_identity(row: dict[str, Any], expected: Standing) -> None:
+    assert standing_of(a_row(**row), publication()) is expected
+
+
+def test_of_two_ledgers_only_the_one_that_exists_now_takes_over() -> None:
+    assert takes_over(Standing.OPEN, publication(), "anything")
+    assert takes_over(Standing.FOREIGN, publication(), LEDGER)
+    assert not takes_over(Standing.FOREIGN, publication(), "ledger-2")
+    assert not any(takes_over(s, publication(), LEDGER) for s in (Standing.DONE, Standing.CLOSED, Standing.OVERTAKEN))
+
+
+def test_a_revision_leaves_itself_alone_in_the_interval_and_an_addition_adds_itself() -> None:
+    row = a_row(revisions=(1, 2))
+    assert revisions_after(row, of_table(State.PUBLISHING, revision=3), IDENTITY) == (3,)
+    addition = of_table(State.PUBLISHING, revision=3, adds_to=1)
+    assert revisions_after(row, addition, IDENTITY) == (1, 2, 3)
+    assert revisions_after(a_row(revisions=(1, 2, 3)), addition, IDENTITY) == (1, 2, 3), "again, and the same"
+    assert revisions_after(row, addition, "identity-2") == (3,), "what is in another table is not in this one"
+
+
+def test_an_addition_needs_its_batch_and_the_additions_before_it_in_the_table() -> None:
+    base, first = of_table(State.PUBLISHED), of_table(State.PUBLISHED, revision=2, adds_to=1)
+    second = of_table(State.PUBLISHING, revision=3, adds_to=1)
+    view = View.of([base, first, second])
+    assert missing_for(view, second, a_row(revisions=(1, 2)), IDENTITY) == ()
+    assert missing_for(view, second, a_row(revisions=(1,)), IDENTITY) == (2,)
+    assert missing_for(view, second, a_row(revisions=(1, 2)), "identity-2") == (1, 2)
+    assert missing_for(view, base, a_row(), IDENTITY) == (), "a revision replaces whatever is there"
+
+
+def test_what_the_table_lacks_is_found_by_revision_by_rows_and_by_identity() -> None:
+    view, start = View.of([of_table(State.PUBLISHED)]), a_day(0).start
+
+    def found(row: Held | None, filled: set[Any], identity: str = IDENTITY) -> int:
+        return len(lacking(view, "public.t", {start: row} if row else {}, identity, filled))
+
+    assert found(a_row(revisions=(1,), rows=3), {start}) == 0
+    assert found(a_row(revisions=(1,), rows=0), set()) == 0
+    assert found(a_row(revisions=(1,), rows=3), set()) == 1, "emptied"
+    assert found(a_row(revisions=(), rows=0), {start}) == 1, "an older copy"
+    assert found(None, set()) == 1
+    assert found(a_row(revisions=(1,), rows=3), {start}, "identity-2") == 1, "made anew"
+    assert lacking(view, "public.other", {}, IDENTITY, set()) == (), "it was never published there"
+    under_way = View.of([of_table(State.PUBLISHED), of_table(State.PUBLISHING, revision=2)])
+    assert lacking(under_way, "public.t", {}, IDENTITY, set()) == (), "its commit may be ahead of the ledger"
+
+
+def test_a_revision_that_the_ledger_lacks_is_named() -> None:
+    view = View.of([of_table(State.PUBLISHED)])
+    assert unknown_to(view, "p", [a_row(revisions=(1,))], IDENTITY) == []
+    assert unknown_to(view, "p", [a_row(revisions=(1, 4))], IDENTITY) == [f"p/{a_day(0)}/4"]
+    other = a_row(start=a_day(1).start, end=a_day(1).end, revisions=(1,))
+    assert unknown_to(view, "p", [other], IDENTITY) == [f"p/{a_day(1)}/1"]
+    assert unknown_to(view, "p", [other], "identity-2") == [], "it is in another table"
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+def test_a_batch_for_a_table_begins_to_be_published_even_without_rows(rows: int) -> None:
+    view = View.of([of_table(State.WRITTEN, rows)])
+    begun = decide_publish(view, a_day(0), NOW, None, lambda *_: begin_commit(TABLE, IDENTITY, LEDGER, NOW))
+    (batch,) = begun
+    assert (batch.state, batch.publication) == (State.PUBLISHING, publication(lease=None))
+    read = parse(write_record(batch), "here")
+    assert read == batch, "the ledger says which kind of publication it is"
+
+
+def test_what_the_store_has_committed_is_recorded_once_and_supersedes_what_counted() -> None:
+    older, newer = of_table(State.PUBLISHED), of_table(State.PUBLISHING, revision=2)
+    view = View.of([older, newer])
+    done = record_stored(view, a_day(0), 2, 7, 1.5, NOW)
+    assert [(b.revision, b.state) for b in done] == [(2, State.PUBLISHED), (1, State.SUPERSEDED)]
+    assert done[0].commit_to_table.ended_at == NOW
+    assert validated_ends(view.updated(done)) == {}, "a table has no offsets"
+    assert record_stored(view.updated(done), a_day(0), 2, 7, 1.5, NOW) == ()
+    with pytest.raises(Superseded, match="given up meanwhile"):
+        record_stored(View.of([of_table(State.PUBLISHING, publication=publication(8))]), a_day(0), 1, 7, 1.5, NOW)
+
+
+def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
+    view = View.of([of_table(State.PUBLISHING)])
+    (rejected,) = record_rejected(view, a_day(0), 1, 7, "a null (SQLSTATE 23502, column n)", NOW)
+    assert (rejected.state, need_of(rejected)) == (State.REJECTED, Need.REJECTED)
+    assert Awaiting(rejected, Need.REJECTED).says == "table public.t refused the data of revision 1"
+    told = what_next(rejected)
+    assert "table public.t refused its data: a null (SQLSTATE 23502, column n)." in told
+    assert all(word in told for word in ("`fencepost publish", "`fencepost run", "`fencepost skip"))
+    after = view.updated([rejected])
+    assert record_rejected(after, a_day(0), 1, 7, "again", NOW) == ()
+    (again,) = decide_publish(
+        after, a_day(0), NOW, a_decision("publish"), lambda *_: begin_commit(TABLE, IDENTITY, LEDGER, NOW)
+    )
+    assert again.publication == publication(lease=None), "with a lease of its own"
+    (judged,) = record_verdict(after, a_day(0), 1, a_verdict(Outcome.REJECTED, 2))
+    assert judged.publication is None
+    assert "refused" not in what_next(judged), "from now on the suite rejects it"
+    with pytest.raises(TransitionRefused):
+        decide_publish(after, a_day(0), NOW)
+    assert decide_skip(after, a_day(0), a_decision("skip"))[0].state is State.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("store", "ledger", "why", "lasting"),
+    [
+        (StoreFound(IDENTITY, Standing.OPEN), LEDGER, "", False),
+        (StoreFound("", Standing.DONE), "ledger-9", "", False),
+        (StoreFound("", Standing.OPEN), LEDGER, "its table public.t was dropped while it was published", True),
+        (StoreFound("other", Standing.OPEN), LEDGER, "was dropped and created again", True),
+        (StoreFound(IDENTITY, Standing.OPEN), "ledger-9", "its ledger was made anew", True),
+        (StoreFound(IDENTITY, Standing.CLOSED), LEDGER, "its publication was given up", True),
+        (StoreFound(IDENTITY, Standing.CLOSED, "a null"), LEDGER, "table public.t refused its data: a null", True),
+        (StoreFound(IDENTITY, Standing.OVERTAKEN), LEDGER, "has a later publication", True),
+    ],
+)
+def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
+    store: StoreFound, ledger: str, why: str, lasting: bool
+) -> None:
+    batch = of_table(State.PUBLISHING)
+    found = obstacle(batch, Found(ledger_topic_id=ledger, staging_topic_id="staging-1", store=store))
+    assert (found is None) == (not why)
+    if found is not None:
+        assert why in found.why
+        assert found.lasting == lasting
+        assert str(batch.id) in str(found.error(batch))
+
+
+def test_a_refusal_of_the_table_does_not_last_and_may_be_given_up() -> None:
+    batch = of_table(State.PUBLISHING, publication=publication(refused="it lacks a column"))
+    store = StoreFound(IDENTITY, Standing.OPEN)
+    found = obstacle(batch, Found(ledger_topic_id=LEDGER, staging_topic_id="staging-1", store=store))
+    assert found is not None
+    assert (found.why, found.lasting) == ("table public.t refused its copy: it lacks a column", False)
+    gone = GivenUp(lease=7, seen=0)
+    (skipped,) = decide_skip(View.of([batch]), a_day(0), a_decision("skip"), gone)
+    assert skipped.state is State.SKIPPED
+
+
+def test_a_batch_for_a_table_is_staged() -> None:
+    with pytest.raises(ValidationError, match="a batch for a table is staged"):
+        a_plan((0, 1), output=TABLE)
+
+
+def schema(text: str) -> StructType:
+    """A schema from text needs no session as long as it is JSON."""
+    return StructType.fromJson({"type": "struct", "fields": [_field(one) for one in text.split("; ")]})
+
+
+def _field(text: str) -> dict[str, Any]:
+    name, kind = text.split(" ", 1)
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+@pytest.mark.parametrize(
+    ("spark", "column", "takes"),
+    [
+        ("byte", "smallint", True),
+        ("integer", "bigint", True),
+        ("long", "integer", False),
+        ("integer", "double precision", False),
+        ("float", "double precision", True),
+        ("double", "real", False),
+        ("decimal(5,2)", "numeric", True),
+        ("decimal(5,2)", "numeric(9,3)", True),
+        ("decimal(5,2)", "numeric(9,1)", False),
+        ("decimal(5,2)", "numeric(3,-1)", False),
+        ("string", "character varying", True),
+        ("string", "character varying(9)", False),
+        ("string", "character(9)", False),
+        ("timestamp", "timestamp with time zone", True),
+        ("timestamp", "timestamp(0) with time zone", False),
+        ("timestamp", "timestamp without time zone", False),
+        ("timestamp_ntz", "timestamp without time zone", True),
+        ("binary", "bytea", True),
+        ("string", "jsonb", False),
+    ],
+)
+def test_a_column_takes_what_it_holds_exactly(spark: str, column: str, takes: bool) -> None:
+    kind = schema(f"a {spark}").fields[0].dataType
+    assert holds(column, kind) is takes
+    assert holds(kind_for(kind) or "", kind), "a new column takes it in any case"
+
+
+def test_a_difference_is_told_with_the_statement_that_would_do() -> None:
+    wanted = schema("n integer; name string")
+    own = [TableColumn("fencepost_interval", "timestamp with time zone"), TableColumn("fencepost_revision", "integer")]
+    columns = [TableColumn("n", "integer"), TableColumn("name", "text"), *own]
+    assert what_differs("t", wanted, columns, add=False) == []
+    assert what_differs("t", wanted, columns[1:], add=False) == [
+        'it has no column n: ALTER TABLE t ADD COLUMN "n" integer'
+    ]
+    assert what_differs("t", wanted, columns[1:], add=True) == []
+    needed = [*columns, TableColumn("more", "text", filled=False)]
+    assert 'ALTER COLUMN "more" DROP NOT NULL' in what_differs("t", wanted, needed, add=True)[0]
+    computed = [TableColumn("n", "integer", computed=True), *columns[1:]]
+    assert "computed by the table" in what_differs("t", wanted, computed, add=True)[0]
+    assert definition(wanted).startswith('"n" integer, "name" text, "fencepost_interval" timestamp with time zone NOT')
+
+
+def test_a_name_that_no_table_of_ours_can_have_is_told() -> None:
+    assert what_is_no_column(schema("n integer")) == []
+    for name in ("FENCEPOST_INTERVAL", "ü" * 32, 'a"b', "a\0b"):
+        assert len(what_is_no_column(schema(f"{name} integer"))) == 1, name
+    assert "void" in what_is_no_column(schema("n void"))[0]
+
+
+def test_an_error_of_data_quotes_nothing_of_a_row() -> None:
+    details = {
+        b"PG_DIAG_MESSAGE_PRIMARY": b'invalid input syntax for type integer: "secret"',
+        b"PG_DIAG_MESSAGE_DETAIL": b"Failing row contains (secret).",
+        b"PG_DIAG_CONTEXT": b'COPY t, line 1, column n: "secret"',
+    }
+    said, column, constraint, _ = _named("22P02", details)
+    assert (said, column, constraint) == ("refused data", "n", "")
+    failed = StatementFailed("22P02", said, column, constraint)
+    assert failed.is_of_data
+    assert "secret" not in f"{said}{column}{meaning(failed, 'here')}"
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "kind"),
+    [
+        ("55P03", "StoreUnavailable"),
+        ("57P01", "StoreUnavailable"),
+        ("53100", "StoreUnavailable"),
+        ("40P01", "StoreUnavailable"),
+        ("25006", "StoreUnavailable"),
+        ("42501", "AccessDenied"),
+        ("42P01", "StoreRefused"),
+        ("0A000", "StoreRefused"),
+    ],
+)
+def test_an_error_of_the_server_is_retried_or_not(sqlstate: str, kind: str) -> None:
+    assert type(meaning(StatementFailed(sqlstate, "said"), "here")).__name__ == kind
+
+
+def test_the_grants_name_the_tables_and_quote_what_a_name_may_hold() -> None:
+    text = "\n".join(statement for _, some in grants("re porting.de'lays", 'o"ne') for statement in some)
+    assert 'GRANT SELECT, INSERT, DELETE ON TABLE "re porting"."de\'lays" TO "o""ne";' in text
+    assert 'GRANT SELECT, INSERT, UPDATE ON TABLE "re porting"."fencepost_batches" TO "o""ne";' in text
+    assert "DROP" not in text
+    assert "TRUNCATE" not in text
