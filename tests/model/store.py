@@ -20,7 +20,7 @@ from fencepost.protocol.replay import is_under_way
 from fencepost.protocol.store import (
     Held,
     Standing,
-    lacking,
+    differing,
     missing_for,
     published_in,
     revisions_after,
@@ -84,6 +84,7 @@ class World(NamedTuple):
     table: frozenset[int] = frozenset()  # the revisions that have rows there
     identity: int = 0
     attempts: tuple[Attempt, ...] = ()
+    asked: tuple[int, Sent] | None = None  # what an operator has seen in the ledger, and is about to close
     given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
     saved_ledger: tuple[Record, ...] | None = None
     saved_store: tuple[Row, frozenset[int]] | None = None
@@ -101,10 +102,9 @@ class Rules:
     closes: bool = True  # giving up writes into the row
     closes_open: bool = True  # who is refused and finds the publication committed by another attempt takes it so
     under_lock: bool = True  # who asks waits for a commit that is under way
-    identity: bool = True  # the table's identity is compared
     removes_all: bool = True  # a revision removes all rows of its interval
     without_rows: bool = True  # a revision without rows is published like any other
-    lacks: Callable[..., tuple[Batch, ...]] = lacking
+    differs: Callable[..., tuple[Batch, ...]] = differing
     unknown: Callable[..., list[str]] = unknown_to
 
 
@@ -159,8 +159,8 @@ def record_of(batch: Batch, lease: int) -> Record:
     return Record(batch.revision, batch.adds_to or 0, batch.state, sent, rows, refused)
 
 
-def held_of(row: Row) -> Held:
-    """The row as the product reads it."""
+def held_of(row: Row, rows: int = 1) -> Held:
+    """The row as the product reads it; `rows` is what it says of their number."""
     return Held(
         DAY.start,
         DAY.end,
@@ -170,7 +170,7 @@ def held_of(row: Row) -> Held:
         row.closed,
         "it" if row.refused else "",
         row.revisions,
-        1,
+        rows,
     )
 
 
@@ -223,7 +223,7 @@ class Store:
             return CLOSED
         if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
             return None
-        if self.rules.identity and attempt.sent.identity != world.identity:
+        if attempt.sent.identity != world.identity:
             return None
         if standing is Standing.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return None
@@ -269,8 +269,8 @@ class Store:
         standing = self.rules.standing(held, publication)
         if not self.rules.closes or not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return world
-        kept = world.row.revisions if world.row.identity == sent.identity else ()
-        return world._replace(row=Row(sent.identity, sent.ledger, sent.lease, True, refused, kept))
+        row = world.row._replace(ledger=sent.ledger, lease=sent.lease, closed=True, refused=refused)
+        return world._replace(row=row)
 
     def _begin(self, world: World) -> Iterator[tuple[str, World]]:
         view = view_of(world.ledger)
@@ -280,6 +280,12 @@ class Store:
         if last.state is State.PUBLISHING:
             sent = last.commit_to_table
             own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
+            done = self.rules.standing(held_of(world.row), sent) is Standing.DONE
+            if own.ledger != world.ledger_id and done and self._is_free(world):
+                yield (
+                    "finds committed what its ledger's copy began",
+                    _written(world, record_stored(view, DAY, last.revision, own.lease, 0, NOW)),
+                )
             if own.ledger == world.ledger_id:
                 attempt = Attempt(READY, last.revision, own)
                 yield f"an attempt at {last.revision}", world._replace(attempts=_sorted((*world.attempts, attempt)))
@@ -311,16 +317,17 @@ class Store:
         last = view.last(DAY)
         if last is None:
             return
-        if (
-            last.state is State.PUBLISHING
-            and world.given_up is None
-            and (self._is_free(world) or not self.rules.under_lock)
-        ):
+        if last.state is State.PUBLISHING and world.given_up is None and world.asked is None:
             sent = last.commit_to_table
             own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
-            if self.rules.standing(held_of(world.row), sent) is not Standing.DONE:
+            yield f"an operator asks about {last.revision}", world._replace(asked=(last.revision, own))
+        if world.asked is not None and (self._is_free(world) or not self.rules.under_lock):
+            revision, own = world.asked
+            if self.rules.standing(held_of(world.row), publication_of(own)) is Standing.DONE:
+                yield f"{revision} is not given up", world._replace(asked=None)
+            else:
                 closed = self._close(world, own)
-                yield f"{last.revision} is given up", closed._replace(given_up=(last.revision, own.lease))
+                yield f"{revision} is given up", closed._replace(asked=None, given_up=(revision, own.lease))
         given = GivenUp(lease=world.given_up[1], seen=0) if world.given_up else None
         ended = world._replace(given_up=None)
         if not self._is_lost(world):
@@ -366,6 +373,7 @@ class Store:
                     ledger=world.saved_ledger,
                     ledger_id=world.ledger_id + 1,
                     offset=len(world.saved_ledger),
+                    asked=None,
                     given_up=None,
                     events=world.events | {"ledger copy"},
                 ),
@@ -396,13 +404,22 @@ class Store:
         bases = [n for n in world.table if not any(r.revision == n and r.adds_to for r in world.ledger)]
         if len(bases) > 1:
             return Fault("doubled", f"revisions {sorted(bases)} are both in the table")
+        filled = {r.revision for r in world.ledger if r.rows}
+        for record in world.ledger:
+            if record.revision in world.table and record.adds_to in filled - world.table:
+                return Fault("orphaned", f"addition {record.revision} is in the table without {record.adds_to}")
         if not self._is_free(world):
             return None
         view = view_of(world.ledger)
         planned = view.known(DAY)
         rows = {r.revision: r.rows for r in world.ledger}
         wanted = {n for n in published_in(planned) if rows[n]}
-        if world.table == wanted or planned.last.state is State.PUBLISHING or self._is_noticed(world, view):
+        if planned.last.state is State.PUBLISHING:
+            return None
+        noticed, calm = self._is_noticed(world, view), not world.events - {"refuses"}
+        if world.table == wanted and noticed and calm:
+            return Fault("false alarm", f"the table has {sorted(wanted)} as the ledger, and a difference is told")
+        if world.table == wanted or (noticed and not calm):
             return None
         return Fault("unnoticed", f"the ledger has {sorted(wanted)} published, and the table has {sorted(world.table)}")
 
@@ -410,7 +427,16 @@ class Store:
         if self._is_lost(world):
             return True
         filled = {DAY.start} if world.table else set()
-        return bool(self.rules.lacks(view, "t", {DAY.start: held_of(world.row)}, str(world.identity), filled))
+        return bool(
+            self.rules.differs(
+                view, "t", {DAY.start: held_of(world.row, self._rows(world))}, str(world.identity), filled
+            )
+        )
+
+    def _rows(self, world: World) -> int:
+        """The number of rows that the row's revisions had when they were committed."""
+        rows = {r.revision: r.rows for r in (*world.ledger, *(world.saved_ledger or ()))}
+        return sum(rows.get(n, 1) for n in world.row.revisions)
 
     def show(self, world: World) -> str:
         ledger = ", ".join(f"{r.revision} {r.state}{f' +{r.adds_to}' if r.adds_to else ''}" for r in world.ledger)

@@ -76,7 +76,6 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
     "a revision removes its own rows only": (Rules(removes_all=False), "two revisions, two attempts"),
     "a revision without rows leaves the table alone": (Rules(without_rows=False), "a revision without rows"),
     "a refusal counts though another attempt has committed": (Rules(closes_open=False), "data are refused"),
-    "the identity is not compared": (Rules(identity=False), "the table is made anew"),
     "an addition needs nothing": (Rules(missing=lambda *_: ()), "the store is restored"),
     "an addition forgets its batch": (Rules(after=forgets_what_it_adds_to), "additions"),
     "leases of two ledgers are compared": (Rules(standing=any_ledger), "the ledger is restored from a copy"),
@@ -84,7 +83,7 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
         Rules(takes_over=lambda standing, *_: standing in {Standing.OPEN, Standing.FOREIGN}),
         "the ledger is restored from a copy",
     ),
-    "what the table lacks is not looked for": (Rules(lacks=lambda *_: ()), "the table is made anew"),
+    "where the two differ is not looked for": (Rules(differs=lambda *_: ()), "the table is made anew"),
     "what the ledger lacks is not looked for": (Rules(unknown=lambda *_: []), "the ledger is restored from a copy"),
 }
 

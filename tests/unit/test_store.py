@@ -31,7 +31,7 @@ from fencepost.protocol.store import (
     Held,
     Standing,
     StoreFound,
-    lacking,
+    differing,
     missing_for,
     revisions_after,
     standing_of,
@@ -76,10 +76,13 @@ def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
         ({"lease": 8}, Standing.OVERTAKEN),
         ({"lease": 8, "closed": True}, Standing.OVERTAKEN),
         ({"ledger": "ledger-0", "lease": 99}, Standing.FOREIGN),
-        ({"identity": "identity-0", "lease": 99}, Standing.OPEN),
+        ({"identity": "identity-0", "lease": 99}, Standing.OVERTAKEN),
+        ({"identity": "identity-0", "lease": 6}, Standing.OPEN),
     ],
 )
-def test_a_publication_stands_by_lease_ledger_and_identity(row: dict[str, Any], expected: Standing) -> None:
+def test_a_publication_stands_by_lease_and_ledger_whatever_table_the_row_is_of(
+    row: dict[str, Any], expected: Standing
+) -> None:
     assert standing_of(a_row(**row), publication()) is expected
 
 
@@ -109,11 +112,11 @@ def test_an_addition_needs_its_batch_and_the_additions_before_it_in_the_table() 
     assert missing_for(view, base, a_row(), IDENTITY) == (), "a revision replaces whatever is there"
 
 
-def test_what_the_table_lacks_is_found_by_revision_by_rows_and_by_identity() -> None:
+def test_where_the_table_differs_is_found_by_revision_by_rows_and_by_identity() -> None:
     view, start = View.of([of_table(State.PUBLISHED)]), a_day(0).start
 
     def found(row: Held | None, filled: set[Any], identity: str = IDENTITY) -> int:
-        return len(lacking(view, "public.t", {start: row} if row else {}, identity, filled))
+        return len(differing(view, "public.t", {start: row} if row else {}, identity, filled))
 
     assert found(a_row(revisions=(1,), rows=3), {start}) == 0
     assert found(a_row(revisions=(1,), rows=0), set()) == 0
@@ -121,9 +124,16 @@ def test_what_the_table_lacks_is_found_by_revision_by_rows_and_by_identity() -> 
     assert found(a_row(revisions=(), rows=0), {start}) == 1, "an older copy"
     assert found(None, set()) == 1
     assert found(a_row(revisions=(1,), rows=3), {start}, "identity-2") == 1, "made anew"
-    assert lacking(view, "public.other", {}, IDENTITY, set()) == (), "it was never published there"
+    assert differing(view, "public.other", {}, IDENTITY, set()) == (), "it was never published there"
+    for state in (State.SUPERSEDED, State.SKIPPED, State.WRITTEN, State.REJECTED):
+        other = View.of([of_table(state)])
+        row = {start: a_row(revisions=(1,), rows=3)}
+        assert len(differing(other, "public.t", row, IDENTITY, {start})) == 1, "it has what is not published"
+        assert differing(other, "public.t", {start: a_row(revisions=())}, IDENTITY, set()) == ()
+    withdrawn = View.of([of_table(State.WITHDRAWN, rows=0)])
+    assert differing(withdrawn, "public.t", {start: a_row(revisions=(1,), rows=3)}, IDENTITY, {start}) == ()
     under_way = View.of([of_table(State.PUBLISHED), of_table(State.PUBLISHING, revision=2)])
-    assert lacking(under_way, "public.t", {}, IDENTITY, set()) == (), "its commit may be ahead of the ledger"
+    assert differing(under_way, "public.t", {}, IDENTITY, set()) == (), "its commit may be ahead of the ledger"
 
 
 def test_a_revision_that_the_ledger_lacks_is_named() -> None:

@@ -39,6 +39,9 @@ class LedgerOf:
             earliest=lambda _: [0] * 4,
         )
 
+    def read(self) -> View:
+        return View.of([self.held, *self.recorded])
+
     def decide(self, gather: Callable[[View], Any], decide: Callable[[View, Any], Change]) -> Recorded:
         return self.transact(lambda view: decide(view, gather(view)))
 

@@ -61,8 +61,8 @@ from fencepost.protocol.store import (
     Held,
     Standing,
     StoreFound,
+    differing,
     in_table,
-    lacking,
     missing_for,
     revisions_after,
     standing_of,
@@ -403,7 +403,7 @@ class PostgresTable:
         with self._locked(batch.interval) as (tx, store, held):
             standing = standing_of(held, publication)
             if takes_over(standing, publication, self._ledger.topic_id):
-                store.close(held, batch, publication, refused)
+                store.close(batch, publication, refused)
                 tx.commit()
         return standing
 
@@ -422,15 +422,15 @@ class PostgresTable:
         before = read()
         found, after = self._contents(), read()
         self._check_known(after, list(found.held.values()), found.identity)
-        one, two = (lacking(v, self._table, found.held, found.identity, found.filled) for v in (before, after))
+        one, two = (differing(v, self._table, found.held, found.identity, found.filled) for v in (before, after))
         both = {str(batch.id): batch for batch in one if batch in two}
         if not both:
             return ""
         commands = "; ".join(batch.command("run", "--reprocess") for batch in list(both.values())[:SHOWN])
         more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
         return (
-            f"table {self._table} lacks {len(both)} intervals that the ledger has published there: it was restored from an older "
-            f"copy, emptied, or made anew. These bring them back: {commands}{more}"
+            f"table {self._table} does not have what the ledger has published there in {len(both)} intervals: it was emptied or "
+            f"made anew, or it or the ledger was restored from an older copy. These put that right: {commands}{more}"
         )
 
     def _contents(self) -> _Contents:

@@ -267,19 +267,14 @@ class Store:
             batch.interval.start,
         )
 
-    def close(self, held: Held, batch: Batch, publication: TablePublication, refused: str) -> None:
-        """Have the interval's row say that the publication was given up. What was committed before stays as it is."""
-        same = held.identity == publication.identity
+    def close(self, batch: Batch, publication: TablePublication, refused: str) -> None:
+        """Have the interval's row say that the publication was given up. What it says of the table's rows stays as it is."""
         self._run(
-            f"UPDATE {self._batches} SET ledger = $1, lease = $2, closed = true, refused = $3, changed_at = now(), "
-            "identity = $4, interval_end = $5::timestamptz, revisions = CASE WHEN $6 THEN revisions ELSE '{}' END, "
-            "rows = CASE WHEN $6 THEN rows ELSE 0 END WHERE table_name = $7 AND interval_start = $8::timestamptz",
+            f"UPDATE {self._batches} SET ledger = $1, lease = $2, closed = true, refused = $3, changed_at = now() "
+            "WHERE table_name = $4 AND interval_start = $5::timestamptz",
             publication.ledger,
             publication.known_lease,
             refused,
-            publication.identity,
-            held.end if same and held.end is not None else batch.interval.end,
-            same,
             self.table,
             batch.interval.start,
         )

@@ -5,7 +5,7 @@ the rows. Whoever publishes, asks or gives up locks the row first, so each sees 
 
     lease     of the publication that was committed or closed last, an offset of the ledger topic with the id `ledger`
     closed    it was given up: an attempt that comes late finds its own lease here, and commits nothing
-    revisions what of the interval is in the table: its batch, and the additions to it
+    revisions what of the interval is in the table with that `identity`: its batch, and the additions to it
 
 A revision removes all rows of its interval and then writes its own; an addition removes those of its own number. So each may be
 repeated.
@@ -57,11 +57,8 @@ class StoreFound:
 
 
 def standing_of(held: Held, publication: TablePublication) -> Standing:
-    """Where a publication stands, by the row of its interval, which is locked. `identity` is the table's now.
-
-    A row of another table of the same name says nothing of this one.
-    """
-    if not held.ledger or held.identity != publication.identity:
+    """Where a publication stands, by the row of its interval, which is locked."""
+    if not held.ledger:
         return Standing.OPEN
     if held.ledger != publication.ledger:
         return Standing.FOREIGN
@@ -115,23 +112,24 @@ def unknown_to(view: View, pipeline: str, held: Iterable[Held], identity: str) -
     ]
 
 
-def lacking(
+def differing(
     view: View, table: str, held: Mapping[datetime, Held], identity: str, filled: Collection[datetime]
 ) -> tuple[Batch, ...]:
-    """The batches that the ledger has published in this table and the table lacks, in order of time.
+    """The batches that count, in order of time, of intervals in which the table has not what the ledger has published there.
 
-    `filled` are the intervals, by start, of which the table has a row. An interval that is being published is left out.
+    It lacks revisions, or has some that are not published: a copy of either forgets what was given up. `filled` are the
+    intervals, by start, of which the table has a row. An interval that is being published is left out, and so is a withdrawn one.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:
-        batch = planned.in_force
+        batch, row = planned.in_force, held.get(interval.start, Held(interval.start))
         into = batch.publication
-        if batch.state is not State.PUBLISHED or not isinstance(into, TablePublication) or into.table != table:
+        wanted: tuple[int, ...] = ()
+        if batch.state is State.PUBLISHED and isinstance(into, TablePublication) and into.table == table:
+            wanted = published_in(planned)
+        there = in_table(row, identity)
+        if planned.last.state is State.PUBLISHING or planned.is_withdrawn or not (wanted or (there and row.rows)):
             continue
-        if planned.last.state is State.PUBLISHING:
-            continue
-        row = held.get(interval.start, Held(interval.start))
-        whole = set(in_table(row, identity)) == set(published_in(planned))
-        if not whole or (row.rows and interval.start not in filled):
+        if set(there) != set(wanted) or (row.rows and interval.start not in filled):
             found.append(batch)
     return tuple(found)
