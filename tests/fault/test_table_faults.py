@@ -84,7 +84,7 @@ def pid_of(struck: Path, process: subprocess.Popen[str]) -> int:
 @pytest.mark.parametrize(
     ("place", "action"),
     [
-        ("store.copied", "kill"),
+        pytest.param("store.copied", "kill", marks=pytest.mark.deep),
         ("store.committed", "kill"),
         *(pytest.param(place, "kill", marks=SLOW) for place in PLACES if place not in {"store.copied", "store.committed"}),
         *(pytest.param(place, "raise", marks=SLOW) for place in PLACES),
@@ -156,7 +156,7 @@ def through_a_proxy(
         yield pipeline, proxy
 
 
-@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("commits", [True, pytest.param(False, marks=pytest.mark.deep)])
 def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
     through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch, commits: bool
 ) -> None:
@@ -191,6 +191,7 @@ def test_after_a_lost_answer_to_the_commit_the_row_says_what_happened(
     assert numbers_in(pipeline) == of_revision(1, range(6))
 
 
+@pytest.mark.deep
 def test_where_nobody_can_be_asked_after_a_lost_answer_the_next_attempt_asks(
     through_a_proxy: tuple[Pipeline, Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_role_with_the_printed_rights_publishes_and_one_without_is_told(
     assert batch.known_publication.refused, "the ledger says why, so it can be given up"
 
 
+@pytest.mark.deep
 def test_a_reader_sees_published_rows_and_changes_nothing(
     spark: Any, least: Pipeline, postgres: PostgresServer
 ) -> None:

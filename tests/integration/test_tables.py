@@ -39,6 +39,7 @@ from steps import copied_and_not_recorded, latest, plan_and_write, replay, run
 from tables import ROWS, ask, fill, numbers_in, of_revision, store_of, with_suite
 
 Make = Callable[..., Pipeline]
+DEEP = pytest.mark.deep
 
 SETS_ASIDE = """
 expectations:
@@ -132,6 +133,7 @@ def test_what_a_replay_adds_stays_beside_its_batch_and_goes_with_it(
     assert numbers_in(pipeline) == of_revision(3, range(6, 12))
 
 
+@DEEP
 def test_an_addition_is_refused_unless_the_table_has_what_it_adds_to(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -244,12 +246,26 @@ def test_every_type_is_in_the_table_exactly(spark: Any, broker: Broker, make_tab
 @pytest.mark.parametrize(
     ("statements", "select", "why"),
     [
-        ("", ["n", "concat(name, chr(0)) name"], r"a NUL character, or that is not UTF-8 \(SQLSTATE 22021, column name\)"),
-        ("alter table numbers alter n set not null", ["nullif(n, 3) n", "name"], r"SQLSTATE 23502, column n\)"),
-        ("alter table numbers add constraint small check (n < 3)", ["n", "name"], r"SQLSTATE 23514, constraint small\)"),
+        (
+            "",
+            ["n", "concat(name, chr(0)) name"],
+            r"a NUL character, or that is not UTF-8 \(SQLSTATE 22021, column name\)",
+        ),
+        pytest.param(
+            "alter table numbers alter n set not null",
+            ["nullif(n, 3) n", "name"],
+            r"SQLSTATE 23502, column n\)",
+            marks=DEEP,
+        ),
+        pytest.param(
+            "alter table numbers add constraint small check (n < 3)",
+            ["n", "name"],
+            r"SQLSTATE 23514, constraint small\)",
+            marks=DEEP,
+        ),
         ("create unique index one on numbers (name)", ["n", "name"], r"SQLSTATE 23505, constraint one\)"),
     ],
-)  # fmt: skip
+)
 def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
     spark: Any, broker: Broker, make_table: Make, statements: str, select: list[str], why: str
 ) -> None:
@@ -279,18 +295,39 @@ def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("create table numbers (n integer, name text)", r"no column doubled: ALTER TABLE .* ADD COLUMN \"doubled\" integer"),
-        ("create table numbers (n smallint, doubled integer, name text, {own})",
-         r"column n is smallint, and the transform gives int: ALTER TABLE .* TYPE integer"),
-        ("create table numbers (n integer, doubled integer, name varchar(9), {own})", r"column name is character varying\(9\)"),
-        ("create table numbers (n integer, doubled integer, name text, more int not null, {own})",
-         r"column more may not be null and has no default"),
-        ("create unlogged table numbers (n integer, doubled integer, name text, {own})", "it is unlogged"),
-        ("create table numbers (n integer, doubled integer, name text, {own}) partition by range (fencepost_interval)",
-         "it has no partition for fencepost_interval 2026-01-01 00:00 UTC"),
-        ("create table numbers (n integer); insert into numbers values (1)", "has rows that pipeline .* did not publish"),
+        (
+            "create table numbers (n integer, name text)",
+            r"no column doubled: ALTER TABLE .* ADD COLUMN \"doubled\" integer",
+        ),
+        (
+            "create table numbers (n smallint, doubled integer, name text, {own})",
+            r"column n is smallint, and the transform gives int: ALTER TABLE .* TYPE integer",
+        ),
+        pytest.param(
+            "create table numbers (n integer, doubled integer, name varchar(9), {own})",
+            r"column name is character varying\(9\)",
+            marks=DEEP,
+        ),
+        pytest.param(
+            "create table numbers (n integer, doubled integer, name text, more int not null, {own})",
+            r"column more may not be null and has no default",
+            marks=DEEP,
+        ),
+        pytest.param(
+            "create unlogged table numbers (n integer, doubled integer, name text, {own})", "it is unlogged", marks=DEEP
+        ),
+        pytest.param(
+            "create table numbers (n integer, doubled integer, name text, {own}) partition by range (fencepost_interval)",
+            "it has no partition for fencepost_interval 2026-01-01 00:00 UTC",
+            marks=DEEP,
+        ),
+        pytest.param(
+            "create table numbers (n integer); insert into numbers values (1)",
+            "has rows that pipeline .* did not publish",
+            marks=DEEP,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_does_not_fit_is_refused_before_the_first_record_is_staged(
     spark: Any, broker: Broker, make_table: Make, statement: str, why: str
 ) -> None:
@@ -303,6 +340,7 @@ def test_a_table_that_does_not_fit_is_refused_before_the_first_record_is_staged(
     assert all(batch.written is None for batch in view.all())
 
 
+@DEEP
 def test_a_partitioned_table_takes_an_interval_that_has_a_partition(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -329,8 +367,8 @@ def test_a_partitioned_table_takes_an_interval_that_has_a_partition(
     ("select", "why"),
     [
         ("n AS Fencepost_Revision", "Fencepost's own"),
-        ("n AS `" + "ü" * 32 + "`", "more than 63 bytes"),
-        ("n, interval 1 day AS d", "interval day.*PostgreSQL has none|cannot express"),
+        pytest.param("n AS `" + "ü" * 32 + "`", "more than 63 bytes", marks=DEEP),
+        pytest.param("n, interval 1 day AS d", "interval day.*PostgreSQL has none|cannot express", marks=DEEP),
     ],
 )
 def test_a_column_that_no_table_can_have_is_refused(
@@ -349,6 +387,7 @@ def test_a_tombstone_is_refused_at_the_write(spark: Any, broker: Broker, make_ta
         plan_and_write(spark, pipeline, day(1))
 
 
+@DEEP
 def test_new_columns_are_added_where_the_settings_say_so(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table(output={"add_columns": True})
     fill(broker, pipeline)
@@ -371,7 +410,7 @@ def test_a_table_has_one_owner(spark: Any, broker: Broker, make_table: Make) -> 
         plan_batch(other, day(1))
 
 
-@pytest.mark.parametrize("made_anew", [False, True])
+@pytest.mark.parametrize("made_anew", [False, pytest.param(True, marks=DEEP)])
 def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     spark: Any, broker: Broker, make_table: Make, made_anew: bool
 ) -> None:
@@ -402,6 +441,7 @@ def test_a_revision_that_the_ledger_does_not_know_is_a_lost_ledger(
         output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read)
 
 
+@DEEP
 def test_a_table_dropped_while_its_publication_is_under_way_is_another_table(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:

@@ -156,7 +156,7 @@ class Store:
         if others:
             return True
         leaves = self._run(
-            f"SELECT pg_get_partition_constraintdef(relid) FROM {tree} WHERE isleaf AND relid <> $1::bigint", oid
+            f"SELECT pg_get_partition_constraintdef(relid) FROM {tree} WHERE isleaf AND relid <> $1::bigint::oid", oid
         )
         row = f"(SELECT $1::timestamptz AS {INTERVAL}) AS r"
         return any(
