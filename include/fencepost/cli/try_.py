@@ -149,7 +149,7 @@ def show(trial: Trial, pipeline: Pipeline) -> None:
     counts = Table(show_header=False, box=None, pad_edge=False)
     counts.add_column(justify="right")
     counts.add_column(overflow="fold")
-    counts.add_row(f"{trial.written:,}", Text(f"rows would be written to {pipeline.output.topic}"))
+    counts.add_row(f"{trial.written:,}", Text(f"rows would be written to {pipeline.output.told}"))
     for one in trial.aside:
         first = f" (first at {one.first})" if one.first else ""
         counts.add_row(f"{one.rows:,}", Text(f"{one.name}: {one.reason}{first}"))

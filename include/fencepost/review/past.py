@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from fencepost.errors import SettingsError, TopicMissing
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, State, Tally, describe_ranges
-from fencepost.outputs.output import Output, output_of, written_to
+from fencepost.outputs.output import written_to
 from fencepost.outputs.reading import check_types
+from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.protocol.view import Revisions, View
 from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
 from fencepost.spark.records import parse_output
@@ -134,11 +135,13 @@ def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, columns: StructTyp
     return parse_output(raw, batch.plan.output_format, columns, batch.plan.schemas)
 
 
-def _where(ledger: Ledger, batch: Batch) -> tuple[Output, str]:
-    """What has the batch's records, and which id it had then: its output if it was published, or the topic it was judged in."""
+def _where(ledger: Ledger, batch: Batch) -> tuple[KafkaTopicOutput, str]:
+    """The topic that has the batch's records, and the id it had then: its output if it was published there, or else the one that
+    it was judged in. Of a batch that is published to a table, that is the staging topic."""
     if batch.is_staged and batch.published is None:
         return written_to(ledger, batch), batch.plan.written_to.topic_id
-    if not batch.plan.output.batch_header:
+    output = batch.plan.topic
+    if not output.batch_header:
         raise NotReadable("its records have no header that tells them from others (output.batch_header: false)")
-    begun = batch.publication.begun if batch.is_staged and batch.publication else batch.plan.output
-    return output_of(ledger, batch), begun.topic_id
+    begun = batch.copy_to_topic.begun if batch.is_staged else output
+    return KafkaTopicOutput(ledger, output.topic), begun.topic_id

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from fencepost.errors import FencepostError, SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State
+from fencepost.model import BATCH_HEADER, Batch, Frozen, Layout, OffsetRange, State, TopicOutput
 from fencepost.outputs.quarantine import QuarantineTopic
 from fencepost.protocol.view import View
 from fencepost.review.past import NotReadable, Past, check_receipts, read_past
@@ -143,7 +143,8 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
 
 def _holds(batch: Batch, place: Place) -> bool:
     """Whether the batch's records lie around this place."""
-    of_output = batch.published_ranges if place.topic == batch.plan.output.topic else ()
+    output = batch.plan.output
+    of_output = batch.published_ranges if isinstance(output, TopicOutput) and place.topic == output.topic else ()
     staged = batch.plan.staging is not None and place.topic == batch.plan.staging.topic and batch.written is not None
     of_staging = batch.output_ranges(batch.known_written) if staged else ()
     return any(r.partition == place.partition and r.start <= place.offset < r.end for r in (*of_output, *of_staging))

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, TopicSettings
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.cluster import time_of
 from fencepost.ledger.ledger import Ledger
@@ -254,7 +254,7 @@ def _judged(
     kept = routed.where(F.col(QUARANTINED).isNull())
     if WITHHELD in routed.columns:
         kept = kept.where(~F.coalesce(F.col(WITHHELD), F.lit(False)))
-    topic = F.lit(pipeline.output.topic).alias("topic")
+    topic = F.lit(pipeline.output.name).alias("topic")
     place = [F.lit(0).alias("partition"), F.monotonically_increasing_id().alias("offset")]
     frame = parse_output(kept.select("key", "value", topic, *place), pipeline.output.format, schema, schemas)
     whole = looked.interval if looked.whole else None
@@ -318,7 +318,8 @@ def _of_sizes(ledger: Ledger, largest: int) -> list[str]:
         found.append(
             f"The largest record has {largest:,} bytes, and producers send {sent:,} at most: set kafka.message.max.bytes."
         )
-    topics = [pipeline.output.topic, *([pipeline.staging_topic] if pipeline.output.publish == "staged" else [])]
+    topics = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
+    topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
     for name in topics:
         try:
             taken = (
