@@ -16,7 +16,7 @@ from fencepost.protocol.decisions import check_receipts
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.checks import CheckResult, Evaluation, Status
-from fencepost.quality.evaluation import _judged_addition
+from fencepost.quality.evaluation import ADDITION, _judged_part
 from fencepost.quality.quarantine import Accounts, Quarantined, judge_quarantine, over_limit, promised
 from fencepost.quality.rules import reason_of, rule_names
 from fencepost.suite.declared import Declared, Suite
@@ -260,7 +260,7 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
     assert {one.type: one.needs_whole_batch for one in suite.expectations} == kinds
     judged = [one for one in suite.expectations if not one.needs_whole_batch]
     held = {one.index: CheckResult.judged(one, True, None) for one in judged}
-    found = _judged_addition(suite, held, 5, True, 0)
+    found = _judged_part(ADDITION, suite, held, 5, True, 0)
     assert found.outcome is Outcome.PASSED
     whole = len(kinds) - len(judged)
     assert (
@@ -271,8 +271,10 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
     assert [c.type for c in found.checks] == list(kinds)
     assert {c.type for c in found.checks if c.not_judged} == {kind for kind, whole in kinds.items() if whole}
     failed = held | {1: CheckResult.judged(suite.expectations[1], False, None)}
-    assert _judged_addition(suite, failed, 5, True, 0).outcome is Outcome.REJECTED
+    assert _judged_part(ADDITION, suite, failed, 5, True, 0).outcome is Outcome.REJECTED
     missing = {index: result for index, result in held.items() if index != 1}
-    assert _judged_addition(suite, missing, 5, True, 0).outcome is Outcome.UNDETERMINED, "each is asked for its result"
-    empty = _judged_addition(suite, held, 0, False, 0)
+    assert _judged_part(ADDITION, suite, missing, 5, True, 0).outcome is Outcome.UNDETERMINED, (
+        "each is asked for its result"
+    )
+    empty = _judged_part(ADDITION, suite, held, 0, False, 0)
     assert (empty.outcome, empty.reason[:41]) == (Outcome.PASSED, "None of the replayed records passed. They")
