@@ -7,7 +7,7 @@ A ledger and a store are apart: each commits by itself, in any order with the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -81,13 +81,13 @@ class World(NamedTuple):
     ledger_id: int = 0
     offset: int = 0
     row: Row = Row()
-    table: frozenset[int] = frozenset()  # the revisions that have rows there
+    table: frozenset[tuple[int, Sent]] = frozenset()  # the revisions that have rows there, and who committed them
     identity: int = 0
     attempts: tuple[Attempt, ...] = ()
     asked: tuple[int, Sent] | None = None  # what an operator has seen in the ledger, and is about to close
     given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
     saved_ledger: tuple[Record, ...] | None = None
-    saved_store: tuple[Row, frozenset[int]] | None = None
+    saved_store: tuple[Row, frozenset[tuple[int, Sent]]] | None = None
     events: frozenset[str] = frozenset()  # what happens once
 
 
@@ -105,7 +105,6 @@ class Rules:
     removes_all: bool = True  # a revision removes all rows of its interval
     without_rows: bool = True  # a revision without rows is published like any other
     differs: Callable[..., tuple[Batch, ...]] = differing
-    unknown: Callable[..., list[str]] = unknown_to
 
 
 @cache
@@ -243,9 +242,10 @@ class Store:
         if record is None:  # the ledger was restored from a copy that has not got it
             record = Record(attempt.revision, 0, State.PUBLISHING, attempt.sent, 1)
         batch, held = batch_of(record), held_of(world.row)
-        removed = {attempt.revision} if record.adds_to or not self.rules.removes_all else set(world.table)
-        written = {attempt.revision} if record.rows else set()
-        table = frozenset((world.table - removed) | written)
+        own_only = record.adds_to or not self.rules.removes_all
+        kept = {one for one in world.table if own_only and one[0] != attempt.revision}
+        written = {(attempt.revision, attempt.sent)} if record.rows else set()
+        table = frozenset(kept | written)
         revisions = self.rules.after(held, batch, str(attempt.sent.identity))
         row = Row(attempt.sent.identity, attempt.sent.ledger, attempt.sent.lease, False, False, revisions)
         return world._replace(table=table, row=row, attempts=_sorted((*rest, attempt._replace(phase=COMMITTED))))
@@ -398,15 +398,16 @@ class Store:
 
     def _is_lost(self, world: World) -> bool:
         """Whether every step finds that the ledger lacks what the table has."""
-        return bool(self.rules.unknown(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
+        return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
 
     def fault(self, world: World) -> Fault | None:
-        bases = [n for n in world.table if not any(r.revision == n and r.adds_to for r in world.ledger)]
+        there = {n for n, _ in world.table}
+        bases = [n for n in there if not any(r.revision == n and r.adds_to for r in world.ledger)]
         if len(bases) > 1:
             return Fault("doubled", f"revisions {sorted(bases)} are both in the table")
         filled = {r.revision for r in world.ledger if r.rows}
         for record in world.ledger:
-            if record.revision in world.table and record.adds_to in filled - world.table:
+            if record.revision in there and record.adds_to in filled - there:
                 return Fault("orphaned", f"addition {record.revision} is in the table without {record.adds_to}")
         if not self._is_free(world):
             return None
@@ -414,14 +415,19 @@ class Store:
         planned = view.known(DAY)
         rows = {r.revision: r.rows for r in world.ledger}
         wanted = {n for n in published_in(planned) if rows[n]}
+        sent = {r.revision: r.sent for r in world.ledger}
         if planned.last.state is State.PUBLISHING:
             return None
         noticed, calm = self._is_noticed(world, view), not world.events - {"refuses"}
-        if world.table == wanted and noticed and calm:
+        if there == wanted and any(sent[n] != by for n, by in world.table):
+            return Fault(
+                "another's", f"the table has revisions {sorted(wanted)} of another publication than the ledger"
+            )
+        if there == wanted and noticed and calm:
             return Fault("false alarm", f"the table has {sorted(wanted)} as the ledger, and a difference is told")
-        if world.table == wanted or (noticed and not calm):
+        if there == wanted or (noticed and not calm):
             return None
-        return Fault("unnoticed", f"the ledger has {sorted(wanted)} published, and the table has {sorted(world.table)}")
+        return Fault("unnoticed", f"the ledger has {sorted(wanted)} published, and the table has {sorted(there)}")
 
     def _is_noticed(self, world: World, view: View) -> bool:
         if self._is_lost(world):
@@ -440,9 +446,8 @@ class Store:
 
     def show(self, world: World) -> str:
         ledger = ", ".join(f"{r.revision} {r.state}{f' +{r.adds_to}' if r.adds_to else ''}" for r in world.ledger)
-        return (
-            f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {world.identity}: {sorted(world.table)}"
-        )
+        there = sorted(n for n, _ in world.table)
+        return f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {world.identity}: {there}"
 
     def settled(self, world: World) -> bool:
         last = view_of(world.ledger).last(DAY)
@@ -472,6 +477,3 @@ def of(bounds: dict[str, Any], rules: Rules | None = None) -> Store:
     """The model with these bounds."""
     values = {"rows": (1, 1), "events": frozenset(), "places": 2, "additions": False, **bounds}
     return Store(rules or Rules(), **values)
-
-
-__all__ = ["Rules", "Store", "of", "replace"]

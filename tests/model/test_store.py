@@ -5,7 +5,6 @@ Each mutation is searched within bounds in which all rules together find nothing
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,11 +57,6 @@ def never_done(held: Held, publication: TablePublication) -> Standing:
     return Standing.OPEN if found is Standing.DONE else found
 
 
-def any_ledger(held: Held, publication: TablePublication) -> Standing:
-    """Leases of two ledgers are compared as if they were one's."""
-    return standing_of(replace(held, ledger=publication.ledger) if held.ledger else held, publication)
-
-
 def forgets_what_it_adds_to(held: Held, batch: Batch, identity: str) -> tuple[int, ...]:
     return (batch.revision,)
 
@@ -78,13 +72,11 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
     "a refusal counts though another attempt has committed": (Rules(closes_open=False), "data are refused"),
     "an addition needs nothing": (Rules(missing=lambda *_: ()), "the store is restored"),
     "an addition forgets its batch": (Rules(after=forgets_what_it_adds_to), "additions"),
-    "leases of two ledgers are compared": (Rules(standing=any_ledger), "the ledger is restored from a copy"),
     "any ledger takes over": (
         Rules(takes_over=lambda standing, *_: standing in {Standing.OPEN, Standing.FOREIGN}),
         "the ledger is restored from a copy",
     ),
     "where the two differ is not looked for": (Rules(differs=lambda *_: ()), "the table is made anew"),
-    "what the ledger lacks is not looked for": (Rules(unknown=lambda *_: []), "the ledger is restored from a copy"),
 }
 
 
