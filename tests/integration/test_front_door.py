@@ -9,7 +9,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,9 @@ pytestmark = [pytest.mark.deep, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MINUTES = 10
 
 
-def test_a_clone_has_a_published_batch_of_a_topic_of_its_own_in_ten_minutes(tmp_path: Path) -> None:
+def test_a_clone_has_a_published_batch_of_a_topic_of_its_own(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     port = any_free_port()
@@ -43,10 +41,8 @@ def test_a_clone_has_a_published_batch_of_a_topic_of_its_own_in_ten_minutes(tmp_
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
 
-    began = time.monotonic()
     try:
         set_up, drafted, result = map(follow, COMMANDS.findall((clone / "README.md").read_text()))
-        took = time.monotonic() - began
     finally:
         fencepost = clone / ".venv" / "bin" / "fencepost"
         if fencepost.exists():
@@ -59,4 +55,3 @@ def test_a_clone_has_a_published_batch_of_a_topic_of_its_own_in_ten_minutes(tmp_
     wanted = [n for n in range(200, 400) if n != 300]
     assert sorted(int(order["order_id"][1:]) for order in orders) == wanted
     assert orders[0].keys() == {"order_id", "country", "cents"}
-    assert took < MINUTES * 60
