@@ -38,7 +38,7 @@ ENDS = 20  # intervals at each end whose median counts
 
 def beside_jdbc(bench: Bench) -> Iterator[Result]:
     """Plan to published by Spark's own writer, which is at-least-once and has no gate."""
-    folder = StateFolder().jars / JDBC.name
+    folder = StateFolder.default().jars / JDBC.name
     if not is_there(JDBC, folder):
         download(JDBC, folder)
     (jar,) = folder.glob("*.jar")

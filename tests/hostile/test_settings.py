@@ -230,7 +230,7 @@ def test_the_corpus_is_refused_with_the_reason(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [f for f in fields() if f[0] not in {"kafka", "schema_registry", "spark"} and f not in PUBLIC],
+    [f for f in fields() if f[0] not in {"kafka", "schema_registry", "postgres", "spark"} and f not in PUBLIC],
 )
 def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[str, ...]) -> None:
     """Most are shown: in Airflow's UI, on pages, in the ledger."""
@@ -266,6 +266,8 @@ def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[s
         "kafka/security.protocol",
         "kafka/retries",
         "spark/spark.x",
+        "postgres/host",
+        "output.table",
     ],
 )
 def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
