@@ -288,6 +288,7 @@ class Coordinator:
                 partitions=1,
                 staging_hours=72,
                 batch_header=True,
+                headers=None,
             ),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")
