@@ -107,6 +107,7 @@ def of_output(broker: Broker, pipeline: Pipeline) -> dict[tuple[int, str], Recor
     return {(r.json["n"], r.batch): r for r in read_all(broker.bootstrap, pipeline.output.topic)}
 
 
+@pytest.mark.deep
 def test_by_key_it_tells_what_changed_what_went_and_what_came(run: Run) -> None:
     found = run("diff", *SPAN, "--revisions", "1", "2", "--key", "n")
     before, after = {n: doubled(n, 1) for n in range(8)}, {n: doubled(n, 2) for n in (*range(8), 8) if n != 5}
@@ -139,6 +140,7 @@ def test_an_unpublished_revision_is_compared_with_its_other_columns(run: Run) ->
     assert (found["removed"], found["added"]) == (1, 1), "8 is in quarantine again, and 5 is back"
 
 
+@pytest.mark.deep
 def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(run: Run, tmp_path: Path) -> None:
     """Of the rule that the suite lacks, what it took is told. Malformed records count as they did."""
     suite = tmp_path / "changed.yaml"
@@ -152,6 +154,7 @@ def test_a_suite_judges_a_revision_with_its_addition_and_a_rejected_one_apart(ru
     assert (rejected["revision"], rejected["rows"], rejected["then"], rejected["now"]) == ("4", 8, "rejected", "passed")
 
 
+@pytest.mark.deep
 def test_what_cannot_be_compared_is_named(run: Run) -> None:
     for options, words in (
         (("--revisions", "1", "7"), "no revision 7; there are 1, 2, 4; an addition is part of its revision"),
@@ -164,6 +167,7 @@ def test_what_cannot_be_compared_is_named(run: Run) -> None:
         assert words in str(refused.value)
 
 
+@pytest.mark.deep
 def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline: Pipeline) -> None:
     records = of_output(broker, pipeline)
     for number, revision in ((1, 1), (1, 2), (8, 3)):
@@ -176,6 +180,7 @@ def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline:
     assert "no header that names a batch" in run("trace", "--output", place)["found"][0]
 
 
+@pytest.mark.deep
 def test_a_source_record_leads_to_its_rows_and_to_quarantine(run: Run, broker: Broker, pipeline: Pipeline) -> None:
     records = of_output(broker, pipeline)
 
@@ -213,6 +218,7 @@ def test_under_layout_output_it_says_that_rows_are_not_recorded(run: Run, pipeli
     assert "under output.layout: output a row may be made of many records" in traced.found[0]
 
 
+@pytest.mark.deep
 def test_a_revision_that_is_gone_is_named(run: Run, broker: Broker, pipeline: Pipeline) -> None:
     """The last test of the module: it deletes the first revision's records from the output."""
     (first,) = (b for b in Ledger(pipeline).read().known(day(1)).all if b.revision == 1)

@@ -44,12 +44,14 @@ TYPES = [
 ]
 
 
+@pytest.mark.deep
 def test_declared_types_are_those_that_spark_makes_of_them(spark: Any) -> None:
     for sql in TYPES:
         (field,) = to_arrow_schema(fields_of({"x": sql}))
         assert arrow_of(sql) == field.type, sql
 
 
+@pytest.mark.deep
 def test_the_command_and_the_doctor_tell_what_drifted(
     broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

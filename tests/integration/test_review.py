@@ -111,6 +111,7 @@ def changed(tmp_path: Path, *expectations: dict[str, Any]) -> str:
     return str(file)
 
 
+@pytest.mark.deep
 def test_every_suggestion_holds_for_the_batches_that_it_was_drawn_from(run: Run, tmp_path: Path) -> None:
     answer = run("suggest")
     assert answer["batches"] == 7
@@ -138,6 +139,7 @@ def test_every_suggestion_holds_for_the_batches_that_it_was_drawn_from(run: Run,
     assert [one["now"] for one in judged["rejected"]] == ["rejected"], "1,000 is not usual"
 
 
+@pytest.mark.deep
 def test_a_changed_suite_says_of_each_batch_what_its_records_say(run: Run, tmp_path: Path) -> None:
     limit = 4.9
     file = changed(tmp_path, {"type": "expect_column_max_to_be_between", "kwargs": {"column": "x", "max_value": limit}})
@@ -150,6 +152,7 @@ def test_a_changed_suite_says_of_each_batch_what_its_records_say(run: Run, tmp_p
     assert [(one["then"], one["rows"]) for one in answer["rejected"]] == [("rejected", len(rows_of(REJECTED)))]
 
 
+@pytest.mark.deep
 def test_rows_that_a_rule_would_have_taken_are_not_judged_and_count_against_the_limit(run: Run, tmp_path: Path) -> None:
     """At most a row in a hundred may go to quarantine; without the rule's rows the critical check holds."""
     rule = {
@@ -170,6 +173,7 @@ RULE = "{type: expect_column_values_to_not_be_null, severity: quarantine, kwargs
 OF_SCHEMA = "{type: expect_column_to_exist, kwargs: {column: n}}"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("check", [CHECK, RULE, OF_SCHEMA])
 def test_what_differs_from_its_receipts_is_not_judged(
     spark: Any, pipeline: Pipeline, tmp_path: Path, check: str
@@ -201,6 +205,7 @@ def test_a_suite_that_old_batches_do_not_fit_is_undecided_on_them(run: Run, tmp_
         assert "no column new_one" in answer["published"][0]["why"]
 
 
+@pytest.mark.deep
 def test_after_a_change_of_the_outputs_format_old_batches_stay_readable(
     run: Run, pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -221,6 +226,7 @@ def test_after_a_change_of_the_outputs_format_old_batches_stay_readable(
         file.write_text(before)
 
 
+@pytest.mark.deep
 def test_what_is_gone_is_named_and_counts_for_nothing(
     run: Run, spark: Any, pipeline: Pipeline, broker: Broker, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_every_interval_ends_as_by_a_run_of_its_own(
     assert found(broker, pipeline) == left, "repeated, it changes nothing"
 
 
+@pytest.mark.deep
 def test_it_stops_at_the_first_that_is_not_published_and_goes_on_there(pipeline: Pipeline, run: Run) -> None:
     pipeline.expectations_file.write_text(FEW % 1)
     stopped = run(pipeline)
@@ -165,6 +166,7 @@ def transform(frame):
 """
 
 
+@pytest.mark.deep
 def test_a_transform_meets_nothing_of_what_it_set_in_the_interval_before(pipeline: Pipeline, run: Run) -> None:
     pipeline.transform_file.write_text(SETS)
     done = run(pipeline, "--end", "2026-03-30T00:00+02:00")

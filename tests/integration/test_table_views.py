@@ -61,6 +61,7 @@ def least(make_table: Make, postgres: PostgresServer, broker: Broker) -> Pipelin
     return logged_in_as(pipeline, user)
 
 
+@pytest.mark.deep
 def test_a_role_with_the_printed_rights_publishes_and_one_without_is_told(
     spark: Any, least: Pipeline, postgres: PostgresServer
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_reader_sees_published_rows_and_changes_nothing(
         query(settings, "delete from numbers")
 
 
+@pytest.mark.deep
 def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -120,6 +122,7 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     assert "in 1 intervals" in said
 
 
+@pytest.mark.deep
 def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
     spark: Any, broker: Broker, make_table: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,6 +157,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
     assert all(PASSWORD not in text for text in (*told, status, caplog.text, records, str(result), repr(pipeline)))
 
 
+@pytest.mark.deep
 def test_a_store_that_is_away_does_not_hide_the_ledger(broker: Broker, make_table: Make) -> None:
     pipeline = make_table(postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": PASSWORD})
     told = lacks_of(pipeline, Ledger(pipeline))

@@ -89,6 +89,7 @@ def test_a_batch_is_in_the_table_once_it_is_published_and_a_revision_takes_its_p
         assert sorted(tuple(row) for row in read.collect()) == [(n, 2 * n, "ü") for n in range(6)]
 
 
+@pytest.mark.deep
 def test_a_revision_without_rows_removes_what_the_older_one_has(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table()
     fill(broker, pipeline)
@@ -100,6 +101,7 @@ def test_a_revision_without_rows_removes_what_the_older_one_has(spark: Any, brok
     assert ask(pipeline, "select revisions, rows from fencepost_batches") == [([2], 0)]
 
 
+@pytest.mark.deep
 def test_an_interval_without_offsets_is_published_without_a_table_and_may_be_withdrawn(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_crash_between_store_and_ledger_is_settled_by_asking_the_store(
     assert advance_batch(pipeline, day(1)).state is State.PUBLISHED
 
 
+@pytest.mark.deep
 def test_a_publication_that_was_given_up_never_commits_late(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table()
     fill(broker, pipeline)
@@ -243,6 +246,7 @@ def test_every_type_is_in_the_table_exactly(spark: Any, broker: Broker, make_tab
         assert (found.c, bytes(found.raw)) == (Decimal("1.50"), 'q"\\\n\t☃'.encode())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("statements", "select", "why"),
     [
@@ -292,6 +296,7 @@ def test_what_the_table_refuses_is_rejected_by_name_and_a_person_decides(
         assert skip_batch(pipeline, day(1), a_decision("skip")).state is State.SKIPPED
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
@@ -363,6 +368,7 @@ def test_a_partitioned_table_takes_an_interval_that_has_a_partition(
     assert numbers_in(pipeline, 1) == of_revision(2, range(6))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("select", "why"),
     [
@@ -380,6 +386,7 @@ def test_a_column_that_no_table_can_have_is_refused(
         plan_and_write(spark, pipeline, day(1))
 
 
+@pytest.mark.deep
 def test_a_tombstone_is_refused_at_the_write(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table('def transform(frame):\n    return frame.selectExpr("n", "n > 3 as _tombstone")')
     fill(broker, pipeline)
@@ -398,6 +405,7 @@ def test_new_columns_are_added_where_the_settings_say_so(spark: Any, broker: Bro
     assert ask(pipeline, "select n, more, theirs from numbers order by n") == [(n, n + 1, "x") for n in range(6)]
 
 
+@pytest.mark.deep
 def test_a_table_has_one_owner(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table()
     fill(broker, pipeline)
@@ -430,6 +438,7 @@ def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     assert output_of(Ledger(pipeline)).lacks(Ledger(pipeline).read) == ""
 
 
+@pytest.mark.deep
 def test_a_revision_that_the_ledger_does_not_know_is_a_lost_ledger(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -470,6 +479,7 @@ def test_settings_of_topics_and_of_connections_are_refused_by_name(make_table: M
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.deep
 def test_a_store_that_is_away_is_told_without_its_password(spark: Any, broker: Broker, make_table: Make) -> None:
     pipeline = make_table(
         postgres={"host": "127.0.0.1", "port": "1", "dbname": "d", "user": "u", "password": "hunter2"}

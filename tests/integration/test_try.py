@@ -117,6 +117,7 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     assert state_of(broker.bootstrap) == published
 
 
+@pytest.mark.deep
 def test_of_a_sample_checks_about_a_whole_batch_are_not_judged(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
     filled(broker, pipeline)
@@ -129,6 +130,7 @@ def test_of_a_sample_checks_about_a_whole_batch_are_not_judged(spark: Any, broke
     assert trial.evaluation.reason.endswith("Not judged for a sample: 1 expectation about a whole batch.")
 
 
+@pytest.mark.deep
 def test_a_trial_reads_what_is_frozen_whatever_has_arrived_since(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_trial_reads_what_is_frozen_whatever_has_arrived_since(
     assert try_pipeline(spark, ledger, of_interval(ledger, day(2))).read == 1  # where a plan of the next day begins
 
 
+@pytest.mark.deep
 def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     """Malformed records under `fail`, too many of them, rows that do not fit, and a transform that shuffles."""
     strict = make_pipeline(KEEPING, RULES, quality={"quarantine_limit": "none"})
@@ -171,6 +174,7 @@ def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline
     assert "Aggregates are partial" in try_pipeline(spark, ledger, newest(ledger, 50)).remarks[-1]
 
 
+@pytest.mark.deep
 def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     large = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "repeat(name, 2000000) AS name")\n'
     pipeline = make_pipeline(large, quality=LOOSE["quality"])
