@@ -63,6 +63,11 @@ avro-values: setup ## values of SCHEMAS schemas made up by chance (10,000; RECOR
 	@AVRO_SCHEMAS=$(or $(SCHEMAS),10000) AVRO_RECORDS=$(or $(RECORDS),20) $(BIN)/pytest --timeout 0 \
 	  tests/integration/test_avro_values.py -k fastavro $(ARGS)
 
+.PHONY: drafts
+drafts: setup ## `fencepost new` on SEEDS topics made up by chance (40), JSON and Avro; `make test-all` has five
+	@DRAFT_SEEDS=$(or $(SEEDS),40) $(BIN)/pytest --timeout 0 tests/integration/test_new.py \
+	  tests/integration/schemas/test_new_registered.py -k "any_json or any_schema" $(ARGS)
+
 .PHONY: soak
 soak: setup ## RUNS seeds (from SEED on) of faults composed at random on three brokers; CLUSTER=1: secured, on Spark workers
 	@SEED=$(or $(SEED),1) RUNS=$(or $(RUNS),10) CLUSTER=$(CLUSTER) $(BIN)/pytest tests/soak $(ARGS)

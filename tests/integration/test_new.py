@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -262,7 +263,10 @@ def record(chance: random.Random, kinds: dict[str, str], depth: int = 0) -> str:
     return "{" + ", ".join(fields) + "}"
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 40))])
+SEEDS = int(os.environ.get("DRAFT_SEEDS", "5"))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, SEEDS))])
 def test_what_is_drafted_publishes_records_of_any_json(seed: int, spark: Any, broker: Broker, new: New) -> None:
     """Hostile names and values: each good record is read, written, judged and published, with no failed check."""
     chance, topic = random.Random(seed), f"new-hostile-{seed}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,10 @@ def published(spark: Any, draft: Draft, broker: Broker) -> list[Any]:
     return read_all(broker.bootstrap, pipeline.output.topic)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, 25))])
+SEEDS = int(os.environ.get("DRAFT_SEEDS", "5"))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, SEEDS))])
 def test_avro_of_any_schema_is_drafted_and_published(
     seed: int, spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
 ) -> None:
