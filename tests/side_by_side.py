@@ -22,8 +22,8 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-# Each of `steps`, `more` and `hard` starts one broker and one Spark session; only the last starts a schema registry. `local`
-# starts a Spark session. So that they end together, what takes long is listed here, and `steps` has the others.
+# Each of `steps`, `more`, `hard` and `local` starts one broker and one Spark session; only `hard` starts a schema registry,
+# `hard` and `local` a PostgreSQL. So that they end together, what takes long is listed here, and `steps` has the others.
 HARD = [
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
@@ -39,7 +39,13 @@ MORE = [
         "transaction_timeout",
     )
 ]
-LOCAL = ["tests/local", "tests/integration/quality", "include/pipelines/test_nyc_flights.py"]
+LOCAL = [
+    *("tests/local", "tests/integration/quality", "include/pipelines/test_nyc_flights.py"),
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("compare", "drift", "review", "run_each", "table_views", "tables", "testing", "try")
+    ),
+]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
 PARTS = {
