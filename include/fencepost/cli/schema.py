@@ -112,8 +112,9 @@ def _print_drift(drift: Drift) -> None:
 
 
 def _cells(one: FieldDrift, drift: Drift) -> tuple[Text, str, str]:
-    name = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in one.name)
-    return Text(name), f"{one.records:,}", f"{one.records / drift.records:.1%}"
+    from fencepost.drafting.writing import printable
+
+    return Text(printable(one.name)), f"{one.records:,}", f"{one.records / drift.records:.1%}"
 
 
 def as_plain(part: PartReport) -> dict[str, Any]:

@@ -178,9 +178,11 @@ def _show_rows(trial: Trial) -> None:
 
 
 def _shown(value: str | None) -> str:
+    from fencepost.drafting.writing import printable
+
     if value is None:
         return "null"
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)
+    plain = printable(value)
     return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 3]}..."
 
 

@@ -398,14 +398,9 @@ class Pipeline(Section):
     postgres: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
 
-    @field_validator("kafka", mode="before")
+    @field_validator("kafka", "postgres", "spark", mode="before")
     @classmethod
-    def _kafka_scalars(cls, value: object) -> object:
-        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
-
-    @field_validator("postgres", mode="before")
-    @classmethod
-    def _postgres_scalars(cls, value: object) -> object:
+    def _scalars(cls, value: object) -> object:
         return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("postgres")
@@ -413,11 +408,6 @@ class Pipeline(Section):
     def _postgres_keeps_the_protocol(cls, postgres: dict[str, SecretStr]) -> dict[str, SecretStr]:
         check_postgres({name: value.get_secret_value() for name, value in postgres.items()})
         return postgres
-
-    @field_validator("spark", mode="before")
-    @classmethod
-    def _spark_scalars(cls, value: object) -> object:
-        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("kafka")
     @classmethod

@@ -46,9 +46,14 @@ def _escaped(character: str) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65_536 else f"\\U{code:08x}"
 
 
+def printable(text: str) -> str:
+    """A text from a record without anything that could end a line or change a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def in_comment(text: str) -> str:
-    """A name from a record, shortened and without anything that could end a comment or change a terminal."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """A name from a record, printable and shortened."""
+    shown = printable(text)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 

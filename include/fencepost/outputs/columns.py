@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from fencepost.config.pipeline import LONGEST_IDENTIFIER, RESERVED_COLUMNS
+from fencepost.config.table_rights import quoted
 from fencepost.formats.json_decoder import JsonDecoder
-from fencepost.outputs.connection import quoted
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)

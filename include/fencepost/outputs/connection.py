@@ -161,11 +161,6 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     return StoreRefused(f"{what} Nothing was committed. Change what it names, and run again.")
 
 
-def quoted(name: str) -> str:
-    """A name in a statement."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _plain(pipeline: Pipeline) -> Mapping[str, str]:
     return {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
 

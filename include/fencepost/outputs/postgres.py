@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from fencepost.config.pipeline import TableSettings
+from fencepost.config.table_rights import quoted
 from fencepost.errors import (
     CommitStateUnknown,
     LedgerLost,
@@ -50,7 +51,7 @@ from fencepost.outputs.columns import (
     what_differs,
     what_is_no_column,
 )
-from fencepost.outputs.connection import LOCK_TIMED_OUT, Session, StatementFailed, quoted, session, told
+from fencepost.outputs.connection import LOCK_TIMED_OUT, Session, StatementFailed, session, told
 from fencepost.outputs.publication import Begin, Record
 from fencepost.outputs.store import MADE_MEANWHILE, Registered, Store
 from fencepost.protocol.advice import after_table_refused, reprocess

@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fencepost.config.table_rights import quoted
 from fencepost.errors import StoreRefused
 from fencepost.model import Batch, TablePublication
 from fencepost.outputs.columns import INTERVAL, REVISION, TableColumn
-from fencepost.outputs.connection import Session, quoted
+from fencepost.outputs.connection import Session
 from fencepost.protocol.store import Held
 
 TABLES = """(
