@@ -113,6 +113,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input(spark: Any, broker:
     assert seen == {str(first.id): 40, str(second.id): 40}
 
 
+@pytest.mark.deep
 def test_a_late_record_falls_in_the_batch_that_is_open(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline()
     fill(broker, pipeline, days=1)

@@ -113,6 +113,7 @@ def test_an_input_that_changed_between_attempts_moves_no_row_and_what_the_error_
     assert counted(broker, pipeline) == ONCE
 
 
+@pytest.mark.deep
 def test_a_retry_that_gives_the_same_rows_writes_what_is_missing(
     spark: Any, broker: Broker, shuffling: Any, tmp_path: Path
 ) -> None:

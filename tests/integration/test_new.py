@@ -331,6 +331,7 @@ def test_a_topic_that_no_pipeline_can_read_is_refused_by_what_is_in_it(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.deep
 def test_the_command_ends_with_the_run_that_comes_next_and_fits_eighty_columns(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,7 +296,8 @@ def test_a_publication_goes_on_where_it_began_whatever_the_settings_say_now(
     assert seen(broker, pipeline) == {str(latest(pipeline, day(1)).id): ROWS}
 
 
-@pytest.mark.parametrize("copied", [True, pytest.param(False, marks=DEEP)])
+@pytest.mark.deep
+@pytest.mark.parametrize("copied", [True, False])
 def test_a_source_made_anew_does_not_keep_a_publication(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
@@ -369,7 +370,8 @@ def test_what_is_copied_is_found_in_the_output_where_its_marks_are_gone(
     assert seen(broker, pipeline) == {str(latest(pipeline, day(1)).id): ROWS}
 
 
-@pytest.mark.parametrize("why", [pytest.param("header", marks=DEEP), "deleted", pytest.param("compacted", marks=DEEP)])
+@pytest.mark.deep
+@pytest.mark.parametrize("why", ["header", "deleted", "compacted"])
 def test_where_the_output_cannot_tell_what_was_copied_nothing_is_copied_again(
     spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -466,6 +468,7 @@ def test_a_staging_topic_that_is_made_takes_no_more_than_the_output(broker: Brok
     assert Ledger(pipeline).cluster.topic_configs(pipeline.staging_topic)["max.message.bytes"] == "20000"
 
 
+@pytest.mark.deep
 def test_an_output_set_otherwise_since_the_plan_is_refused_before_the_publication_begins(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -216,7 +216,7 @@ def test_a_batch_above_the_limit_is_rejected_as_a_whole_until_the_limit_is_raise
     assert (latest(raised, day(1)).state, latest(raised, day(1)).revision) == (State.PUBLISHED, 1)
 
 
-@pytest.mark.parametrize("megabytes", [pytest.param(256, marks=pytest.mark.deep), 0])
+@pytest.mark.parametrize("megabytes", [256, pytest.param(0, marks=pytest.mark.deep)])
 def test_a_plain_consumer_of_a_staged_output_sees_good_rows_only_and_each_bad_one_is_in_quarantine_once(
     spark: Any, broker: Broker, make_pipeline: Make, megabytes: int
 ) -> None:
@@ -315,6 +315,7 @@ def test_other_rules_make_a_new_revision_and_are_not_judged_by(spark: Any, broke
     assert second.written.malformed == len(BROKEN), "dropped, and told"
 
 
+@pytest.mark.deep
 def test_rows_that_aggregate_are_kept_as_results(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(AGGREGATE, RULES, output={"layout": "output"}, quality=OFF)
     create_topic(broker.bootstrap, pipeline.source.topic, 2)

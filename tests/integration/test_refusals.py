@@ -224,6 +224,7 @@ def test_a_planned_batch_goes_on_with_an_output_topic_made_anew(
     assert len(read_all(broker.bootstrap, pipeline.output.topic)) == 10
 
 
+@pytest.mark.deep
 def test_a_written_batch_whose_output_topic_was_made_anew_is_written_again(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -85,7 +85,7 @@ def written(pipeline: Pipeline) -> Written:
     return found
 
 
-@pytest.mark.parametrize("layout", ["source", "output"])
+@pytest.mark.parametrize("layout", [pytest.param("source", marks=pytest.mark.deep), "output"])
 def test_a_retry_that_finds_all_committed_writes_nothing_and_the_batch_is_published(
     spark: Any, broker: Broker, make_pipeline: Make, dying: Any, jobs_of: Any, layout: str
 ) -> None:
@@ -213,6 +213,7 @@ def transform(frame):
 """
 
 
+@pytest.mark.deep
 def test_a_spark_setting_changed_between_attempts_is_a_new_revision(
     spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

@@ -186,7 +186,8 @@ def test_a_record_is_published_whole_or_quarantined_whole_through_replays(
     assert accounts_of(second).withheld == 0
 
 
-@pytest.mark.parametrize("layout", [pytest.param("source", marks=DEEP), "output"])
+@pytest.mark.deep
+@pytest.mark.parametrize("layout", ["source", "output"])
 def test_a_retry_takes_withheld_rows_from_the_marks(
     layout: str, spark: Any, broker: Broker, make_pipeline: Make
 ) -> None:

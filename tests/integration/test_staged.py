@@ -70,7 +70,7 @@ def delete_staged(broker: Broker, pipeline: Pipeline) -> None:
     ("megabytes", "header"),
     [
         (256, True),
-        (0, False),
+        pytest.param(0, False, marks=pytest.mark.deep),
         pytest.param(256, False, marks=pytest.mark.deep),
         pytest.param(0, True, marks=pytest.mark.deep),
     ],

@@ -118,6 +118,7 @@ def test_an_interval_without_offsets_is_published_without_a_table_and_may_be_wit
     assert run(spark, pipeline, day(1)).revision == 2
 
 
+@pytest.mark.deep
 def test_what_a_replay_adds_stays_beside_its_batch_and_goes_with_it(
     spark: Any, broker: Broker, make_table: Make
 ) -> None:
@@ -418,7 +419,8 @@ def test_a_table_has_one_owner(spark: Any, broker: Broker, make_table: Make) -> 
         plan_batch(other, day(1))
 
 
-@pytest.mark.parametrize("made_anew", [False, pytest.param(True, marks=DEEP)])
+@pytest.mark.deep
+@pytest.mark.parametrize("made_anew", [False, True])
 def test_what_the_table_lacks_is_named_with_the_commands_that_bring_it_back(
     spark: Any, broker: Broker, make_table: Make, made_anew: bool
 ) -> None:

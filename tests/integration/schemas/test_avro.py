@@ -294,6 +294,7 @@ def test_a_replay_decodes_with_the_schemas_of_now(
     assert client(schema_registry).get_versions(f"{out}-value") == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_malformed_record_fails_the_batch_with_its_place_and_its_id(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
@@ -382,6 +383,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.deep
 def test_a_result_that_does_not_fit_the_outputs_schema_is_refused_before_a_row_is_written(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:

@@ -87,6 +87,7 @@ def test_avro_of_any_schema_is_drafted_and_published(
     assert len(published(spark, draft, broker)) == 61
 
 
+@pytest.mark.deep
 def test_json_schema_is_drafted_and_published(
     spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
 ) -> None:
@@ -116,6 +117,7 @@ def test_json_schema_is_drafted_and_published(
     assert {json.loads(record.value[5:])["user-id"] for record in found if record.value} == {1}
 
 
+@pytest.mark.deep
 def test_a_trial_registers_nothing_and_says_what_a_run_would(
     spark: Any, broker: Broker, schema_registry: SchemaRegistry, new: New
 ) -> None:
