@@ -35,6 +35,7 @@ from benchmarks.flink_sql import JSON, avro, statements
 from benchmarks.measure import Goal, at_least, at_most, ratios
 from benchmarks.processor import Meter
 from benchmarks.results import Result, result
+from fencepost.collector import without_collector
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.model import BATCH_HEADER, BatchId
 from fencepost.steps.plan import plan_batch
@@ -256,17 +257,18 @@ def contents(bench: Bench, topic: str, *, values: bool = True, header: tuple[str
     deadline = time.monotonic() + READ_BACK
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        while ends < PARTITIONS:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{topic} could not be read to its end in {READ_BACK:.0f} s")
-            for message in consumer.consume(10_000, 1.0):
-                if (error := message.error()) is not None:
-                    ends += error.code() == KafkaError._PARTITION_EOF  # librdkafka goes on after any other
-                    continue
-                if header is not None and message.headers() != [header]:
-                    raise RuntimeError(f"{topic}: a record has the headers {message.headers()}, not {header}")
-                rows += 1
-                total += hash((message.key(), message.value() if values else b""))
+        with without_collector():
+            while ends < PARTITIONS:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{topic} could not be read to its end in {READ_BACK:.0f} s")
+                for message in consumer.consume(10_000, 1.0):
+                    if (error := message.error()) is not None:
+                        ends += error.code() == KafkaError._PARTITION_EOF  # librdkafka goes on after any other
+                        continue
+                    if header is not None and message.headers() != [header]:
+                        raise RuntimeError(f"{topic}: a record has the headers {message.headers()}, not {header}")
+                    rows += 1
+                    total += hash((message.key(), message.value() if values else b""))
     finally:
         consumer.close()
     return rows, total
