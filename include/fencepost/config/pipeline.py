@@ -37,6 +37,7 @@ from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
+from fencepost.formats.names import twins
 from fencepost.model import Layout
 
 if TYPE_CHECKING:
@@ -132,14 +133,11 @@ class Source(Section):
     @field_validator("columns")
     @classmethod
     def _no_reserved_names(cls, columns: dict[str, str]) -> dict[str, str]:
-        seen: dict[str, str] = {}
         for name in columns:
             if name.startswith("_") or not re.fullmatch(r"\w+", name):
                 raise ValueError(f"column {name!r}: names are letters, digits and _, and do not begin with _")
-            if (other := seen.setdefault(name.lower(), name)) != name:
-                raise ValueError(
-                    f"columns {other!r} and {name!r}: to Spark, names that differ only in case are the same"
-                )
+        if both := twins(columns):
+            raise ValueError(f"columns {both[0]!r} and {both[1]!r} differ only in case: to Spark they are the same")
         return columns
 
     @model_validator(mode="after")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fencepost.formats.names import without_case
+
 SIMPLE = frozenset(
     "string binary boolean tinyint byte smallint short int integer bigint long float real double date timestamp "
     "timestamp_ntz".split()
@@ -81,7 +83,7 @@ def _decimal(tokens: list[str], at: int) -> int:
 def _struct(tokens: list[str], at: int, depth: int) -> int:
     names: set[str] = set()
     while True:
-        name = tokens[at].lower()
+        name = without_case(tokens[at])
         if not name.isidentifier() or name in names:
             raise _NoType
         names.add(name)

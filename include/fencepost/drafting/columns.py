@@ -13,6 +13,7 @@ import pyarrow as pa
 from fencepost.drafting.types import LONGEST_NAME, Inferred, infer, refine
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_decoder import JsonDecoder, parsed_record
+from fencepost.formats.names import without_case
 from fencepost.formats.rows import Decoder
 
 MOST_COLUMNS = 300
@@ -135,12 +136,6 @@ def undeclarable(names: Mapping[str, int]) -> dict[str, str]:
             kept[without_case(name)] = name if rarer == other else other
             found[rarer] = "to Spark it is the same as another name that differs only in case"
     return found
-
-
-def without_case(name: str) -> str:
-    """The name as Spark compares it: each character's upper case in lower case, so that of I and i all are one."""
-    upper = (character.upper() if len(character.upper()) == 1 else character for character in name)
-    return "".join(character.lower()[0] for character in upper)
 
 
 def named(columns: Collection[Column]) -> tuple[Column, ...]:

@@ -25,6 +25,7 @@ from jiter import LosslessFloat
 
 from fencepost.formats.framing import Malformed
 from fencepost.formats.json_columns import ZONE, converter
+from fencepost.formats.names import twins
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a field in a struct
 LONGEST_NAME = 255
@@ -156,8 +157,7 @@ def _object(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
         return Inferred(
             f"map<string,{items.sql}>", pa.map_(STRING, items.arrow), "a map: the names in it look like data"
         )
-    lower = Counter(name.lower() for name in seen)
-    if any(not NAME.fullmatch(name) or len(name) > LONGEST_NAME or lower[name.lower()] > 1 for name in seen):
+    if any(not NAME.fullmatch(name) or len(name) > LONGEST_NAME for name in seen) or twins(seen):
         return as_text("an object with a name that a struct's field cannot have: kept as text")
     if len(seen) > MOST_FIELDS:
         return as_text(f"an object with more than {MOST_FIELDS} names: kept as text")

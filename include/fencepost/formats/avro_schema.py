@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from fencepost.formats.format import BadSchema
+from fencepost.formats.names import twins, without_case
 
 PRIMITIVES = frozenset("null boolean int long float double bytes string".split())
 NAMED = frozenset(("record", "enum", "fixed"))
@@ -294,11 +295,9 @@ def check_holdable(kind: Avro, path: str = "") -> None:
     at = path or "the schema"
     if kind.logical == "decimal" and kind.precision > MOST_DIGITS:
         raise BadSchema(f"{at}: a decimal of {kind.precision} digits; Spark's have {MOST_DIGITS} at most")
-    seen: dict[str, str] = {}
-    for one in kind.fields:
-        if (other := seen.setdefault(one.name.lower(), one.name)) != one.name:
-            raise BadSchema(f"{at}: fields {other} and {one.name} differ only in case, and are the same to Spark")
-    if len(members := {name.lower() for name in union_members(kind)}) < len(kind.others):
+    if both := twins(one.name for one in kind.fields):
+        raise BadSchema(f"{at}: fields {both[0]} and {both[1]} differ only in case, and are the same to Spark")
+    if len(members := {without_case(name) for name in union_members(kind)}) < len(kind.others):
         twice = ", ".join(sorted(members))
         raise BadSchema(f"{at}: two types of a union would be the same column of Spark's ({twice})")
     for step, part in parts(kind):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fencepost.formats.framing import Framing
+from fencepost.formats.names import without_case
 from fencepost.model import ReadSchemas, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ UNKNOWN_ID = "fencepost: a schema id that the plan does not know"
 
 
 def taken_names(names: Iterable[str]) -> list[str]:
-    """Those of the names, in lower case, that a column of every transform's source has already."""
-    return sorted(name for name in {name.lower() for name in names} if name in TAKEN or name.startswith(OURS))
+    """Those of the names, without case, that a column of every transform's source has already."""
+    return sorted(name for name in set(map(without_case, names)) if name in TAKEN or name.startswith(OURS))
 
 
 def check_written_names(names: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fencepost.formats.format import BadSchema, Reference
+from fencepost.formats.names import twins
 
 if TYPE_CHECKING:
     from referencing._core import Resolver  # its public name comes with another import of the library
@@ -244,12 +245,11 @@ def check_names(names: Collection[str], at: str) -> None:
     Raises:
         NoColumn: names those that it may not have.
     """
-    seen: dict[str, str] = {}
     for name in names:
         if not name or "`" in name:
             raise NoColumn(f"{at}: {name!r} is no name of a column")
-        if (other := seen.setdefault(name.lower(), name)) != name:
-            raise NoColumn(f"{at}: {other} and {name} differ only in case, and to Spark they are the same")
+    if both := twins(names):
+        raise NoColumn(f"{at}: {both[0]} and {both[1]} differ only in case, and to Spark they are the same")
 
 
 def _draft7(raw: Any) -> Any:

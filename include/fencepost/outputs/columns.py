@@ -19,6 +19,7 @@ from pyspark.sql import types as t
 from fencepost.config.pipeline import LONGEST_IDENTIFIER, RESERVED_COLUMNS
 from fencepost.config.table_rights import quoted
 from fencepost.formats.json_decoder import JsonDecoder
+from fencepost.formats.names import without_case
 
 INTERVAL, REVISION = RESERVED_COLUMNS
 NESTED = (t.ArrayType, t.MapType, t.StructType)
@@ -93,7 +94,7 @@ def what_is_no_column(schema: t.StructType) -> list[str]:
     """Why the columns of a transform's result can be in no table, whatever the table is."""
     found = list[str]()
     for field in schema.fields:
-        if field.name.lower() in RESERVED_COLUMNS:
+        if without_case(field.name) in RESERVED_COLUMNS:
             found.append(f"column {field.name} has a name that is Fencepost's own in every table; rename it")
         elif len(field.name.encode()) > LONGEST_IDENTIFIER:
             found.append(

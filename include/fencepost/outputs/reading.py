@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.config.loading import find_pipeline
 from fencepost.errors import SettingsError, Superseded
+from fencepost.formats.names import without_case
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State
 from fencepost.outputs.output import output_of
@@ -93,7 +94,7 @@ def check_types(schemas: Mapping[str, StructType]) -> None:
     for batch, schema in schemas.items():
         for field in schema.fields:
             kind = field.dataType.simpleString()
-            other, known = seen.setdefault(field.name.lower(), (batch, kind))
+            other, known = seen.setdefault(without_case(field.name), (batch, kind))
             if known != kind:
                 raise SettingsError(
                     f"read_validated: column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
