@@ -28,7 +28,7 @@ from kafka_tools import QUIET_LOG, Record, create_topic, produce, read_all
 NUMBERS = range(10)
 FIRST = "SELECT _key, _record, n, n * 2 AS doubled, name FROM {source}"
 SECOND = "SELECT _key, _record, n, n * 2 + int(n % 3 = 0) AS doubled, name FROM {source} WHERE n <> 5"
-THIRD = "SELECT _key, _record, n, string(n * 2) AS doubled, name, 1 AS extra FROM {source}"
+THIRD = "SELECT _key, _record, n, string(n * 2) AS doubled, name AS NAME, 1 AS extra FROM {source}"
 SUITE = """
 expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, kwargs: {column: n, max_value: %d}}
@@ -136,7 +136,8 @@ def test_by_whole_rows_a_change_is_one_row_less_and_one_more(run: Run) -> None:
 @pytest.mark.deep
 def test_an_unpublished_revision_is_compared_with_its_other_columns(run: Run) -> None:
     found = run("diff", *SPAN, "--revisions", "2", "4", "--key", "n")
-    assert (found["only_after"], found["retyped"], found["revisions"]) == (["extra"], ["doubled"], ["2 +3", "4"])
+    assert (found["only_before"], found["only_after"]) == (["name"], ["NAME", "extra"]), "names that are one to Spark"
+    assert (found["retyped"], found["revisions"]) == (["doubled"], ["2 +3", "4"])
     assert (found["removed"], found["added"]) == (1, 1), "8 is in quarantine again, and 5 is back"
 
 
@@ -226,5 +227,5 @@ def test_a_revision_that_is_gone_is_named(run: Run, broker: Broker, pipeline: Pi
     ends = [TopicPartition(pipeline.output.topic, r.partition, r.end) for r in first.published_ranges]
     for future in admin.delete_records(ends).values():
         future.result(20)
-    with pytest.raises(NeedsOperator, match=rf"batch {first.id} cannot be compared: its records are gone: partition 0"):
+    with pytest.raises(NeedsOperator, match=rf"batch {first.id} cannot be compared: .* no longer has partition 0"):
         run("diff", *SPAN, "--revisions", "1", "2")

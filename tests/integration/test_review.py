@@ -239,7 +239,7 @@ def test_what_is_gone_is_named_and_counts_for_nothing(
     suite = changed(tmp_path, {"type": "expect_column_max_to_be_between", "kwargs": {"column": "n", "max_value": 10}})
     published = run("judge", "--suite", suite)["published"]
     assert [one["now"] for one in published] == [None, *["passed"] * 6, None]
-    assert "its records are gone: partition 0" in published[0]["why"]
+    assert "no longer has partition 0: offsets 0 to" in published[0]["why"]
     with pytest.raises(
         SettingsError, match="bounds need 7 published batches with records that can be read, and there are 6"
     ):

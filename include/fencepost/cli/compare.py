@@ -68,7 +68,7 @@ def diff(
 
 
 def _print_difference(title: str, result: Difference) -> None:
-    from fencepost.review.suggested import quoted
+    from fencepost.review.suggested import as_json
 
     first, second = result.revisions
     table = Table(title=title, title_justify="left")
@@ -95,7 +95,7 @@ def _print_difference(title: str, result: Difference) -> None:
     for row in result.sample:
         for sign, values in (("-", row.before), ("+", row.after)):
             if values is not None:
-                out.print(f"{sign} {quoted(values)}", markup=False, soft_wrap=True)
+                out.print(f"{sign} {as_json(values)}", markup=False, soft_wrap=True)
 
 
 def trace(

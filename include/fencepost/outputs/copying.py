@@ -17,15 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.errors import FencepostError, NeedsOperator, Superseded, TopicMissing, WriteFailed
+from fencepost.errors import FencepostError, Superseded, TopicMissing, WriteFailed
 from fencepost.kafka.staged import read_staged
 from fencepost.kafka.writers import Offsets, mark_offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, OffsetRange, Receipt, describe_ranges, utc_now
 from fencepost.outputs.publication import Begin, Record, publication_writers, seen_in_output
-from fencepost.outputs.topic import KafkaTopicOutput, is_of
-from fencepost.protocol.advice import reprocess
-from fencepost.protocol.obstacle import Found, GivenUp, copied_receipts, is_whole, output_obstacle
+from fencepost.outputs.topic import KafkaTopicOutput, RecordsGone, is_of
+from fencepost.protocol.obstacle import Found, GivenUp, copied_receipts, is_whole
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
@@ -157,23 +156,11 @@ class PublishedTopic(KafkaTopicOutput):
 
     def read_published(self, spark: SparkSession, batch: Batch, schema: StructType) -> DataFrame:
         """The published records, as columns, with `_key`, `_topic`, `_partition` and `_offset`."""
-        if not batch.plan.topic.batch_header and batch.known_written.rows:
-            raise NeedsOperator(
-                f"batch {batch.id}: its records have no header (output.batch_header was false when it was planned), so they "
-                "cannot be told apart from others in their ranges. Set output.batch_header: true; then "
-                f"{batch.command('run', '--reprocess')} writes them again, each with its batch's header."
-            )
-        if (anew := output_obstacle(batch, self.identity())) is not None:
-            raise anew.error(batch)
-        if deleted := self.deleted(batch):
-            raise NeedsOperator(
-                f"batch {batch.id}: output topic {self._name} no longer has {describe_ranges(deleted)}: its retention "
-                f"or a person deleted them. Raise the topic's retention.ms; then {reprocess(batch)}."
-            )
-        if batch.is_staged:  # it was judged elsewhere, so nobody has waited for what hides it here
-            limit = self._pipeline.quality.open_transaction_wait_seconds
-            self.await_readable(batch, limit, f"batch {batch.id}, read_validated")
-        return parse_output(self.read_back(spark, batch), batch.plan.output_format, schema, batch.plan.schemas)
+        try:
+            raw = self.read_whole(spark, batch, f"batch {batch.id}, read_validated")
+        except RecordsGone as gone:
+            raise gone.obstacle.error(batch) from None
+        return parse_output(raw, batch.plan.output_format, schema, batch.plan.schemas)
 
 
 def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:

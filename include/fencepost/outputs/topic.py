@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.errors import AccessDenied, NeedsOperator
+from fencepost.errors import AccessDenied, NeedsOperator, TopicMissing, TopicRecreated
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.ledger import Ledger
@@ -26,16 +26,26 @@ from fencepost.model import (
     Interval,
     OffsetRange,
     TopicOutput,
+    describe_ranges,
     utc_now,
 )
-from fencepost.protocol.advice import run_from
+from fencepost.protocol.advice import reprocess, run_from
 from fencepost.protocol.frontier import Place, of_topic, validated_ends
+from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
 from fencepost.spark.source import read_ranges
 
 KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retries
 FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
+
+
+class RecordsGone(Exception):
+    """Not all of a batch's records can be read any more. `obstacle` says why, and what brings them back."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.why)
+        self.obstacle = obstacle
 
 
 class BatchTopic(ABC):
@@ -157,6 +167,47 @@ class KafkaTopicOutput(BatchTopic):
         staged = output.publish == "staged"
         return what_is_lost(settings, interval, utc_now(), stamped=output.timestamp is not None, judged=not staged)
 
+    def read_whole(self, spark: SparkSession, batch: Batch, doing: str) -> DataFrame:
+        """As `read_back`, of a batch of which every record is still here; waits until nothing hides one.
+
+        Raises:
+            RecordsGone: some are gone, or cannot be told from others.
+            OpenTransaction: another producer's open transaction hides some for too long.
+        """
+        if (lost := self._lost(batch)) is not None:
+            raise RecordsGone(lost)
+        self.await_readable(batch, self._pipeline.quality.open_transaction_wait_seconds, doing)
+        return self.read_back(spark, batch)
+
+    def _lost(self, batch: Batch) -> Obstacle | None:
+        """Why its records are not all here, or cannot be told from others, and what brings them back."""
+        if batch.known_written.rows and not self._names_batches(batch):
+            return Obstacle(
+                "its records have no header that tells them from others (output.batch_header: false)",
+                cure=f"Set output.batch_header: true; then {reprocess(batch)}.",
+            )
+        try:
+            topic_id = self.identity()
+        except TopicMissing:
+            topic_id = ""
+        if topic_id != self._id_then(batch):
+            return Obstacle(f"its {self.role} topic {self._name} {remade(topic_id)} since", TopicRecreated)
+        if deleted := self.deleted(batch):
+            gone = describe_ranges(deleted)
+            return Obstacle(
+                f"{self.role} topic {self._name} no longer has {gone}: its retention or a person deleted them",
+                cure=f"Raise the topic's retention.ms; then {reprocess(batch)}.",
+            )
+        return None
+
+    def _names_batches(self, batch: Batch) -> bool:
+        """Whether the batch's records have its header here."""
+        return batch.plan.topic.batch_header
+
+    def _id_then(self, batch: Batch) -> str:
+        """The topic's id when the batch's records were written here."""
+        return (batch.copy_to_topic.begun if batch.is_staged else batch.plan.topic).topic_id
+
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
         """The records with a batch's header in its ranges here, at the offsets that still exist."""
         kept, _ = self._kept_and_deleted(batch)
@@ -182,6 +233,10 @@ class KafkaTopicOutput(BatchTopic):
 
     def check_result(self, interval: Interval, schema: StructType) -> None:
         """A topic takes whatever the format says."""
+
+    def would_take(self, interval: Interval | None, schema: StructType) -> str:
+        """A topic takes whatever the format says."""
+        return ""
 
     def lacks(self, read: Callable[[], View]) -> str:
         """What a topic lacks was deleted by its own settings, or by a person: its readers' affair."""
@@ -241,6 +296,12 @@ class StagingTopic(KafkaTopicOutput):
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         """As the output's. Its records have the time of their writing."""
         return what_is_lost(settings, interval, utc_now(), stamped=False)
+
+    def _names_batches(self, batch: Batch) -> bool:
+        return True
+
+    def _id_then(self, batch: Batch) -> str:
+        return batch.known_staging.topic_id
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.output_ranges(batch.written) if batch.written else ()

@@ -147,7 +147,7 @@ def _of_commit(batch: Batch, publication: TablePublication, found: Found) -> Obs
     if store.standing is Standing.DONE:
         return None
     if store.identity != publication.identity:
-        return Obstacle(f"its table {publication.table} {_remade(store.identity, 'dropped')} while it was published")
+        return Obstacle(f"its table {publication.table} {remade(store.identity, 'dropped')} while it was published")
     if publication.ledger != found.ledger_topic_id:
         return Obstacle(
             "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
@@ -201,7 +201,7 @@ def output_obstacle(batch: Batch, topic_id: str) -> Obstacle | None:
     since = "while it was published" if batch.state is State.PUBLISHING else "since it was planned"
     if output.topic_id == topic_id:
         return None
-    return Obstacle(f"its output topic {output.topic} {_remade(topic_id)} {since}", TopicRecreated)
+    return Obstacle(f"its output topic {output.topic} {remade(topic_id)} {since}", TopicRecreated)
 
 
 def source_obstacle(batch: Batch, found: SourceFound) -> Obstacle | None:
@@ -220,7 +220,7 @@ def source_obstacle(batch: Batch, found: SourceFound) -> Obstacle | None:
         )
     if planned.topic_id != found.topic_id:
         return Obstacle(
-            f"its source topic {found.topic} {_remade(found.topic_id)} since it was planned, so its offsets mean other records",
+            f"its source topic {found.topic} {remade(found.topic_id)} since it was planned, so its offsets mean other records",
             TopicRecreated,
             NEW_NAME,
         )
@@ -245,7 +245,7 @@ def quarantine_obstacle(link: Batch, read: SourceTopic, found: SourceFound) -> O
 def _lacks(planned: SourceTopic, found: SourceFound) -> str:
     """What a quarantine topic lacks of the records there; empty if nothing."""
     if planned.topic_id != found.topic_id:
-        return f"quarantine topic {planned.topic} {_remade(found.topic_id)}"
+        return f"quarantine topic {planned.topic} {remade(found.topic_id)}"
     return f"quarantine topic {planned.topic} no longer has {describe_ranges(found.expired)}" if found.expired else ""
 
 
@@ -254,7 +254,7 @@ def _of_staging(batch: Batch, found: Found) -> Obstacle | None:
     if staging is None or not (batch.written is None or batch.is_staged):
         return None
     if staging.topic_id != found.staging_topic_id:
-        why = f"its staging topic {staging.topic} {_remade(found.staging_topic_id)} since it was planned"
+        why = f"its staging topic {staging.topic} {remade(found.staging_topic_id)} since it was planned"
         return Obstacle(why, TopicRecreated)
     if found.staged_gone:
         return Obstacle(
@@ -268,7 +268,7 @@ def _of_quarantine(batch: Batch, topic_id: str) -> Obstacle | None:
     quarantine = batch.plan.quarantine
     if quarantine is None or quarantine.topic_id == topic_id:
         return None
-    why = f"its quarantine topic {quarantine.topic} {_remade(topic_id)} since it was planned"
+    why = f"its quarantine topic {quarantine.topic} {remade(topic_id)} since it was planned"
     return Obstacle(why, TopicRecreated)
 
 
@@ -295,5 +295,6 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 
-def _remade(identity: str, gone: str = "deleted") -> str:
+def remade(identity: str, gone: str = "deleted") -> str:
+    """What happened to something that had another identity, and has this one now; none: it is not there."""
     return f"was {gone} and created again" if identity else f"was {gone}"

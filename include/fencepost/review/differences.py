@@ -105,14 +105,19 @@ def _types(frame: DataFrame) -> dict[str, str]:
 
 
 def _prepared(frame: DataFrame, names: Sequence[str], key: Sequence[str], as_text: Set[str]) -> DataFrame:
-    """Rows with `key` and `row`, structs of values that can be compared, and `shown`, the row as JSON."""
+    """Rows with `key` and `row`, structs of values that can be compared, and `shown`, the row as JSON.
+
+    The fields of `row` are named by the position of the column: names of two revisions may be one to Spark.
+    """
     schema: StructType = frame.schema
 
     def compared(name: str) -> Column:
         if name not in frame.columns:
-            return F.lit(None).cast("string").alias(name)
-        value = prepared_column(name, schema[name].dataType)
-        return (value.cast("string") if name in as_text else value).alias(name)
+            value = F.lit(None).cast("string")
+        else:
+            value = prepared_column(name, schema[name].dataType)
+            value = value.cast("string") if name in as_text else value
+        return value.alias(_field(names, name))
 
     there = [name for name in names if name in frame.columns]
     shown = [(F.col(name).cast("string") if name == KEY else F.col(f"`{name}`")).alias(name) for name in there]
@@ -121,6 +126,10 @@ def _prepared(frame: DataFrame, names: Sequence[str], key: Sequence[str], as_tex
         F.struct(*(compared(name) for name in names if name != KEY or not key)).alias("row"),
         F.to_json(F.struct(*shown), JSON).alias("shown"),
     )
+
+
+def _field(names: Sequence[str], name: str) -> str:
+    return f"c{names.index(name)}"
 
 
 def _by_rows(before: DataFrame, after: DataFrame) -> dict[str, Any]:
@@ -165,13 +174,14 @@ def _by_key(
     shown = (F.col("one.shown").alias("shown"), F.col("other.shown").alias("then"))
     told = joined.select(kind.alias("kind"), F.col("one.row").alias("a"), F.col("other.row").alias("b"), *shown)
     compared = [name for name in names if name not in key and name != KEY]
+    fields = [_field(names, name) for name in compared]
     differs = [
-        F.count_if((F.col("kind") == "changed") & ~F.col(f"a.`{name}`").eqNullSafe(F.col(f"b.`{name}`"))).alias(f"c{n}")
-        for n, name in enumerate(compared)
+        F.count_if((F.col("kind") == "changed") & ~F.col(f"a.{field}").eqNullSafe(F.col(f"b.{field}"))).alias(field)
+        for field in fields
     ]
     kinds = ("same", "changed", "removed", "added")
     row: Any = told.agg(*(F.count_if(F.col("kind") == name).alias(name) for name in kinds), *differs).head()
-    columns = {name: int(row[f"c{n}"]) for n, name in enumerate(compared)}
+    columns = {name: int(row[field]) for name, field in zip(compared, fields, strict=True)}
     sample: list[ChangedRow] = []
     for name in ("changed", "removed", "added"):
         for found in told.where(F.col("kind") == name).orderBy("shown", "then").limit(SHOWN).collect():

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from fencepost.errors import SettingsError, TopicMissing
+from fencepost.errors import SettingsError
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Interval, State, Tally, describe_ranges
+from fencepost.model import Batch, Interval, State, Tally
 from fencepost.outputs.output import written_to
 from fencepost.outputs.reading import check_types
-from fencepost.outputs.topic import KafkaTopicOutput
+from fencepost.outputs.topic import KafkaTopicOutput, RecordsGone
 from fencepost.protocol.view import Revisions, View
 from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
 from fencepost.spark.records import parse_output
@@ -121,27 +121,12 @@ def as_promised(past: Past, rows: int, fingerprint: int) -> None:
 
 
 def _frame(spark: SparkSession, ledger: Ledger, batch: Batch, columns: StructType) -> DataFrame:
-    output, topic_id = _where(ledger, batch)
+    # Of a batch that is published to a table, that is the staging topic.
+    published = batch.published is not None
+    output = KafkaTopicOutput(ledger, batch.plan.topic.topic) if published else written_to(ledger, batch)
     try:
-        if output.identity() != topic_id:
-            raise NotReadable("its topic was deleted and created again")
-    except TopicMissing:
-        raise NotReadable("its topic is gone") from None
-    if deleted := output.deleted(batch):
-        raise NotReadable(f"its records are gone: {describe_ranges(deleted)}")
-    limit = ledger.pipeline.quality.open_transaction_wait_seconds
-    output.await_readable(batch, limit, f"batch {batch.id}, read back")
-    raw = output.read_back(spark, batch).withColumn("hash", F.expr(fingerprint_hash()))
-    return parse_output(raw, batch.plan.output_format, columns, batch.plan.schemas)
-
-
-def _where(ledger: Ledger, batch: Batch) -> tuple[KafkaTopicOutput, str]:
-    """The topic that has the batch's records, and the id it had then: its output if it was published there, or else the one that
-    it was judged in. Of a batch that is published to a table, that is the staging topic."""
-    if batch.is_staged and batch.published is None:
-        return written_to(ledger, batch), batch.plan.written_to.topic_id
-    output = batch.plan.topic
-    if not output.batch_header:
-        raise NotReadable("its records have no header that tells them from others (output.batch_header: false)")
-    begun = batch.copy_to_topic.begun if batch.is_staged else output
-    return KafkaTopicOutput(ledger, output.topic), begun.topic_id
+        raw = output.read_whole(spark, batch, f"batch {batch.id}, read back")
+    except RecordsGone as gone:
+        raise NotReadable(str(gone)) from None
+    hashed = raw.withColumn("hash", F.expr(fingerprint_hash()))
+    return parse_output(hashed, batch.plan.output_format, columns, batch.plan.schemas)

@@ -44,16 +44,16 @@ class Suggestion(Frozen):
     @property
     def arguments(self) -> str:
         """Its arguments, as YAML on one line."""
-        return "{" + ", ".join(f"{name}: {quoted(value)}" for name, value in self.kwargs.items()) + "}"
+        return "{" + ", ".join(f"{name}: {as_json(value)}" for name, value in self.kwargs.items()) + "}"
 
     @property
     def yaml(self) -> str:
         """As an entry of expectations.yaml."""
-        said = f"  - type: {self.type}\n    severity: warning\n    description: {quoted(self.description)}\n"
+        said = f"  - type: {self.type}\n    severity: warning\n    description: {as_json(self.description)}\n"
         return f"{said}    kwargs: {self.arguments}\n"
 
 
-def quoted(value: object) -> str:
+def as_json(value: object) -> str:
     """A value in JSON; with a character in it that draws nothing or moves others, in ASCII."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
