@@ -10,22 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from typer.testing import CliRunner
 
 from conftest import at, day
 from fencepost.cli.app import app
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError
+from fencepost.errors import SettingsError, StoreRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Outcome
 from fencepost.steps.plan import plan_batch
-from fencepost.steps.trial import try_pipeline
-from fencepost.steps.trial_input import newest, of_interval
+from fencepost.steps.trial import Trial, try_pipeline
+from fencepost.steps.trial_input import Looked, newest, of_interval
 from fencepost_stack.broker import Broker
+from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce
 from steps import latest, run
+from tables import ask, fill, store_of
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -43,6 +47,7 @@ expectations:
     kwargs: {column: name}
 """
 KEEPING = 'def transform(frame):\n    return frame.selectExpr("_key", "_record", "n", "name")\n'
+CATALOGUE = "select relname, relnatts from pg_class where relkind in ('r', 'p') order by 1"
 LOOSE = {"quality": {"quarantine_limit": "none"}, "source": {"on_malformed": "quarantine"}}
 
 
@@ -76,6 +81,15 @@ def filled(broker: Broker, pipeline: Pipeline, days: tuple[int, ...] = (1,)) -> 
             (b"gone", None, 0, at(number)),
         ]
     produce(broker.bootstrap, pipeline.source.topic, records)
+
+
+def load_pipeline_with(pipeline: Pipeline, **output: Any) -> Pipeline:
+    """The pipeline with these settings of its output, which stay in its folder."""
+    file = pipeline.folder / "pipeline.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["output"] |= output
+    file.write_text(yaml.safe_dump(settings))
+    return load_pipeline(pipeline.folder)
 
 
 def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
@@ -183,6 +197,86 @@ def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker,
     ledger = Ledger(pipeline)
     (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
     assert "producers send 1,000,000 at most: set kafka.message.max.bytes" in remark
+
+
+OWN = "fencepost_interval timestamptz not null, fencepost_revision int not null"
+
+
+@pytest.mark.deep
+def test_a_table_is_compared_as_a_run_compares_it_and_nothing_is_made(
+    spark: Any, broker: Broker, make_table: Make
+) -> None:
+    """Columns that are missing, of another type or not filled, with the words of the run that is then refused."""
+    pipeline = make_table()
+    fill(broker, pipeline)
+
+    def tried(looked: Looked | None = None, of: Pipeline = pipeline) -> Trial:
+        before, ledger = ask(of, CATALOGUE), Ledger(of)
+        trial = try_pipeline(spark, ledger, looked or newest(ledger, 100))
+        assert ask(of, CATALOGUE) == before
+        return trial
+
+    new = tried()
+    assert new.passes
+    assert new.remarks == (
+        "Table public.numbers does not exist yet: the first run with rows makes it for these columns.",
+    )
+    ask(pipeline, f"create table numbers (n smallint, name text, must text not null, {OWN})")
+    differs = tried()
+    assert differs.verdict == "would fail"
+    (stop,) = differs.stops
+    for words in (
+        'no column doubled: ALTER TABLE "public"."numbers" ADD COLUMN "doubled" integer',
+        "column n is smallint, and the transform gives int",
+        "column must may not be null and has no default",
+    ):
+        assert words in stop
+    with pytest.raises(StoreRefused) as refused:
+        run(spark, pipeline, day(1))
+    assert str(refused.value).rstrip(".") == stop
+    ask(pipeline, f"drop table numbers; create table numbers (n int, doubled int, {OWN})")
+    adding = load_pipeline_with(pipeline, add_columns=True)
+    assert tried(of=adding).remarks == ("Table public.numbers gets new columns: name.",)
+    assert run(spark, adding, day(1)).changed
+    assert tried().stops == tried().remarks == (), "it has the columns now"
+
+
+@pytest.mark.deep
+def test_a_table_that_is_not_the_pipelines_or_cannot_be_reached_would_stop_a_run(
+    spark: Any, broker: Broker, make_table: Make
+) -> None:
+    pipeline = make_table()
+    fill(broker, pipeline)
+    ledger = Ledger(pipeline)
+
+    def stop(looked: Looked, **changes: Any) -> str:
+        before = ask(pipeline, CATALOGUE)
+        of = load_pipeline_with(pipeline, **changes) if changes else pipeline
+        trial = try_pipeline(spark, Ledger(of), looked)
+        assert ask(pipeline, CATALOGUE) == before
+        return " ".join(trial.stops)
+
+    few = newest(ledger, 10)
+    assert "there is no schema nowhere: CREATE SCHEMA" in stop(few, table="nowhere.numbers")
+    ask(pipeline, "create table taken (n int)")
+    ask(pipeline, "insert into taken values (1)")
+    assert "has rows that pipeline" in stop(few, table="taken")
+    ask(pipeline, f"create table parts (n int, doubled int, name text, {OWN}) partition by range (fencepost_interval)")
+    ask(pipeline, "create table later partition of parts for values from ('2026-02-01') to (maxvalue)")
+    assert stop(few, table="parts") == "", "a sample is of no interval"
+    assert "no partition for fencepost_interval 2026-01-01 00:00 UTC" in stop(
+        of_interval(ledger, day(1)), table="parts"
+    )
+    run(spark, pipeline, day(1))
+    other = make_table(source={"topic": pipeline.source.topic}, postgres=store_of(pipeline))
+    (told,) = try_pipeline(spark, Ledger(other), few).stops
+    assert f"table public.numbers belongs to pipeline {pipeline.name}" in told
+    away = make_table(
+        source={"topic": pipeline.source.topic}, postgres=store_of(pipeline) | {"port": str(any_free_port())}
+    )
+    trial = try_pipeline(spark, Ledger(away), few)
+    assert "PostgreSQL at" in trial.stops[0]
+    assert trial.written == 6, "the rest is shown all the same"
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,11 @@ class Output(Protocol):
         """Raise NeedsOperator unless it takes rows with these columns, before the first is written."""
         ...
 
+    def would_take(self, interval: Interval | None, schema: StructType) -> str:
+        """What a run would change there for rows with these columns, if anything, in words; raise as `check_result`. Changes
+        nothing. Without an interval, the rows are a sample."""
+        ...
+
     def ready(self, batch: Batch) -> Begin:
         """How the batch's publication begins, as the output is now; NeedsOperator where it does not take the batch."""
         ...

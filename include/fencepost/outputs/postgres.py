@@ -150,21 +150,41 @@ class PostgresTable:
                 registered = store.register(self._pipeline.name)
                 log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
             if registered.oid is not None and schema.fields:
-                self._check_table(store, registered.oid, schema, interval)
+                self._refuse(self._why_not(store, registered.oid, schema, interval))
             tx.commit()
         return registered
 
-    def _check_table(self, store: Store, oid: int, schema: t.StructType, interval: Interval) -> None:
+    def _why_not(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> list[str]:
+        """Why the table does not take rows with these columns; without an interval, it is asked for no partition."""
         persistence, kind = store.persistence_and_kind(oid)
         if kind not in "rp":
-            self._refuse(["it is no table"])
+            return ["it is no table"]
         if persistence != "p":
-            self._refuse(
-                [f"it is unlogged, and empty after a crash of the server: ALTER TABLE {store.quoted} SET LOGGED"]
-            )
-        self._refuse(what_differs(store.quoted, schema, store.columns(oid), add=self._adds))
-        if kind == "p" and not store.has_partition(oid, interval.start):
-            self._refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
+            return [f"it is unlogged, and empty after a crash of the server: ALTER TABLE {store.quoted} SET LOGGED"]
+        if differs := what_differs(store.quoted, schema, store.columns(oid), add=self._adds):
+            return differs
+        if kind == "p" and interval is not None and not store.has_partition(oid, interval.start):
+            return [f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"]
+        return []
+
+    def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
+        """By a look at the catalogue, in a transaction that cannot write."""
+        self._refuse(what_is_no_column(schema))
+        with session(self._pipeline) as tx:
+            tx.run("SET TRANSACTION READ ONLY")
+            store = Store(tx, self._table)
+            is_prepared, oid = store.is_prepared(), store.oid()
+            known = store.registered() if is_prepared else None
+            why = store.why_not_of(self._pipeline.name, known, oid)
+            if not why and (oid is None or not is_prepared):
+                why = store.why_not_made()
+            if why:
+                raise StoreRefused(f"pipeline {self._pipeline.name}: {why}")
+            if oid is None:
+                return f"{self.planned().told} does not exist yet: the first run with rows makes it for these columns."
+            self._refuse(self._why_not(store, oid, schema, interval))
+            added = missing(schema, store.columns(oid)) if self._adds else {}
+        return f"{self.planned().told} gets new columns: {', '.join(added)}." if added else ""
 
     @property
     def _adds(self) -> bool:

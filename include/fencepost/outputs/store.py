@@ -96,24 +96,30 @@ class Store:
             self._run(f"SELECT 1 FROM {self._tables} WHERE name = $1 FOR UPDATE", self.table)
             known, oid = self.registered(), self.oid()
         assert known is not None
-        if known.pipeline != pipeline:
-            raise StoreRefused(
-                f"table {self.table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; "
-                f"or, if that pipeline is given up, delete its rows in {self._tables} and {self._batches}, and empty the table."
-            )
+        if why := self.why_not_of(pipeline, known, oid):
+            raise StoreRefused(why)
         if known.oid == oid:
             return known
-        if oid is not None and self._has_rows():
-            raise StoreRefused(
-                f"table {self.table} has rows that pipeline {pipeline} did not publish there. Name another output.table, or move "
-                "them elsewhere and empty it. What was published of the pipeline comes back with `fencepost run --reprocess`."
-            )
         # Its first appearance makes no other table of it: batches without rows may have been published before there was one.
         identity = known.identity if known.oid is None else str(uuid.uuid4())
         self._run(
             f"UPDATE {self._tables} SET oid = $1::bigint, identity = $2 WHERE name = $3", oid, identity, self.table
         )
         return Registered(identity, oid, pipeline)
+
+    def why_not_of(self, pipeline: str, known: Registered | None, oid: int | None) -> str:
+        """Why the table, known as that and with this oid, cannot be the pipeline's own; empty if it can, or is."""
+        if known is not None and known.pipeline != pipeline:
+            return (
+                f"table {self.table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; "
+                f"or, if that pipeline is given up, delete its rows in {self._tables} and {self._batches}, and empty the table."
+            )
+        if oid is not None and (known is None or known.oid != oid) and self._has_rows():
+            return (
+                f"table {self.table} has rows that pipeline {pipeline} did not publish there. Name another output.table, or move "
+                "them elsewhere and empty it. What was published of the pipeline comes back with `fencepost run --reprocess`."
+            )
+        return ""
 
     def _has_rows(self) -> bool:
         return bool(self._run(f"SELECT EXISTS (SELECT 1 FROM {self.quoted})")[0][0])
@@ -175,6 +181,18 @@ class Store:
         added = ", ".join(f"ADD COLUMN {quoted(name)} {kind}" for name, kind in columns.items())
         if added:
             self._run(f"ALTER TABLE {self.quoted} {added}")
+
+    def why_not_made(self) -> str:
+        """Why the user cannot make tables in the schema; empty if it can."""
+        found = self._run(
+            "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1::name",
+            self.schema,
+        )
+        if not found:
+            return f"there is no schema {self.schema}: CREATE SCHEMA {quoted(self.schema)}"
+        if not found[0][0]:
+            return f"the user may not make tables in schema {self.schema}: `fencepost acls` prints the rights that it needs"
+        return ""
 
     def lock_table(self) -> None:
         """Keep it from being dropped, or made anew."""

@@ -14,12 +14,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline, TopicSettings
-from fencepost.errors import AccessDenied, TopicMissing
+from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.cluster import time_of
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Interval, Layout, Outcome, Schemas, utc_now
-from fencepost.protocol.ranges import credible_until
+from fencepost.model import Interval, Layout, Outcome, Schemas
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.evaluation import SAMPLE, evaluate
 from fencepost.quality.history import History, PastBatch, published_before
@@ -36,23 +34,12 @@ from fencepost.spark.transform import analysis_errors, apply_transform, value_sc
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
+from fencepost.steps.trial_output import of_sizes, of_table
+from fencepost.steps.trial_rows import Aside, counts_of_rows, of_source, unfit_rows
 from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
 SHOWN = 2  # rows of the result
-REASONS = 10
-PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.message.max.bytes says otherwise
-OVERHEAD = 200  # bytes of a record beside key and value, its batch's header among them
 SEEN = "fencepost_source"
-
-
-@dataclass(frozen=True)
-class Aside:
-    """Rows that would be set aside for one reason. `first`: partition:offset of the first of them in the source, if known."""
-
-    name: str
-    reason: str
-    rows: int
-    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     1. read them, and decode them with the schemas that a plan would freeze;
     2. transform, and give the rows the form of records, each for the output or for quarantine;
     3. read the records as the gate does, and judge them: of a sample, checks about a whole batch are not judged;
-    4. compare the records with what the output's topics take.
+    4. compare them with what the output takes: its table's columns, its topics' largest records.
 
     Raises:
         SettingsError: transform, suite or settings would fail; or the result does not fit the output's schema.
@@ -120,12 +107,12 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             _check_layout(pipeline, flagged, looked)
         made = flagged = flagged.persist()  # once: the transform may run for long, or give other rows the next time
         try:
-            bad, read, newest_ms = _of_source(frame, pipeline, looked)
-            unfit = _unfit(flagged)
+            bad, read, newest_ms = of_source(frame, pipeline, looked)
+            unfit = unfit_rows(flagged)
             if unfit:
                 flagged = flagged.where(F.col("_out_unfit").isNull() | F.col(RULE).isNotNull())
             routed = to_routed(flagged, Layout.OUTPUT)
-            counts = _counts(routed)
+            counts = counts_of_rows(routed)
             named = rules.named if rules else ()
             failed = {n: found for n, found in counts.items() if isinstance(n, int)}
             written, largest = counts.get("written", (0, 0))
@@ -148,6 +135,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         written=written,
     )
     evaluation = _within_limit(pipeline, evaluation, accounts)
+    refused, changed = of_table(ledger, looked.interval, schema)  # 4
     return Trial(
         looked=looked,
         read=read,
@@ -159,8 +147,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=tuple(_stops(pipeline, bad, unfit)),
-        remarks=(*_remarks(pipeline, looked, told), *_of_sizes(ledger, largest)),  # 4
+        stops=(*_stops(pipeline, bad, unfit), *refused),
+        remarks=(*_remarks(pipeline, looked, told), *changed, *of_sizes(ledger, largest)),
     )
 
 
@@ -188,55 +176,6 @@ def _check_layout(pipeline: Pipeline, flagged: DataFrame, looked: Looked) -> Non
         found = task_ranges(to_routed(flagged, Layout.SOURCE))
         if found is None or set(found) != set(looked.ranges):
             raise not_row_by_row(pipeline)
-
-
-def _of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Aside], int, int | None]:
-    """Malformed records by reason, how many were read, and the newest timestamp that is not ahead of the clock."""
-    at = F.col("_timestamp")
-    until = None if looked.interval is None else credible_until(looked.interval, utc_now())
-    newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
-    place = F.min(F.struct("_partition", "_offset"))
-    found = (
-        frame.groupBy("_malformed")
-        .agg(F.count(F.lit(1)).alias("rows"), place.alias("place"), newest_at.alias("newest"))
-        .collect()
-    )
-    read = sum(row["rows"] for row in found)
-    times = [row["newest"] for row in found if row["newest"] is not None]
-    aside = "quarantine" if pipeline.source.on_malformed == "quarantine" else pipeline.source.on_malformed
-    bad = [
-        Aside(f"malformed ({aside})", row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
-        for row in sorted(found, key=lambda row: -row["rows"])
-        if row["_malformed"] is not None
-    ]
-    if len(bad) > REASONS:
-        rest = sum(one.rows for one in bad[REASONS:])
-        bad = [*bad[:REASONS], Aside(f"malformed ({aside})", "other reasons", rest)]
-    return bad, read, max(times, default=None)
-
-
-def _unfit(flagged: DataFrame) -> list[Aside]:
-    """Rows that the output's format or schema does not hold, and no rule sets aside."""
-    if "_out_unfit" not in flagged.columns:
-        return []
-    found = flagged.where(F.col(RULE).isNull() & F.col("_out_unfit").isNotNull()).groupBy("_out_unfit").count()
-    rows = found.orderBy(F.desc("count")).limit(REASONS).collect()
-    return [Aside("does not fit the output", row["_out_unfit"], row["count"]) for row in rows]
-
-
-def _counts(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
-    """Rows, and bytes of the largest, by the number of the rule that they fail, or as `written` or `withheld`."""
-    withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
-    rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
-    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
-    found = routed.select(rule.alias("rule"), withheld.alias("withheld"), size.alias("size"))
-    rows = found.groupBy("rule", "withheld").agg(F.count(F.lit(1)).alias("rows"), F.max("size").alias("size")).collect()
-    counts: dict[int | str, tuple[int, int]] = {}
-    for row in rows:
-        name = "withheld" if row["withheld"] else "written" if row["rule"] is None else row["rule"]
-        before = counts.get(name, (0, 0))
-        counts[name] = (before[0] + row["rows"], max(before[1], row["size"]))
-    return counts
 
 
 def _judged(
@@ -307,28 +246,4 @@ def _remarks(pipeline: Pipeline, looked: Looked, told: Sequence[str]) -> list[st
     found = [f"{one[0].upper()}{one[1:]}." for one in told]
     if not looked.whole and pipeline.output.layout is Layout.OUTPUT:
         found.append("Aggregates are partial: they have only the sampled records.")
-    return found
-
-
-def _of_sizes(ledger: Ledger, largest: int) -> list[str]:
-    """What the topics that a record is written to would refuse."""
-    pipeline, found = ledger.pipeline, []
-    sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
-    if largest + OVERHEAD > sent:
-        found.append(
-            f"The largest record has {largest:,} bytes, and producers send {sent:,} at most: set kafka.message.max.bytes."
-        )
-    topics = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
-    topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
-    for name in topics:
-        try:
-            taken = (
-                int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
-            )
-        except (AccessDenied, TopicMissing):
-            continue
-        if 0 < taken < largest + OVERHEAD:
-            found.append(
-                f"The largest record has {largest:,} bytes, and topic {name} takes {taken:,} (max.message.bytes): raise it."
-            )
     return found

@@ -1,0 +1,47 @@
+"""What a trial's result meets at the pipeline's output, by a look at it."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from fencepost.config.pipeline import TopicSettings
+from fencepost.errors import AccessDenied, StoreRefused, StoreUnavailable, TopicMissing
+from fencepost.ledger.ledger import Ledger
+from fencepost.model import Interval
+from fencepost.outputs.output import output_of
+
+PRODUCERS = 1_000_000  # bytes of a record that librdkafka sends, unless kafka.message.max.bytes says otherwise
+OVERHEAD = 200  # bytes of a record beside key and value, its batch's header among them
+
+
+def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> tuple[list[str], list[str]]:
+    """Why a run would fail with rows of these columns, and what it would change at the output otherwise. Nothing is made."""
+    try:
+        told = output_of(ledger).would_take(interval, schema)
+    except (StoreRefused, StoreUnavailable, AccessDenied) as error:
+        return [str(error).rstrip(".")], []
+    return [], [f"{told[0].upper()}{told[1:]}"] if told else []
+
+
+def of_sizes(ledger: Ledger, largest: int) -> list[str]:
+    """What the topics that a record is written to would refuse."""
+    pipeline, found = ledger.pipeline, []
+    sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
+    if largest + OVERHEAD > sent:
+        found.append(
+            f"The largest record has {largest:,} bytes, and producers send {sent:,} at most: set kafka.message.max.bytes."
+        )
+    topics = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
+    topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
+    for name in topics:
+        try:
+            taken = (
+                int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
+            )
+        except (AccessDenied, TopicMissing):
+            continue
+        if 0 < taken < largest + OVERHEAD:
+            found.append(
+                f"The largest record has {largest:,} bytes, and topic {name} takes {taken:,} (max.message.bytes): raise it."
+            )
+    return found

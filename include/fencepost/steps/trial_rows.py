@@ -1,0 +1,81 @@
+"""What would become of a trial's records and rows: how many of each, and why those that would not be published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.model import utc_now
+from fencepost.protocol.ranges import credible_until
+from fencepost.spark.quarantine import RULE
+from fencepost.spark.quarantine_headers import QUARANTINED
+from fencepost.spark.whole_records import WITHHELD
+from fencepost.steps.trial_input import Looked
+
+REASONS = 10
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Rows that would be set aside for one reason. `first`: partition:offset of the first of them in the source, if known."""
+
+    name: str
+    reason: str
+    rows: int
+    first: str = ""
+
+
+def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Aside], int, int | None]:
+    """Malformed records by reason, how many were read, and the newest timestamp that is not ahead of the clock."""
+    at = F.col("_timestamp")
+    until = None if looked.interval is None else credible_until(looked.interval, utc_now())
+    newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
+    place = F.min(F.struct("_partition", "_offset"))
+    found = (
+        frame.groupBy("_malformed")
+        .agg(F.count(F.lit(1)).alias("rows"), place.alias("place"), newest_at.alias("newest"))
+        .collect()
+    )
+    read = sum(row["rows"] for row in found)
+    times = [row["newest"] for row in found if row["newest"] is not None]
+    name = f"malformed ({pipeline.source.on_malformed})"
+    bad = [
+        Aside(name, row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
+        for row in sorted(found, key=lambda row: -row["rows"])
+        if row["_malformed"] is not None
+    ]
+    return _first(bad), read, max(times, default=None)
+
+
+def unfit_rows(flagged: DataFrame) -> list[Aside]:
+    """Rows that the output's format or schema does not hold, and no rule sets aside."""
+    if "_out_unfit" not in flagged.columns:
+        return []
+    found = flagged.where(F.col(RULE).isNull() & F.col("_out_unfit").isNotNull()).groupBy("_out_unfit").count()
+    rows = found.orderBy(F.desc("count"), "_out_unfit").collect()
+    return _first([Aside("does not fit the output", row["_out_unfit"], row["count"]) for row in rows])
+
+
+def _first(all_: list[Aside]) -> list[Aside]:
+    """The first reasons; the others are told as one."""
+    if len(all_) <= REASONS:
+        return all_
+    return [*all_[:REASONS], Aside(all_[0].name, "other reasons", sum(one.rows for one in all_[REASONS:]))]
+
+
+def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
+    """Rows, and bytes of the largest, by the number of the rule that they fail, or as `written` or `withheld`."""
+    withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
+    rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+    found = routed.select(rule.alias("rule"), withheld.alias("withheld"), size.alias("size"))
+    rows = found.groupBy("rule", "withheld").agg(F.count(F.lit(1)).alias("rows"), F.max("size").alias("size")).collect()
+    counts: dict[int | str, tuple[int, int]] = {}
+    for row in rows:
+        name = "withheld" if row["withheld"] else "written" if row["rule"] is None else row["rule"]
+        before = counts.get(name, (0, 0))
+        counts[name] = (before[0] + row["rows"], max(before[1], row["size"]))
+    return counts
