@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -104,20 +105,20 @@ def add_pipeline(folder: Path, intervals: int, more: int) -> None:
 
 
 def caught_up(first: int, intervals: int) -> dict[str, Any]:
-    """Seconds of each interval by the command's own lines, and the memory of its processes after the first and the last part."""
+    """Seconds of each interval by the command's own lines, and the memory of its processes early, midway and at the end."""
     span = ("--start", day(first).isoformat(), "--end", day(first + intervals).isoformat())
     began = time.monotonic()
     command = subprocess.Popen([COMMAND, "run", "orders", *span, "--each"], stderr=subprocess.PIPE, text=True)
     assert command.stderr is not None
     seconds: list[float] = []
     used: list[float] = [0.0]
-    memory: dict[int, float] = {}
+    memory: dict[int, dict[str, float]] = {}
     for line in command.stderr:
         print(line, end="", flush=True)
         if found := DONE.match(line):
             seconds.append(float(found[2]))
             used.append(processor_seconds(command.pid))
-            if len(seconds) in {min(PART, intervals // 2), intervals - 1}:
+            if len(seconds) in {min(PART, intervals // 2), intervals // 2, intervals - 1}:
                 memory[len(seconds)] = resident(command.pid)
     if command.wait() or len(seconds) != intervals:
         raise RuntimeError(f"the command ended with {command.returncode} after {len(seconds)} intervals")
@@ -143,10 +144,14 @@ def processor_seconds(pid: int) -> float:
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
-def resident(pid: int) -> float:
-    """Megabytes that a process and its descendants have in memory, what they share counted once each."""
+def resident(pid: int) -> dict[str, float]:
+    """Megabytes that the command, its JVM and the JVM's Python workers have in memory; what is shared counts for each of them."""
     process = psutil.Process(pid)
-    return round(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]) / 1e6)
+    found = {"command": process.memory_info().rss, "jvm": 0, "workers": 0}
+    for one in process.children(recursive=True):
+        with suppress(psutil.Error):  # a worker that has just ended
+            found["jvm" if one.name() == "java" else "workers"] += one.memory_info().rss
+    return {name: round(size / 1e6) for name, size in found.items()}
 
 
 def through_airflow(api: StackAirflow, intervals: int, more: int) -> dict[str, float]:

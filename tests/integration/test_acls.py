@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +19,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from typer.testing import CliRunner
 
 from conftest import at, day
+from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of
 from fencepost.doctor.rights import check_rights
@@ -29,6 +34,8 @@ from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
+from fencepost.steps.trial import try_pipeline
+from fencepost.steps.trial_input import newest, of_interval
 from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.jars import class_path
@@ -40,7 +47,7 @@ from steps import latest, replay, run
 pytestmark = pytest.mark.deep
 
 Make = Callable[..., Pipeline]
-USER = "etl"
+USER, DAYS = "etl", 7
 KINDS = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,
@@ -141,6 +148,56 @@ def test_with_the_rights_of_the_list_all_is_green_and_nothing_else_is_asked_for(
     denied = secured.denials()[before:]
     if login == "client certificate":
         denied = [line for line in denied if "operation = DESCRIBE_CONFIGS" not in line]
+    assert denied == []
+
+
+def test_who_may_only_read_looks_back_and_tries(
+    spark: Any,
+    secured: SecuredBroker,
+    staged: Pipeline,
+    make_pipeline: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The broker refuses nothing but a topic's settings, which are an extra."""
+    for number in range(2, DAYS + 2):
+        records = [{"n": n, "name": "x"} for n in range(number)] + [b"not JSON"]
+        produce(secured.bootstrap, staged.source.topic, [(b"k", value, 0, at(number)) for value in records])
+    for number in range(1, DAYS + 1):
+        run(spark, staged, day(number))
+    run(spark, staged, day(1), reprocess=True)
+    secured.set_password("reader")
+    grant(secured, [right for right in rights_of(staged) if right.operation == "Read"], "reader")
+    reader = make_pipeline(name=staged.name, expectations=RULE, kafka=secured.scram("reader"), **STAGED)
+    suite, before = tmp_path / "suite.yaml", len(secured.denials())
+    suite.write_text("expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 6}}]")
+
+    @contextmanager
+    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+        yield lambda: spark
+
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(reader.folder.parent))
+    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+
+    def said(name: str, *options: str) -> Any:
+        done = CliRunner().invoke(app, [name, reader.name, *options, "--json"], catch_exceptions=False)
+        return json.loads(done.stdout)
+
+    assert said("suggest")["batches"] == DAYS
+    judged = said("judge", "--suite", str(suite))["published"]
+    assert [one["now"] for one in judged] == [*["passed"] * (DAYS - 1), "rejected"]
+    span = ("--start", "2026-01-01", "--end", "2026-01-02")
+    assert said("diff", *span, "--revisions", "1", "2")["same"] == 1
+    assert len(said("trace", "--output", f"{reader.output.topic}:0:0")["batches"]) == 1
+    traced = said("trace", "--source", f"{reader.source.topic}:0:1")
+    assert [one["rule"] for one in traced["quarantine"]] == ["malformed"]
+    assert said("schema", "--sample", "50")["misfits"] == []
+    assert said("status")
+    assert said("quarantine", *span)
+    ledger = Ledger(reader)
+    assert try_pipeline(spark, ledger, newest(ledger, 5)).passes
+    assert try_pipeline(spark, ledger, of_interval(ledger, day(DAYS + 1))).read == DAYS + 2
+    denied = [line for line in secured.denials()[before:] if "operation = DESCRIBE_CONFIGS" not in line]
     assert denied == []
 
 

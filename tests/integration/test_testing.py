@@ -160,6 +160,38 @@ def test_metadata_are_what_the_test_gives(run: Trials, make: Make) -> None:
     assert tombstone is None
 
 
+def test_metadata_that_a_test_does_not_give_are_those_of_a_record_at_its_position(run: Trials, make: Make) -> None:
+    folder = make(MEETS, source={"headers": True}, output={"key": None})
+    start = round(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    by_field, by_bytes = run(folder, [{"n": 1}, b'{"n": 1}']).rows
+    assert by_field == {"n": 1, "k": None, "t": "in", "p": 0, "o": 0, "ms": start, "h": None}
+    assert by_bytes == {**by_field, "o": 1}
+
+
+NESTED = {"s": "struct<u: int>", "a": "array<string>", "l": "timestamp_ntz", "o": "map<string, int>", "t": "timestamp"}
+
+
+def test_what_is_within_a_value_is_checked_too(run: Trials, make: Make) -> None:
+    folder = make("SELECT s, a, l, o, t FROM {source}", source={"schema": NESTED}, output={"key": None})
+    for row, words in (
+        ({"s": {"v": 1}}, "s: no field 'v'; it has u"),
+        ({"s": {"u": "1"}}, "s.u: '1' is no int"),
+        ({"a": "text"}, "a: 'text' is no array<string>"),
+        ({"a": ["x", 1]}, "a[1]: 1 is no string"),
+        ({"o": {"k": 1.5}}, "o['k']: 1.5 is no int"),
+        (
+            {"l": datetime(2026, 1, 1, tzinfo=UTC)},
+            "l: datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc) is no",
+        ),
+    ):
+        with pytest.raises(SettingsError) as refused:
+            run(folder, [row])
+        assert words in str(refused.value)
+    (row,) = run(folder, [{"t": datetime(2026, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None)}]).rows
+    assert row is not None
+    assert row["t"] == datetime(2026, 1, 1, 12, tzinfo=UTC), "without a zone a time is UTC"
+
+
 def test_a_record_with_one_bad_row_is_quarantined_whole(run: Trials, make: Make) -> None:
     twice = "SELECT _key, _record, x AS n, name FROM {source} LATERAL VIEW explode(array(n, n * 10)) t AS x"
     outcome = run(make(twice, SUITE), [{"n": 0, "name": "a"}, {"n": 5, "name": "b"}])
@@ -172,6 +204,8 @@ def test_what_would_fail_a_run_fails_here(run: Trials, make: Make) -> None:
     shuffles = make("SELECT n, count(*) AS c FROM {source} GROUP BY n", output={"key": None})
     with pytest.raises(SettingsError, match=r"output\.layout: source"):
         run(shuffles, [{"n": 1}])
+    small = "SELECT n, x FROM {source} JOIN (VALUES ('a', 7)) AS c (name, x) USING (name)"
+    assert run(make(small, output={"key": None}), [{"n": 1, "name": "a"}]).rows == [{"n": 1, "x": 7}], "no shuffle"
     grouped = make("SELECT n, count(*) AS c FROM {source} GROUP BY n", output={"key": None, "layout": "output"})
     assert run(grouped, [{"n": 1}, {"n": 1}]).rows == [{"n": 1, "c": 2}]
     with pytest.raises(SettingsError, match="gives no column 'id'"):
@@ -216,6 +250,18 @@ def transform(frame):
 """
     folder = make(sets, output={"key": None}, spark={"spark.sql.session.timeZone": "UTC"})
     assert run(folder, [{"n": 1}]).rows == run(folder, [{"n": 1}]).rows == [{"n": 1}]
+
+
+def test_settings_of_spark_sql_are_the_pipelines(run: Trials, make: Make) -> None:
+    def hour(zone: str) -> Any:
+        folder = make(
+            "SELECT hour(_timestamp) AS h FROM {source}",
+            output={"key": None},
+            spark={"spark.sql.session.timeZone": zone},
+        )
+        return run(folder, [{"_timestamp": datetime(2026, 1, 1, 12, tzinfo=UTC)}]).rows
+
+    assert (hour("Asia/Tokyo"), hour("UTC")) == ([{"h": 21}], [{"h": 12}])
 
 
 NOT_USED = """

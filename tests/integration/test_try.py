@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError, StoreRefused
+from fencepost.errors import BatchRejected, SettingsError, StoreRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Outcome
 from fencepost.steps.plan import plan_batch
@@ -69,7 +71,7 @@ def somebody_has_read(bootstrap: str, topic: str) -> None:
     consumer.close()
 
 
-def filled(broker: Broker, pipeline: Pipeline, days: tuple[int, ...] = (1,)) -> None:
+def fill_hundred(broker: Broker, pipeline: Pipeline, days: tuple[int, ...] = (1,)) -> None:
     """A hundred records a day: one without a name, nine above the rule, two malformed, one tombstone."""
     create_topic(broker.bootstrap, pipeline.source.topic, 2)
     records: list[tuple[Any, Any, int, int]] = []
@@ -97,7 +99,7 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
 ) -> None:
     """Rows, what goes to quarantine and why, and the verdict; before and after the interval is planned and published."""
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
-    filled(broker, pipeline, (1, 2))
+    fill_hundred(broker, pipeline, (1, 2))
     somebody_has_read(broker.bootstrap, pipeline.source.topic)
     before = state_of(broker.bootstrap)
     ledger = Ledger(pipeline)
@@ -134,7 +136,7 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
 @pytest.mark.deep
 def test_of_a_sample_checks_about_a_whole_batch_are_not_judged(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
-    filled(broker, pipeline)
+    fill_hundred(broker, pipeline)
     ledger = Ledger(pipeline)
     trial = try_pipeline(spark, ledger, newest(ledger, 20))
     assert trial.read == 20
@@ -162,7 +164,7 @@ def test_a_trial_reads_what_is_frozen_whatever_has_arrived_since(
 def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     """Malformed records under `fail`, too many of them, rows that do not fit, and a transform that shuffles."""
     strict = make_pipeline(KEEPING, RULES, quality={"quarantine_limit": "none"})
-    filled(broker, strict)
+    fill_hundred(broker, strict)
     ledger = Ledger(strict)
     trial = try_pipeline(spark, ledger, newest(ledger, 1000))
     assert trial.verdict == "would fail"
@@ -277,6 +279,125 @@ def test_a_table_that_is_not_the_pipelines_or_cannot_be_reached_would_stop_a_run
     trial = try_pipeline(spark, Ledger(away), few)
     assert "PostgreSQL at" in trial.stops[0]
     assert trial.written == 6, "the rest is shown all the same"
+
+
+SEVERAL = """
+def transform(frame):
+    return frame.selectExpr("_key", "_record", "explode(array(n, n + 50)) AS n", "name")
+"""
+TWO_RULES = """
+expectations:
+  - {type: expect_column_values_to_be_between, severity: quarantine, description: below 90, kwargs: {column: n, max_value: 89}}
+  - {type: expect_column_values_to_not_be_null, severity: quarantine, description: named, kwargs: {column: name}}
+"""
+
+
+@pytest.mark.deep
+def test_a_record_of_several_rows_is_set_aside_whole_as_a_run_does(
+    spark: Any, broker: Broker, make_pipeline: Make
+) -> None:
+    """Each record by the first rule that one of its rows fails, and its other rows withheld."""
+    pipeline = make_pipeline(SEVERAL, TWO_RULES, **LOOSE)
+    fill_hundred(broker, pipeline)
+    ledger = Ledger(pipeline)
+    trial = try_pipeline(spark, ledger, of_interval(ledger, day(1)))
+    run(spark, pipeline, day(1))
+    written = latest(pipeline, day(1)).written
+    assert written is not None
+    rules = {one.name: one.rows for one in trial.aside if not one.name.startswith("malformed")}
+    assert rules == {name: rows for name, rows in written.rules.items() if rows}
+    assert len(rules) == 2
+    assert (trial.written, trial.withheld) == (written.rows, written.withheld)
+    assert trial.withheld == 62, "40 to 99, 7, and the one without a value"
+    assert {one.reason for one in trial.aside if one.name in rules} == {"below 90", "named"}
+
+
+@pytest.mark.deep
+def test_of_more_than_the_most_records_or_fewer_than_were_planned_it_is_a_sample(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of a batch that is too large, and what is left of a batch of which records are gone."""
+    pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
+    fill_hundred(broker, pipeline)
+    ledger = Ledger(pipeline)
+    monkeypatch.setattr("fencepost.steps.trial_input.MOST_RECORDS", 50)
+    part = of_interval(ledger, day(1))
+    assert (sum(one.length for one in part.ranges), part.whole) == (50, False)
+    trial = try_pipeline(spark, ledger, part)
+    assert trial.read == 50
+    assert any(check.not_judged for check in trial.evaluation.checks)
+    monkeypatch.undo()
+    plan_batch(pipeline, day(1))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
+    place = TopicPartition(pipeline.source.topic, 0, 10)
+    admin.delete_records([place])[place].result(20)
+    left = of_interval(Ledger(pipeline), day(1))
+    assert (left.whole, left.frozen) == (False, True)
+    assert try_pipeline(spark, ledger, left).read == 93
+
+
+LIKE_BEFORE = """
+expectations:
+  - {type: expect_batch_volume_like_history, kwargs: {at_least: 2}}
+"""
+
+
+@pytest.mark.deep
+def test_a_whole_batch_is_compared_with_those_before_it(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    pipeline = make_pipeline(KEEPING, LIKE_BEFORE)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    for number, rows in ((1, 5), (2, 5), (3, 50), (4, 1)):
+        records = [(b"k", {"n": n, "name": "x"}, 0, at(number)) for n in range(rows)]
+        produce(broker.bootstrap, pipeline.source.topic, records)
+    for number in (1, 2):
+        run(spark, pipeline, day(number))
+    ledger = Ledger(pipeline)
+    assert try_pipeline(spark, ledger, of_interval(ledger, day(3))).verdict == "would be rejected"
+    assert try_pipeline(spark, ledger, newest(ledger, 51)).verdict == "would pass", "a sample is not compared"
+    with pytest.raises(BatchRejected):
+        run(spark, pipeline, day(3))
+
+
+@pytest.mark.deep
+def test_a_record_beyond_what_a_topic_takes_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    large = 'def transform(frame):\n    return frame.selectExpr("_key", "n", "repeat(name, 6000) AS name")\n'
+    pipeline = make_pipeline(large)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    create_topic(broker.bootstrap, pipeline.output.topic, 3, **{"max.message.bytes": "5000"})
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
+    ledger = Ledger(pipeline)
+    (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
+    assert f"topic {pipeline.output.topic} takes 5,000 (max.message.bytes): raise it" in remark
+
+
+@pytest.mark.deep
+def test_the_command_says_all_of_it_in_json_and_by_its_exit_code(
+    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(KEEPING, RULES, **LOOSE)
+    fill_hundred(broker, pipeline)
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
+    shared = SimpleNamespace(newSession=spark.newSession, stop=lambda: None)
+    monkeypatch.setattr("fencepost.spark.session.build_session", lambda *_: shared)
+
+    def tried(*options: str) -> Any:
+        return CliRunner().invoke(app, ["try", pipeline.name, *options], catch_exceptions=False)
+
+    span = ("--start", "2026-01-01", "--end", "2026-01-02")
+    done = tried(*span, "--json")
+    plain = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert (plain["passes"], plain["verdict"], plain["whole"], plain["frozen"]) == (True, "would pass", True, False)
+    assert (plain["read"], plain["malformed"], plain["results"], plain["written"]) == (103, 2, 101, 92)
+    assert {one["name"]: one["rows"] for one in plain["aside"]} >= {"expect_column_values_to_be_between(n)": 9}
+    assert plain["columns"] == {"n": "int", "name": "string"}
+    assert sum(one["end"] - one["start"] for one in plain["ranges"]) == 103
+    (pipeline.folder / "expectations.yaml").write_text(RULES.replace("min_value: 10", "min_value: 1000"))
+    rejected = tried(*span)
+    assert rejected.exit_code == 1
+    assert "103 records of topic" in rejected.stdout
+    assert "would be rejected: " in rejected.stdout
+    assert "not judged: about a whole batch" in tried("--last", "20").stdout
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ AT_LEAST = 7  # batches
 MOST_VALUES = 20  # of a set that is suggested
 OFTEN = 5  # times that each of them was seen, at least
 SPREADS = 4
+LARGEST = 2**63 - 1  # of a bigint
 NUMBERS = (Kind.INTEGER, Kind.NUMBER)
 
 
@@ -127,7 +128,7 @@ def drawn(figures: Sequence[Figures], kinds: Mapping[str, Kind]) -> Iterator[Sug
 
 
 def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = None) -> tuple[float, float]:
-    """Bounds that hold for all figures, with room around them; `whole` numbers, and never below `least`. Pure."""
+    """Bounds that hold for all figures, with room around them; `whole` numbers of 64 bits, and never below `least`. Pure."""
     middle = median(seen)
     room = SPREADS * median(abs(one - middle) for one in seen)
     low, high = min(*seen, middle - room), max(*seen, middle + room)
@@ -136,7 +137,7 @@ def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = 
     if least is not None:
         low = max(low, least)
     if whole:
-        return math.floor(low), math.ceil(high)
+        return max(math.floor(low), -LARGEST - 1), min(math.ceil(high), LARGEST)
     return _rounded(low, math.floor), _rounded(high, math.ceil)
 
 
@@ -238,7 +239,8 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures
         if kinds[name] is Kind.TEXT:
             found.distinct[name] = int(row[f"distinct_{number}"])
         elif kinds[name] in NUMBERS and row[f"least_{number}"] is not None and math.isfinite(row[f"mean_{number}"]):
-            found.least[name], found.greatest[name] = float(row[f"least_{number}"]), float(row[f"greatest_{number}"])
+            exact = int if kinds[name] is Kind.INTEGER else float  # a double has not all digits of a bigint
+            found.least[name], found.greatest[name] = exact(row[f"least_{number}"]), exact(row[f"greatest_{number}"])
             found.mean[name] = float(row[f"mean_{number}"])
     return found
 
