@@ -198,7 +198,24 @@ def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker,
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     ledger = Ledger(pipeline)
     (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
+    assert "The largest record has 2,000,0" in remark
     assert "producers send 1,000,000 at most: set kafka.message.max.bytes" in remark
+
+
+@pytest.mark.deep
+def test_a_record_that_is_too_large_for_quarantine_is_told(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """Of malformed records, and of those that a rule takes; the transform sees no size."""
+    sees = KEEPING.replace("    return", '    assert "_size" not in frame.columns\n    return')
+    pipeline = make_pipeline(sees, RULES, **LOOSE)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1, **{"max.message.bytes": "5000000"})
+    create_topic(broker.bootstrap, pipeline.quarantine_topic, 1, **{"max.message.bytes": "5000"})
+    good = (b"k", {"n": 1, "name": "x"}, 0, at(1))
+    for odd in (b"{" * 6000, {"n": 99, "name": "y" * 6000}):
+        produce(broker.bootstrap, pipeline.source.topic, [good, (b"k", odd, 0, at(1))])
+        ledger = Ledger(pipeline)
+        (remark,) = try_pipeline(spark, ledger, newest(ledger, 2)).remarks
+        assert "The largest record that goes to quarantine has 6,0" in remark
+        assert f"topic {pipeline.quarantine_topic} takes 5,000" in remark
 
 
 OWN = "fencepost_interval timestamptz not null, fencepost_revision int not null"

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
+from fencepost.formats.names import twins
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
 
 
@@ -111,11 +112,21 @@ def analysis_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def value_schema(pipeline: Pipeline, frame: DataFrame) -> StructType:
-    """The fields of the output's value: the columns of the transform's result that do not begin with `_`."""
+    """The fields of the output's value: the columns of the transform's result that do not begin with `_`.
+
+    Raises:
+        NeedsOperator: there is none.
+        SettingsError: two of them are one to Spark, which could write them, and not read them back.
+    """
     fields = [f for f in frame.schema.fields if not f.name.startswith("_")]
     if not fields:
         raise NeedsOperator(
             f"{pipeline.transform_file}: its result has no column for the output's value. Select one whose name does not begin "
             "with _."
+        )
+    if both := twins(field.name for field in fields):
+        raise SettingsError(
+            f"{pipeline.transform_file}: its result has the columns {both[0]!r} and {both[1]!r}, which differ only in case: to "
+            "Spark they are the same. Rename one."
         )
     return StructType(fields)

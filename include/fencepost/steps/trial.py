@@ -35,7 +35,7 @@ from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
 from fencepost.steps.trial_output import of_sizes, of_table
-from fencepost.steps.trial_rows import Aside, counts_of_rows, of_source, unfit_rows
+from fencepost.steps.trial_rows import SIZE, Aside, counts_of_rows, of_source, unfit_rows, with_size
 from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
 SHOWN = 2  # rows of the result
@@ -92,13 +92,13 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     if SHUFFLE_PARTITIONS not in pipeline.spark:
         spark.conf.set(SHUFFLE_PARTITIONS, "4")
     headers = pipeline.source.headers or rules is not None
-    raw = read_ranges(spark, ledger.settings, pipeline.source.topic, looked.ranges, headers=headers)  # 1
+    raw = with_size(read_ranges(spark, ledger.settings, pipeline.source.topic, looked.ranges, headers=headers))  # 1
     doing = f"pipeline {pipeline.name}, try"
     with spark_reads(doing):
         schemas = _schemas(pipeline, raw)
-        frame, malformed = read_source(raw, pipeline.source, schemas, record=rules is not None)
+        frame, malformed = read_source(raw, pipeline.source, schemas, record=rules is not None, beside=(SIZE,))
         good = frame.observe(_observation(), F.count(F.lit(1)).alias("rows")).where(~malformed)
-        result = apply_transform(pipeline, with_record(good, "_malformed"))  # 2
+        result = apply_transform(pipeline, with_record(good, "_malformed", f"_{SIZE}"))  # 2
         schema = value_schema(pipeline, result)
         schemas, told = would_settle(pipeline, result, schemas)
         with analysis_errors(pipeline):
@@ -107,7 +107,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             _check_layout(pipeline, flagged, looked)
         made = flagged = flagged.persist()  # once: the transform may run for long, or give other rows the next time
         try:
-            bad, read, newest_ms = of_source(frame, pipeline, looked)
+            source = of_source(frame, pipeline, looked)
             unfit = unfit_rows(flagged)
             if unfit:
                 flagged = flagged.where(F.col("_out_unfit").isNull() | F.col(RULE).isNotNull())
@@ -118,15 +118,15 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             written, largest = counts.get("written", (0, 0))
             withheld = counts.get("withheld", (0, 0))[0]
             evaluation, rows = _judged(  # 3
-                ledger, looked, routed, schema, schemas, written, read, newest_ms
+                ledger, looked, routed, schema, schemas, written, source.read, source.newest_ms
             )
         finally:
             made.unpersist()
-    aside = [*bad, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
-    malformed_rows = sum(one.rows for one in bad)
+    aside = [*source.bad, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
+    malformed_rows = sum(one.rows for one in source.bad)
     results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
     accounts = Accounts(
-        read=read,
+        read=source.read,
         malformed=malformed_rows,
         malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
         results=results if rules else None,
@@ -135,10 +135,13 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         written=written,
     )
     evaluation = _within_limit(pipeline, evaluation, accounts)
+    largest_aside = max((found[1] for found in failed.values()), default=0)
+    if pipeline.source.on_malformed == "quarantine":
+        largest_aside = max(largest_aside, source.largest)
     refused, changed = of_table(ledger, looked.interval, schema)  # 4
     return Trial(
         looked=looked,
-        read=read,
+        read=source.read,
         malformed=malformed_rows,
         results=results,
         written=written,
@@ -147,8 +150,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, bad, unfit), *refused),
-        remarks=(*_remarks(pipeline, looked, told), *changed, *of_sizes(ledger, largest)),
+        stops=(*_stops(pipeline, source.bad, unfit), *refused),
+        remarks=(*_remarks(pipeline, looked, told), *changed, *of_sizes(ledger, largest, largest_aside)),
     )
 
 

@@ -23,25 +23,30 @@ def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> t
     return [], [f"{told[0].upper()}{told[1:]}"] if told else []
 
 
-def of_sizes(ledger: Ledger, largest: int) -> list[str]:
-    """What the topics that a record is written to would refuse."""
+def of_sizes(ledger: Ledger, written: int, aside: int) -> list[str]:
+    """What producers or topics would refuse of the largest record of the output and of the largest one that goes to quarantine,
+    which have so many bytes."""
     pipeline, found = ledger.pipeline, []
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
-    if largest + OVERHEAD > sent:
-        found.append(
-            f"The largest record has {largest:,} bytes, and producers send {sent:,} at most: set kafka.message.max.bytes."
-        )
     topics = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
     topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
-    for name in topics:
-        try:
-            taken = (
-                int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
-            )
-        except (AccessDenied, TopicMissing):
-            continue
-        if 0 < taken < largest + OVERHEAD:
-            found.append(
-                f"The largest record has {largest:,} bytes, and topic {name} takes {taken:,} (max.message.bytes): raise it."
-            )
+    for what, size, names in (
+        ("record", written, topics),
+        ("record that goes to quarantine", aside, [pipeline.quarantine_topic]),
+    ):
+        said = f"The largest {what} has {size:,} bytes, and"
+        if size + OVERHEAD > sent:
+            found.append(f"{said} producers send {sent:,} at most: set kafka.message.max.bytes.")
+        for name in names if size else ():
+            taken = _taken(ledger, name)
+            if 0 < taken < size + OVERHEAD:
+                found.append(f"{said} topic {name} takes {taken:,} (max.message.bytes): raise it.")
     return found
+
+
+def _taken(ledger: Ledger, name: str) -> int:
+    """How large a record the topic takes; 0 if it does not exist, or we may not ask."""
+    try:
+        return int(ledger.cluster.topic_configs(name).get("max.message.bytes", 0)) if ledger.cluster.find(name) else 0
+    except (AccessDenied, TopicMissing):
+        return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
@@ -16,6 +16,7 @@ from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.trial_input import Looked
 
 REASONS = 10
+SIZE = "size"
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,36 @@ class Aside:
     first: str = ""
 
 
-def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[list[Aside], int, int | None]:
-    """Malformed records by reason, how many were read, and the newest timestamp that is not ahead of the clock."""
+@dataclass(frozen=True)
+class Sourced:
+    """Malformed records by reason with the bytes of the largest, how many records were read, and the newest timestamp that is not
+    ahead of the clock, in milliseconds."""
+
+    bad: list[Aside]
+    largest: int
+    read: int
+    newest_ms: int | None
+
+
+def with_size(raw: DataFrame) -> DataFrame:
+    """The connector's rows with the bytes of key and value."""
+    return raw.withColumn(SIZE, _bytes_of("key", "value"))
+
+
+def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
+    """What became of the records that were read, which have their size as `_size`."""
     at = F.col("_timestamp")
     until = None if looked.interval is None else credible_until(looked.interval, utc_now())
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
     place = F.min(F.struct("_partition", "_offset"))
     found = (
         frame.groupBy("_malformed")
-        .agg(F.count(F.lit(1)).alias("rows"), place.alias("place"), newest_at.alias("newest"))
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            place.alias("place"),
+            newest_at.alias("newest"),
+            F.max(f"_{SIZE}").alias("size"),
+        )
         .collect()
     )
     read = sum(row["rows"] for row in found)
@@ -47,7 +69,12 @@ def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> tuple[lis
         for row in sorted(found, key=lambda row: -row["rows"])
         if row["_malformed"] is not None
     ]
-    return _first(bad), read, max(times, default=None)
+    largest = max((row["size"] or 0 for row in found if row["_malformed"] is not None), default=0)
+    return Sourced(_first(bad), largest, read, max(times, default=None))
+
+
+def _bytes_of(*names: str) -> Column:
+    return sum((F.coalesce(F.octet_length(name), F.lit(0)) for name in names), F.lit(0))
 
 
 def unfit_rows(flagged: DataFrame) -> list[Aside]:
@@ -70,8 +97,7 @@ def counts_of_rows(routed: DataFrame) -> dict[int | str, tuple[int, int]]:
     """Rows, and bytes of the largest, by the number of the rule that they fail, or as `written` or `withheld`."""
     withheld = F.coalesce(F.col(WITHHELD), F.lit(False)) if WITHHELD in routed.columns else F.lit(False)
     rule = F.get_json_object(QUARANTINED, "$.rule").cast("int")
-    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
-    found = routed.select(rule.alias("rule"), withheld.alias("withheld"), size.alias("size"))
+    found = routed.select(rule.alias("rule"), withheld.alias("withheld"), _bytes_of("key", "value").alias("size"))
     rows = found.groupBy("rule", "withheld").agg(F.count(F.lit(1)).alias("rows"), F.max("size").alias("size")).collect()
     counts: dict[int | str, tuple[int, int]] = {}
     for row in rows:
