@@ -29,7 +29,7 @@ from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
 from fencepost.ledger import lost
-from fencepost.outputs import topic as output_topic
+from fencepost.outputs import topic_settings
 from fencepost.preflight.finding import name_of
 from fencepost.quality.report_files import FILE_MODE, FOLDER_MODE
 from fencepost.steps import write_job
@@ -451,7 +451,10 @@ def test_the_layers_are_those_of_the_contract() -> None:
     ("page", "told"),
     [
         (EXACTLY_ONCE, f"The newest {lost.LOOKED_AT:,} offsets"),
-        (EXACTLY_ONCE, "for six hours" if timedelta(hours=6) == output_topic.KEPT_FOR else str(output_topic.KEPT_FOR)),
+        (
+            EXACTLY_ONCE,
+            "for six hours" if timedelta(hours=6) == topic_settings.KEPT_FOR else str(topic_settings.KEPT_FOR),
+        ),
         (PIPELINES, f"each {write_job.ROWS_A_PARTITION:,} offsets"),
         (PIPELINES, f"never more than {write_job.SPARKS_DEFAULT}"),
         (SECURITY, f"files have mode {FILE_MODE:04o} and folders {FOLDER_MODE:04o}"),

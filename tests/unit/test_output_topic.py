@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from conftest import DAY, day
-from fencepost.outputs.topic import KEPT_FOR, KafkaTopicOutput, what_is_lost, what_is_too_large, what_needs_keys
+from fencepost.outputs.topic import KafkaTopicOutput
+from fencepost.outputs.topic_settings import KEPT_FOR, what_is_lost, what_is_too_large, what_needs_keys
 from fencepost.protocol.view import View
 from unit.pages.ledgers import batch
 

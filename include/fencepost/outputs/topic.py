@@ -1,15 +1,9 @@
-"""The output as a Kafka topic.
-
-The topic must not drop a batch's records before they are judged, nor refuse them for their age: validate would read back
-another batch than the one that was written. Kafka computes a record's age from its timestamp. Under `output.timestamp` that is
-the data's own, so Kafka may delete a batch of old data within minutes. Compaction drops all but the newest record of a key.
-"""
+"""The output as a Kafka topic, and the topics that stand before it: what a batch has there, and how it is read back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,15 +23,13 @@ from fencepost.model import (
     describe_ranges,
     utc_now,
 )
+from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_needs_keys
 from fencepost.protocol.advice import reprocess, run_from
 from fencepost.protocol.frontier import Place, of_topic, validated_ends
 from fencepost.protocol.obstacle import Obstacle, remade
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
 from fencepost.spark.source import read_ranges
-
-KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retries
-FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
 
 
 class RecordsGone(Exception):
@@ -305,103 +297,6 @@ class StagingTopic(KafkaTopicOutput):
 
     def _ranges(self, batch: Batch) -> tuple[OffsetRange, ...]:
         return batch.output_ranges(batch.written) if batch.written else ()
-
-
-def what_needs_keys(settings: Mapping[str, str]) -> str | None:
-    """Why the topic takes no record of a pipeline that gives its records no keys, and what to do; None where it does. Pure."""
-    policy = settings.get("cleanup.policy", "delete")
-    if "compact" not in policy:
-        return None
-    return (
-        f"is compacted (cleanup.policy={policy}), so it takes no record without a key, and the pipeline's records have none. "
-        "Name the key's column in output.key in pipeline.yaml; or use another topic."
-    )
-
-
-def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
-    """Why the topic would not take records with timestamps of the interval, and what to do; None where it will. Pure.
-
-    They are assumed to be as old as its start.
-    """
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        return None
-    for name, age, than in (
-        ("before", now - interval.start, "older"),
-        ("after", interval.start - now, "further ahead"),
-    ):
-        setting = f"message.timestamp.{name}.max.ms"
-        if _too_short(settings, setting, age):
-            return (
-                f"refuses records {than} than {setting}={settings[setting]}{_of_age(interval)}. Raise that with "
-                f"kafka-configs.sh{WAY_OUT}."
-            )
-    return None
-
-
-def what_is_lost(
-    settings: Mapping[str, str], interval: Interval, now: datetime, *, stamped: bool, judged: bool = True
-) -> str | None:
-    """Why the topic would refuse the interval's records, or lose them too early, and what to do; None if it keeps them. Pure.
-
-    `stamped`: the records have timestamps of their own, assumed to be as old as the interval's start. `judged`: they are read
-    back from the topic to be judged. Where they are not, how long they are kept is the reader's affair, but for those that the
-    topic would delete as soon as they are published.
-    """
-    own_time = stamped and settings.get("message.timestamp.type") != "LogAppendTime"
-    age = max(now - interval.start, timedelta(0)) if own_time else timedelta(0)
-    policy = settings.get("cleanup.policy", "delete")
-    way_out, of_age = (WAY_OUT, _of_age(interval)) if own_time else ("", "")
-    if own_time and (refused := what_is_refused(settings, interval, now)):
-        return refused
-    if not (judged or own_time):
-        return None
-    before = "the verdict, which may take" if judged else "anybody reads them, in less than"
-    if "delete" in policy and _too_short(settings, "retention.ms", age + KEPT_FOR):
-        return (
-            f"deletes records after retention.ms={settings['retention.ms']}{of_age}: they may be gone before {before} "
-            f"{_hours(KEPT_FOR)}. Raise retention.ms with kafka-configs.sh (-1: no limit){way_out}."
-        )
-    # Unlike for the others, -1 or 0 means no lag here.
-    if judged and (
-        "compact" in policy
-        and (
-            int(settings.get("min.compaction.lag.ms") or 0) <= 0
-            or _too_short(settings, "min.compaction.lag.ms", age + KEPT_FOR)
-        )
-    ):
-        return (
-            f"is compacted (cleanup.policy={policy}) after min.compaction.lag.ms={settings.get('min.compaction.lag.ms', '0')}"
-            f"{of_age}: records whose key has a newer one may be gone before the verdict, which may take "
-            f"{_hours(KEPT_FOR)}. Raise min.compaction.lag.ms with kafka-configs.sh{way_out}; or use another topic."
-        )
-    return None
-
-
-def what_is_too_large(output: Mapping[str, str], staging: Mapping[str, str]) -> str | None:
-    """Why the output may refuse records for their size that the staging topic takes, and what to do; None where not. Pure."""
-    taken, staged = (int(settings.get("max.message.bytes") or 0) for settings in (output, staging))
-    if taken >= staged:
-        return None
-    return (
-        f"takes batches of records up to {taken:,} bytes (max.message.bytes), and the staging topic takes {staged:,}: what is "
-        f"staged might not be published. Raise it to {staged}, or lower the staging topic's to {taken}, with kafka-configs.sh."
-    )
-
-
-WAY_OUT = ", set message.timestamp.type=LogAppendTime, or take output.timestamp out of pipeline.yaml"
-
-
-def _of_age(interval: Interval) -> str:
-    return f" by their timestamps, and output.timestamp dates them from {interval.start:%Y-%m-%d %H:%M} UTC on"
-
-
-def _too_short(settings: Mapping[str, str], name: str, needed: timedelta) -> bool:
-    limit = int(settings.get(name) or -1)
-    return 0 <= limit < FOREVER and timedelta(milliseconds=min(limit, 10**14)) < needed
-
-
-def _hours(duration: timedelta) -> str:
-    return f"{duration.total_seconds() / 3600:g} hours"
 
 
 def read_batch(
