@@ -47,7 +47,7 @@ test-all: packages ## the tests that `make test` leaves out: matrices, clusters,
 	@$(BIN)/python tests/side_by_side.py --deep
 
 .PHONY: compose
-compose: packages ## docker-compose.yaml with a Docker engine: build, start, a day of both pipelines, read back, down with its data
+compose: packages ## docker-compose.yaml with a Docker engine: build, start, a day of the pipelines, read back, down with its data
 	@$(BIN)/python tests/compose.py
 
 .PHONY: unit

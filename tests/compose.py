@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -31,8 +32,12 @@ COMMAND = shlex.split(os.environ.get("DOCKER_COMPOSE", "docker compose"))
 PROJECT = ["--project-name", "fencepost-check", "--file", "docker-compose.yaml"]
 DOWN = ("down", "--volumes", "--remove-orphans", "--timeout", "30")
 DAY = datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York"))
-PUBLISHED = {"nyc_flights": 842, "nyc_weather": 67}  # records of that day
-PATIENCE = 1200.0  # seconds for Airflow to have its DAGs, and for both runs
+FIRST, BEHIND = (
+    {"nyc_flights": 842, "nyc_weather": 67},
+    {"nyc_delays": 160},
+)  # records of that day; rows, made of the flights
+PUBLISHED = FIRST | BEHIND
+PATIENCE = 1200.0  # seconds for Airflow to have its DAGs, and for runs side by side
 POLL = 2.0  # seconds
 PORTS = """FENCEPOST_KAFKA_1_PORT FENCEPOST_KAFKA_2_PORT FENCEPOST_KAFKA_3_PORT FENCEPOST_SCHEMA_REGISTRY_PORT
 FENCEPOST_AIRFLOW_PORT FENCEPOST_SPARK_UI_PORT""".split()
@@ -42,9 +47,10 @@ from fencepost_stack.compose import ComposeKafka
 from fencepost_stack.demo import load
 print(*load(ComposeKafka().admin_settings(), "http://schema-registry:8081/apis/ccompat/v7"))
 """
-# As the pipelines' own users, who may read in groups of that name.
+# As the pipelines' own users, who may read in groups of that name, and their tables.
 READ = """
 import sys
+import psycopg2
 from confluent_kafka import TopicPartition
 from fencepost.config.loading import find_pipeline
 from fencepost.kafka.client_settings import client_settings
@@ -53,6 +59,12 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.offsets import read_until
 for name in sys.argv[1:]:
     pipeline = find_pipeline(name)
+    if pipeline.output.kind == "postgres":
+        login = {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
+        with psycopg2.connect(**login) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM delays_by_hour")
+            print(name, *cursor.fetchone())
+        continue
     settings = client_settings(pipeline)
     cluster = Cluster(settings)
     ends = dict(enumerate(cluster.last_stable(cluster.describe(pipeline.output.topic))))
@@ -105,7 +117,7 @@ class Compose:
 
 
 def main() -> int:
-    """Build, start, run a day of both pipelines through Airflow's API, read it back, and take all of it down."""
+    """Build, start, run a day of the pipelines through Airflow's API, read it back, and take all of it down."""
     with ending_by_exception():
         try:
             return check()
@@ -145,7 +157,7 @@ def check() -> int:
 
 
 def published(compose: Compose) -> dict[str, int]:
-    """Load, backfill a day of both pipelines, and count the records that their users read."""
+    """Load, backfill a day of the pipelines, and count the records that their users read."""
     url = f"http://127.0.0.1:{compose.variables['FENCEPOST_AIRFLOW_PORT']}"
 
     def logged_in() -> StackAirflow | None:
@@ -157,21 +169,22 @@ def published(compose: Compose) -> dict[str, int]:
     told("loading flights and weather")
     compose("run", "--rm", "--no-deps", "-T", "kafka-users", "python", "-", text=LOAD)
     with await_value(logged_in, "Airflow to answer", PATIENCE) as airflow:
-        for name in PUBLISHED:
-            airflow.await_dag(name, timeout=PATIENCE)
-            airflow.unpause(name)
-            airflow.backfill(name, DAY, DAY)
-        follow(airflow)
+        for names in (FIRST, BEHIND):
+            for name in names:
+                airflow.await_dag(name, timeout=PATIENCE)
+                airflow.unpause(name)
+                airflow.backfill(name, DAY, DAY)
+            follow(airflow, names)
     read = compose.answer("exec", "-T", "airflow-scheduler", "python", "-", *PUBLISHED, text=READ)
     return {name: int(count) for name, count in (line.split() for line in read.splitlines())}
 
 
-def follow(airflow: StackAirflow) -> None:
-    """Say which task has ended, until the day of both pipelines has."""
+def follow(airflow: StackAirflow, names: Collection[str]) -> None:
+    """Say which task has ended, until the day of these pipelines has."""
     shown: set[tuple[str, str]] = set()
     deadline = time.monotonic() + PATIENCE
     while True:
-        runs = {name: run for name in PUBLISHED for run in airflow.dag_runs(name) if begins(run) == DAY}
+        runs = {name: run for name in names for run in airflow.dag_runs(name) if begins(run) == DAY}
         for name, run in runs.items():
             for task in airflow.task_instances(name, run["dag_run_id"]):
                 if task["state"] in ENDED and (name, task["task_id"]) not in shown:
@@ -182,7 +195,7 @@ def follow(airflow: StackAirflow) -> None:
         states = {name: run["state"] for name, run in runs.items()}
         if "failed" in states.values():
             raise LocalStackError(f"a run failed: {states}.")
-        if list(states.values()) == ["success"] * len(PUBLISHED):
+        if list(states.values()) == ["success"] * len(names):
             return
         if time.monotonic() > deadline:
             raise LocalStackError(f"the runs did not end within {PATIENCE:.0f} s: {states}.")

@@ -40,7 +40,7 @@ MORE = [
     )
 ]
 LOCAL = [
-    *("tests/local", "tests/integration/quality", "include/pipelines/test_nyc_flights.py"),
+    *("tests/local", "tests/integration/quality", "include/pipelines"),
     *(
         f"tests/integration/test_{name}.py"
         for name in ("compare", "drift", "review", "run_each", "table_views", "tables", "testing", "try")

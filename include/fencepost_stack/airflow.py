@@ -131,9 +131,9 @@ class AirflowPlan:
         ours = {
             key: env[key]
             for key in env
-            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "SCHEMA_REGISTRY_", "SPARK_"))
+            if key.startswith(("AIRFLOW", "FENCEPOST_", "KAFKA_", "REPORTING_", "SCHEMA_REGISTRY_", "SPARK_"))
             and key != MARK
-            and not key.endswith("_PORT")
+            and not (key.startswith("FENCEPOST_") and key.endswith("_PORT"))
         }
         return hashlib.sha256(json.dumps([self.settings(), ours], sort_keys=True).encode()).hexdigest()
 

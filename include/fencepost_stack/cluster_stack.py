@@ -112,6 +112,7 @@ class ClusterStack(Stack):
         """What pipelines read from the environment, passwords included, and what a step needs on this cluster."""
         return {
             **self._kafka_environment(),
+            **self._reporting_environment(),
             "SCHEMA_REGISTRY_URL": self._schema_registry_url(),
             "FENCEPOST_JARS": str(self.state.jars),
             "FENCEPOST_PIPELINES": str(self.folders.pipelines),

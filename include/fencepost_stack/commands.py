@@ -181,6 +181,14 @@ def errors_shown() -> Iterator[None]:
         raise typer.Exit(error.exit_code) from error
 
 
+def _psql(login: Mapping[str, str]) -> str:
+    """The command that opens PostgreSQL's own shell on the tables of pipelines."""
+    from fencepost_stack.postgres import binaries
+    from fencepost_stack.reporting import psql
+
+    return psql(login, binaries())
+
+
 def _print_services(found: dict[str, Any]) -> None:
     lines = []
     kafka, schemas, database, ui = (found[service] for service in ("kafka", "schema-registry", "postgres", "airflow"))
@@ -192,6 +200,7 @@ def _print_services(found: dict[str, Any]) -> None:
         lines.append(("schema registry", schemas["url"]))
     if database["running"]:
         lines.append(("PostgreSQL", database["dsn"]))
+        lines.append(("its tables", _psql(database["reader"])))
     if ui["running"]:
         lines.append(("Airflow", f"{ui['url']}  (user {ui['username']}, password {ui['password']})"))
     if shell := found.get("environment"):

@@ -1,7 +1,9 @@
-"""What docker-compose.yaml runs for Kafka: `python -m fencepost_stack.compose prepare`, `broker NAME`, and `users`.
+"""What docker-compose.yaml runs for Kafka: `python -m fencepost_stack.compose prepare`, `broker NAME`, and `users`; and
+`reporting` for the table of `nyc_delays`.
 
 The brokers are those of `fencepost cluster`, each in a container of its own. `prepare` runs once before them, and makes
-certificates and the secret of the Spark cluster; `users` runs once after them, and lets the pipelines in.
+certificates and the secret of the Spark cluster; `users` runs once after them, and lets the pipelines in. `reporting` runs once
+PostgreSQL is there, and makes the table's database and users.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import psycopg2
+
 from fencepost.paths import pipelines_folder
 from fencepost_stack.certificates import ensure_certificates, hold
 from fencepost_stack.pipeline_users import let_in, names_of, password_variable
 from fencepost_stack.ports import LOOPBACK, answers
+from fencepost_stack.reporting import READER, WRITER, ensure_reporting
 from fencepost_stack.secured_kafka import ADMIN, BROKER, BROKERS, SecuredBroker, SecuredKafka
 from fencepost_stack.standalone_spark import write_settings
 
@@ -77,14 +82,22 @@ def users() -> None:
     let_in(ComposeKafka(), pipelines_folder(), {name: password for name, password in wanted.items() if password})
 
 
+def make_reporting() -> None:
+    """Make the database and the users of `reporting`; the environment has the superuser's login, by libpq's variables."""
+    passwords = {WRITER: os.environ["REPORTING_PASSWORD"], READER: os.environ["REPORTING_READER_PASSWORD"]}
+    ensure_reporting(lambda database: psycopg2.connect(dbname=database), passwords)
+
+
 def main(what: str, name: str = "") -> None:
-    """Do one of the three."""
+    """Do one of the four."""
     if what == "broker":
         broker(name)
     elif what == "prepare":
         prepare()
     elif what == "users":
         users()
+    elif what == "reporting":
+        make_reporting()
     else:
         raise SystemExit(__doc__)
 

@@ -13,6 +13,8 @@ class Credentials:
 
     postgres_superuser: str
     postgres: str
+    reporting: str
+    reporting_reader: str
     airflow_admin: str
     airflow_viewer: str
     airflow_jwt_secret: str

@@ -1,5 +1,6 @@
 """`fencepost demo`: runs three days of real flights and weather through Airflow's own scheduler, and shows the results.
 
+Delays by carrier and hour, a table of PostgreSQL, are made of the flights that are published: their days begin once those are.
 A second run changes nothing: the records exist already, and published intervals are no-ops.
 """
 
@@ -23,17 +24,21 @@ from fencepost_stack.airflow_api import StackAirflow, await_value
 from fencepost_stack.commands import start_stack
 from fencepost_stack.flights import LoadedFlights, load_flights
 from fencepost_stack.nycflights import days_between
+from fencepost_stack.postgres import binaries
+from fencepost_stack.reporting import psql, query
 from fencepost_stack.stack import Stack
 from fencepost_stack.weather import LoadedWeather, load_weather
 
-FLIGHTS, WEATHER = "nyc_flights", "nyc_weather"
-PIPELINES = (FLIGHTS, WEATHER)
+FLIGHTS, WEATHER, DELAYS = "nyc_flights", "nyc_weather", "nyc_delays"
+PIPELINES = (FLIGHTS, WEATHER, DELAYS)
 READER = "flight_delays_by_carrier"  # scheduled by what nyc_flights publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 NEW_YORK = ZoneInfo("America/New_York")
-TIMEOUT = 1800.0  # seconds for the runs of both pipelines
+TIMEOUT = 1800.0  # seconds for the runs of all pipelines
 POLL = 2.0  # seconds; each poll takes a part of the processor time that the runs want
 ALL = "~"  # every run, for Airflow's API
+QUESTION = """SELECT airline, sum(flights) AS flights, round(1.0 * sum(delay_minutes) / sum(departed), 1) AS minutes_late
+FROM delays_by_hour GROUP BY airline ORDER BY minutes_late DESC LIMIT 5"""
 
 out = Console(highlight=False)
 
@@ -86,9 +91,24 @@ def play(
     out.print(f"  [green]✓[/] topic flights: {_if_added(told, flights.added)}")
     told = f"{weather.observations} hourly observations in Avro, of two schemas"
     out.print(f"  [green]✓[/] topic weather: {_if_added(told, weather.added)}")
-    out.print(f"[bold]3[/] DAGs {FLIGHTS} and {WEATHER}: one run for each day, by Airflow's scheduler")
+    out.print(
+        f"[bold]3[/] DAGs {FLIGHTS}, {WEATHER} and, behind the flights, {DELAYS}: one run for each day, by Airflow's scheduler"
+    )
     with StackAirflow.of_services(services) as api:
         _show(api, _run_days(api, watch, days), services)
+    _show_answer(services["postgres"]["reader"])
+
+
+def _show_answer(reader: Mapping[str, str]) -> None:
+    """Show a question to the table, its answer, and where a person asks more."""
+    columns, rows = query(reader, QUESTION)
+    table = Table(title=f"{QUESTION};", title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "airline" else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    out.print(table)
+    out.print(f"ask it yourself: {psql(reader, binaries())}", soft_wrap=True)
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
@@ -112,21 +132,25 @@ def _if_added(told: str, added: bool) -> str:
 
 
 def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str, list[Json]]:
-    """Backfill the days, of both pipelines at once; the runs of each. Existing runs run again and find their intervals
-    published."""
+    """Backfill the days, those of delays once those of flights are published; the runs of each. Existing runs run again and find
+    their intervals published."""
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
     starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in days]
     _finish_earlier(api)
-    backfills = [
-        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))["id"]
-        for dag in PIPELINES
-    ]
-    _follow(api, backfills, starts, watch)
-    for backfill in backfills:
-        api.await_backfill(backfill)
-    return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in PIPELINES}
+
+    def begin(dag: str) -> int:
+        return int(api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))["id"])
+
+    ran = _follow(api, begin, starts, watch)
+    return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in ran}
+
+
+def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
+    """Whether the flights of these days are."""
+    runs = {datetime.fromisoformat(r["data_interval_start"]): r["state"] for r in api.dag_runs(FLIGHTS)}
+    return all(runs.get(start) == "success" for start in starts)
 
 
 def _finish_earlier(api: StackAirflow) -> None:
@@ -138,15 +162,20 @@ def _finish_earlier(api: StackAirflow) -> None:
                 api.await_backfill(earlier["id"], timeout=TIMEOUT)
 
 
-def _follow(api: StackAirflow, backfills: list[int], starts: list[datetime], watch: Watch) -> None:
-    """Print a line for every task that ends, until the backfills have completed."""
+def _follow(api: StackAirflow, begin: Callable[[str], int], starts: list[datetime], watch: Watch) -> Sequence[str]:
+    """Begin the backfills, and print a line for every task that ends, until they have completed; the DAGs that were run."""
     told: set[tuple[str, str, str]] = set()
     began = time.monotonic()
+    first = PIPELINES if _are_published(api, starts) else tuple(dag for dag in PIPELINES if dag != DELAYS)
+    backfills = {dag: begin(dag) for dag in first}
     with out.status("waiting for Airflow's scheduler") as status:
         while True:
-            completed = all(api.call("GET", f"/backfills/{backfill}")["completed_at"] for backfill in backfills)
+            over = {dag for dag, number in backfills.items() if api.call("GET", f"/backfills/{number}")["completed_at"]}
+            if DELAYS not in backfills and _are_published(api, starts):
+                backfills[DELAYS] = begin(DELAYS)
+            completed = over == backfills.keys()
             running = []
-            for dag in PIPELINES:
+            for dag in backfills:
                 runs = {r["dag_run_id"]: datetime.fromisoformat(r["data_interval_start"]) for r in api.dag_runs(dag)}
                 for task in api.task_instances(dag, ALL):
                     start = runs.get(task["dag_run_id"])
@@ -163,7 +192,7 @@ def _follow(api: StackAirflow, backfills: list[int], starts: list[datetime], wat
             status.update(f"running: {', '.join(running) or 'nothing yet'}")
             watch(running)
             if completed:
-                return
+                return tuple(backfills)
             if time.monotonic() - began > TIMEOUT:
                 raise DemoFailed(
                     f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again."

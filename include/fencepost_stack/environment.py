@@ -8,24 +8,28 @@ from fencepost_stack.state_folder import StateFolder
 
 
 def use_stack() -> None:
-    """Set KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL and FENCEPOST_AIRFLOW_URL, with its login, to the services that run here.
+    """Set KAFKA_BOOTSTRAP, SCHEMA_REGISTRY_URL, and REPORTING_HOST and FENCEPOST_AIRFLOW_URL with their logins, to the services
+    that run here.
 
     A variable that is set already stays as it is.
     """
-    missing = {"KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL", "FENCEPOST_AIRFLOW_URL"} - os.environ.keys()
+    names = {"KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL", "REPORTING_HOST", "FENCEPOST_AIRFLOW_URL"}
+    missing = names - os.environ.keys()
     if not missing or not StateFolder.default().services_file.exists():
         return
     from fencepost_stack.airflow import SPARK
-    from fencepost_stack.stack import Stack
+    from fencepost_stack.stack import SERVICES, Stack
 
     services = Stack().services()
-    kafka, registry, airflow = (services[name] for name in ("kafka", "schema-registry", "airflow"))
+    kafka, registry, postgres, airflow = (services[name] for name in SERVICES)
     if kafka["running"]:
         os.environ.setdefault("KAFKA_BOOTSTRAP", kafka["bootstrap"])
     if registry["running"]:
         os.environ.setdefault("SCHEMA_REGISTRY_URL", registry["url"])
+    # What belongs together is set together: another server is not told this one's password.
+    if postgres["running"] and "REPORTING_HOST" in missing:
+        os.environ.update(postgres["reporting"])
     if airflow["running"] and "FENCEPOST_AIRFLOW_URL" in missing:
-        # All three together: another Airflow is not told this one's password.
         os.environ["FENCEPOST_AIRFLOW_URL"] = airflow["url"]
         os.environ["FENCEPOST_AIRFLOW_USER"] = airflow["username"]
         os.environ["FENCEPOST_AIRFLOW_PASSWORD"] = airflow["password"]

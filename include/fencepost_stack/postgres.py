@@ -1,4 +1,4 @@
-"""PostgreSQL for Airflow, with the binaries from a wheel, under our own supervision.
+"""PostgreSQL for Airflow, and for the demo's table, with the binaries from a wheel, under our own supervision.
 
 PostgreSQL refuses to run as root. If we are root, it runs as `nobody`, which owns the data. If `nobody` may not pass through
 the folders above (a checkout under /root), it gets the one capability that it needs for that.
@@ -22,6 +22,7 @@ from fencepost_stack.credentials import Credentials
 from fencepost_stack.errors import LocalStackError, ServiceFailed
 from fencepost_stack.ports import LOOPBACK
 from fencepost_stack.processes import Process, await_ready, spawn, stop
+from fencepost_stack.reporting import READER, WRITER, ensure_reporting, reader_login, write_passfile
 from fencepost_stack.state_folder import write_private
 
 DATABASE = "airflow"
@@ -48,7 +49,7 @@ def binaries() -> Path:
 
 
 class Postgres:
-    """One server on one folder, with the database `airflow` and a user of the same name."""
+    """One server on one folder, with the database `airflow`, a user of the same name, and the database of `reporting`."""
 
     def __init__(
         self, folder: Path, port: int, credentials: Credentials, log: Path, process: Process | None = None
@@ -65,6 +66,11 @@ class Postgres:
     def dsn(self) -> str:
         """The login of Airflow's user, password included."""
         return f"postgresql://{DATABASE}:{self._credentials.postgres}@{LOOPBACK}:{self.port}/{DATABASE}"
+
+    @property
+    def reader(self) -> dict[str, str]:
+        """The login of who reads the tables of `reporting`. A file beside the server's folder has the password."""
+        return reader_login(LOOPBACK, self.port, self.folder.with_name("pgpass"))
 
     def start(self, timeout: float = 60.0) -> None:
         """Start and wait until the database answers. Raises ServiceFailed, and leaves nothing running."""
@@ -90,11 +96,11 @@ class Postgres:
         return self.process
 
     def await_ready(self, timeout: float = 60.0) -> None:
-        """Wait until the server answers, then make sure that Airflow's user and database exist."""
+        """Wait until the server answers, then make sure that users and databases exist."""
         if self.process is None:
             raise ServiceFailed(f"no PostgreSQL was started on {self.folder}.")
         await_ready("PostgreSQL", self.process, self.log, lambda: self._answers(SUPERUSER, "postgres"), timeout)
-        self._ensure_database()
+        self._ensure_databases()
 
     def healthy(self) -> bool:
         """Whether Airflow's user can log in to its database."""
@@ -124,7 +130,7 @@ class Postgres:
             host=LOOPBACK, port=self.port, user=user, password=password, dbname=database, connect_timeout=5
         )
 
-    def _ensure_database(self) -> None:
+    def _ensure_databases(self) -> None:
         name = sql.Identifier(DATABASE)
         with closing(self._connect(SUPERUSER, "postgres")) as connection:
             connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
@@ -137,6 +143,9 @@ class Postgres:
                 cursor.execute("select 1 from pg_database where datname = %s", (DATABASE,))
                 if cursor.fetchone() is None:
                     cursor.execute(sql.SQL("create database {} owner {}").format(name, name))
+        passwords = {WRITER: self._credentials.reporting, READER: self._credentials.reporting_reader}
+        ensure_reporting(lambda database: self._connect(SUPERUSER, database), passwords)
+        write_passfile(self.reader, self._credentials.reporting_reader)
 
     def _own_folder(self) -> None:
         """Make the folder, owned by the server's user."""

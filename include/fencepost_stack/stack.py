@@ -14,7 +14,7 @@ from fencepost.errors import FencepostError
 from fencepost.jars import CONNECTOR
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
-from fencepost_stack import airflow, broker, jars, postgres, schema_registry
+from fencepost_stack import airflow, broker, jars, postgres, reporting, schema_registry
 from fencepost_stack.airflow import Airflow, AirflowPlan, Folders
 from fencepost_stack.broker import Broker
 from fencepost_stack.credentials import Credentials
@@ -235,8 +235,13 @@ class Stack:
             self._kafka_bootstrap(),
             self._schema_registry_url(),
             self.folders,
+            self._reporting_environment(),
         )
         return Airflow(plan, self._registry.processes("airflow"))
+
+    def _reporting_environment(self) -> dict[str, str]:
+        """What a pipeline reads from the environment to reach the database of `reporting`, password included."""
+        return reporting.variables(LOOPBACK, self._port("postgres"), Credentials.ensure(self.state).reporting)
 
     def _stop(self, service: str) -> bool:
         """Stop one service's processes; return whether there were any. Its port and settings stay."""
@@ -268,7 +273,11 @@ class Stack:
         }
         if self.state.secrets_file.exists():
             credentials = Credentials.ensure(self.state)
-            found["postgres"]["dsn"] = self._postgres().dsn
+            found["postgres"] |= {
+                "dsn": self._postgres().dsn,
+                "reporting": self._reporting_environment(),
+                "reader": self._postgres().reader,
+            }
             found["airflow"] |= {
                 "url": f"http://{LOOPBACK}:{self._port('airflow')}",
                 "username": airflow.ADMIN,

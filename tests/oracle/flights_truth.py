@@ -21,7 +21,7 @@ from oracle.murmur2 import partition_of
 PARTITIONS = 4
 KEPT = """year month day carrier flight origin dest tailnum sched_dep_time dep_time dep_delay sched_arr_time arr_time
 arr_delay air_time distance""".split()
-DERIVED = """airline manufacturer model seats aircraft_age scheduled_departure_ms is_cancelled delayed_15
+DERIVED = """time_hour airline manufacturer model seats aircraft_age scheduled_departure_ms is_cancelled delayed_15
 made_up_minutes dep_delay_bucket""".split()
 
 
@@ -65,6 +65,9 @@ def flights_frame() -> pd.DataFrame:
         frame[name] = frame.tailnum.map(planes[name])
     frame["aircraft_age"] = frame.year - frame.tailnum.map(planes["year"])
     frame["scheduled_departure_ms"] = _scheduled_departure(frame)
+    frame["time_hour"] = pd.to_datetime(frame.scheduled_departure_ms, unit="ms").dt.strftime(
+        "%Y-%m-%dT%H:00:00.000000Z"
+    )
     frame["is_cancelled"] = frame.dep_time.isna()
     frame["delayed_15"] = frame.dep_delay.ge(15)
     frame["made_up_minutes"] = frame.dep_delay - frame.arr_delay

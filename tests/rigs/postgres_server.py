@@ -26,11 +26,9 @@ class PostgresServer:
     """The server; `database` makes a database that its owner, a role without other rights, may use."""
 
     def __init__(self, folder: Path) -> None:
-        unused = dict.fromkeys(("airflow_admin", "airflow_viewer", "airflow_jwt_secret"), PASSWORD)
-        keys = {"airflow_secret_key": PASSWORD, "airflow_fernet_key": PASSWORD}
+        names = Credentials.__slots__  # type: ignore[attr-defined]
         self.port = any_free_port()
-        self._known = Credentials(postgres_superuser=PASSWORD, postgres=PASSWORD, **unused, **keys)
-        self._server = Postgres(folder, self.port, self._known, folder / "log")
+        self._server = Postgres(folder, self.port, Credentials(**dict.fromkeys(names, PASSWORD)), folder / "log")
 
     def __enter__(self) -> Self:
         self._server.folder.mkdir(parents=True, exist_ok=True)
@@ -50,6 +48,11 @@ class PostgresServer:
         await_end(process.pid)
         self._server.process = None
         self._server.start()
+
+    @property
+    def reader(self) -> dict[str, str]:
+        """The login of who reads the tables of the demo."""
+        return self._server.reader
 
     def database(self) -> dict[str, str]:
         """A new database; the settings of its owner, as `postgres:` in pipeline.yaml has them."""

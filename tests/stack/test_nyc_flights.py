@@ -16,19 +16,21 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from fencepost_stack.broken_flights import BROKEN
-from fencepost_stack.demo import PIPELINES
+from fencepost_stack.demo import DELAYS, FLIGHTS, WEATHER
 from fencepost_stack.flights import load_flights
 from fencepost_stack.nycflights import day_of, days_between
 from fencepost_stack.weather import load_weather
+from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
 from oracle.reader import compare, read_topic
 from oracle.weather_truth import expected_weather
+from rigs.postgres_server import query
 
 from .conftest import ROOT, Running
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
-
+PIPELINES = (FLIGHTS, WEATHER)
 
 STARTS = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
 
@@ -132,8 +134,22 @@ def test_three_days_of_flights_are_in_the_output_record_for_record(
     running: Running, flights: list[dict[str, Any]]
 ) -> None:
     assert [run["state"] for run in flights] == ["success"] * 3
-    differences = compare(expected_records(DAYS), read_topic(running.bootstrap, "flight_delays"))
-    assert differences == []
+    found = read_topic(running.bootstrap, "flight_delays")
+    assert compare(expected_records(DAYS), found) == []
+    hours = [datetime.fromisoformat(json.loads(record.value or b"")["time_hour"]) for record in found]
+    assert [record.timestamp for record in found] == [round(hour.timestamp() * 1000) for hour in hours]
+
+
+@pytest.mark.deep
+def test_three_days_of_delays_are_in_the_table_row_by_row(running: Running, flights: list[dict[str, Any]]) -> None:
+    """They begin once their flights are published, all at once."""
+    shutil.copytree(ROOT / "include" / "pipelines" / DELAYS, running.pipelines / DELAYS)
+    running.api.await_dag(DELAYS)
+    running.api.unpause(DELAYS)
+    running.api.backfill(DELAYS, STARTS[0], STARTS[-1], max_active_runs=3)
+    ended = running.api.await_intervals(DELAYS, STARTS, timeout=850)
+    assert [run["state"] for run in ended] == ["success"] * 3
+    assert query(running.stack.services()["postgres"]["reader"], TABLE) == expected_delays(DAYS)
 
 
 @pytest.mark.deep

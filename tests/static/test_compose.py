@@ -48,7 +48,7 @@ def environment(service: str) -> dict[str, str]:
 
 
 def test_airflow_is_set_up_as_in_the_local_stack(tmp_path: Path) -> None:
-    credentials = Credentials(*["x"] * 7)
+    credentials = Credentials(*["x"] * 9)
     plan = AirflowPlan(
         StateFolder(tmp_path), 8080, credentials, "postgresql://x", "127.0.0.1:9092", "http://x", Folders.default()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -59,13 +60,71 @@ def test_each_table_has_what_was_quarantined_and_the_command_that_shows_it(monke
         ["2013-01-01", "844", "842", "2", "passed", "already published, revision 1"],
         ["2013-01-02", "842", "842", "0", "passed", "already published, revision 1"],
     ]
-    assert cells(text) == [*table, *table]
-    for pipeline in ("nyc_flights", "nyc_weather"):
+    assert cells(text) == table * 3
+    for pipeline in demo.PIPELINES:
         assert f".venv/bin/fencepost quarantine {pipeline}\n" in text
 
 
 def test_nothing_is_said_of_quarantine_where_nothing_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fencepost quarantine" not in shown(Results({}, {}), monkeypatch)
+
+
+class Scheduler:
+    """The API of an Airflow in which each look at the backfills ends those that are told, with these states of their runs."""
+
+    def __init__(self, before: dict[str, str], *looks: dict[str, str]) -> None:
+        self.states, self.looks, self.begun = dict(before), list(looks), list[str]()
+
+    def backfill(self, dag: str, *_: Any, **__: Any) -> dict[str, Any]:
+        self.begun.append(dag)
+        self.states[dag] = "running"
+        return {"id": dag}
+
+    def call(self, method: str, path: str, **_: Any) -> dict[str, Any]:
+        if path == "/backfills":
+            return {"backfills": []}
+        dag = path.removeprefix("/backfills/")
+        if dag == self.begun[0] and self.looks:
+            self.states |= self.looks.pop(0)
+        return {"completed_at": self.states[dag] != "running" or None}
+
+    def dag_runs(self, dag: str) -> list[dict[str, Any]]:
+        if dag not in self.states:
+            return []
+        return [{"dag_run_id": dag, "data_interval_start": DAY.isoformat(), "state": self.states[dag]}]
+
+    def task_instances(self, *_: Any) -> list[Any]:
+        return []
+
+
+DAY = datetime(2013, 1, 1, tzinfo=demo.NEW_YORK)
+FLIGHTS, WEATHER, DELAYS = demo.PIPELINES
+
+
+@pytest.mark.parametrize(
+    ("airflow", "begun"),
+    [
+        (Scheduler({}, {}, {FLIGHTS: "success"}, {WEATHER: "success", DELAYS: "success"}), [FLIGHTS, WEATHER, DELAYS]),
+        (Scheduler({}, {FLIGHTS: "failed"}, {WEATHER: "success"}), [FLIGHTS, WEATHER]),
+        (Scheduler({FLIGHTS: "success"}, dict.fromkeys(demo.PIPELINES, "success")), [FLIGHTS, WEATHER, DELAYS]),
+    ],
+)
+def test_days_of_delays_begin_once_their_flights_are_published(
+    monkeypatch: pytest.MonkeyPatch, airflow: Scheduler, begun: list[str]
+) -> None:
+    seen = list[list[str]]()
+    monkeypatch.setattr(demo, "POLL", 0)
+
+    def begin(dag: str) -> int:
+        if dag == DELAYS:
+            seen.append([airflow.states[FLIGHTS]])
+        airflow.backfill(dag)
+        return dag  # type: ignore[return-value]
+
+    before = airflow.states.get(FLIGHTS)
+    assert list(demo._follow(airflow, begin, [DAY], lambda _: None)) == begun  # type: ignore[arg-type]
+    assert airflow.begun == begun
+    assert before == "success" or seen == [["success"]] * (DELAYS in begun)
 
 
 def test_records_are_loaded_while_airflow_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from fencepost_stack.stack import Stack
 
 INCLUDE = Path(__file__).parents[2] / "include"
 ADDRESSES = ("KAFKA_BOOTSTRAP", "SCHEMA_REGISTRY_URL")
+REPORTING = tuple(f"REPORTING_{name}" for name in ("HOST", "PORT", "PASSWORD"))
 AIRFLOW = tuple(f"FENCEPOST_AIRFLOW_{name}" for name in ("URL", "USER", "PASSWORD"))
 
 
@@ -42,12 +43,13 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     services: dict[str, Any] = {
         "kafka": {"running": False, "bootstrap": "127.0.0.1:1"},
         "schema-registry": {"running": False, "url": "http://127.0.0.1:2/v7"},
+        "postgres": {"running": False, "reporting": dict(zip(REPORTING, ("127.0.0.1", "4", "swordfish"), strict=True))},
         "airflow": {"running": False, "url": "http://127.0.0.1:3", "username": "admin", "password": "hunter2"},
     }
     (tmp_path / "services.json").touch()
     monkeypatch.setenv("FENCEPOST_STATE", str(tmp_path))
     monkeypatch.setattr(Stack, "services", lambda self: services)
-    for name in (*ADDRESSES, *AIRFLOW, "AIRFLOW_CONN_SPARK_DEFAULT"):
+    for name in (*ADDRESSES, *REPORTING, *AIRFLOW, "AIRFLOW_CONN_SPARK_DEFAULT"):
         monkeypatch.setenv(name, "")  # so that it is put back at the end
         monkeypatch.delenv(name)
     return services
@@ -55,22 +57,26 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def found() -> list[str | None]:
     use_environment()
-    return [os.environ.get(name) for name in (*ADDRESSES, *AIRFLOW)]
+    return [os.environ.get(name) for name in (*ADDRESSES, *REPORTING, *AIRFLOW)]
 
 
 def test_commands_find_the_services_that_run_here_and_no_others(stack: dict[str, Any]) -> None:
-    assert found() == [None] * 5
+    assert found() == [None] * 8
     stack["kafka"]["running"] = True
-    assert found() == ["127.0.0.1:1", *[None] * 4]
-    stack["schema-registry"]["running"] = stack["airflow"]["running"] = True
-    assert found() == ["127.0.0.1:1", "http://127.0.0.1:2/v7", "http://127.0.0.1:3", "admin", "hunter2"]
+    assert found() == ["127.0.0.1:1", *[None] * 7]
+    for service in stack.values():
+        service["running"] = True
+    store = ("127.0.0.1", "4", "swordfish")
+    assert found() == ["127.0.0.1:1", "http://127.0.0.1:2/v7", *store, "http://127.0.0.1:3", "admin", "hunter2"]
 
 
-def test_what_is_set_stays_and_another_airflow_is_not_told_this_one_s_password(
+def test_what_is_set_stays_and_another_server_is_not_told_this_one_s_password(
     stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for service in stack.values():
         service["running"] = True
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
     monkeypatch.setenv("FENCEPOST_AIRFLOW_URL", "https://airflow.example")
-    assert found() == ["kafka:9092", "http://127.0.0.1:2/v7", "https://airflow.example", None, None]
+    monkeypatch.setenv("REPORTING_HOST", "db.example")
+    others = ("db.example", None, None, "https://airflow.example", None, None)
+    assert found() == ["kafka:9092", "http://127.0.0.1:2/v7", *others]

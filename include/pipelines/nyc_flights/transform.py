@@ -40,7 +40,7 @@ def transform(flights: DataFrame) -> DataFrame:
             *("_key", "_record"),  # the record as it came: quarantine keeps it byte for byte
             *("year", "month", "day", "carrier", "flight", "origin", "dest", "tailnum"),
             *("sched_dep_time", "dep_time", "dep_delay", "sched_arr_time", "arr_time", "arr_delay"),
-            *("air_time", "distance"),
+            *("air_time", "distance", "time_hour"),
             *("airline", "manufacturer", "model", "seats"),
             (F.col("year") - F.col("built")).alias("aircraft_age"),  # years
             F.unix_millis("_timestamp").alias("scheduled_departure_ms"),  # since 1970-01-01T00:00Z

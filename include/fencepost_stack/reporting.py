@@ -1,0 +1,79 @@
+"""The database of `nyc_delays`: a role that writes there, and one that reads, each with no other right in the server.
+
+The writer makes its tables itself, so it may create some in the schema; the reader may read what the writer makes. Airflow's
+database is closed to both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+from psycopg2 import sql
+
+from fencepost_stack.state_folder import write_private
+
+DATABASE = "reporting"
+WRITER, READER = "nyc_delays", "reader"
+
+Connect = Callable[[str], Any]  # a superuser's connection to the database of that name
+
+
+def ensure_reporting(connect: Connect, passwords: Mapping[str, str]) -> None:
+    """Make database and roles that are missing; give the roles these passwords and their rights. Idempotent."""
+    database, writer, reader = (sql.Identifier(name) for name in (DATABASE, WRITER, READER))
+    with closing(connect("postgres")) as connection:
+        connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
+        with connection.cursor() as cursor:
+            for role, password in passwords.items():
+                cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
+                word = "CREATE" if cursor.fetchone() is None else "ALTER"
+                cursor.execute(sql.SQL(word + " ROLE {} LOGIN PASSWORD %s").format(sql.Identifier(role)), (password,))
+            cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,))
+            if cursor.fetchone() is None:
+                cursor.execute(sql.SQL("CREATE DATABASE {}").format(database))
+            for other in ("airflow", "postgres"):
+                cursor.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(other)))
+    with closing(connect(DATABASE)) as connection, connection, connection.cursor() as cursor:
+        for text in (
+            "REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+            "GRANT CONNECT ON DATABASE {database} TO {writer}, {reader}",
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+            "GRANT USAGE, CREATE ON SCHEMA public TO {writer}",
+            "GRANT USAGE ON SCHEMA public TO {reader}",
+            "ALTER DEFAULT PRIVILEGES FOR ROLE {writer} IN SCHEMA public GRANT SELECT ON TABLES TO {reader}",
+        ):
+            cursor.execute(sql.SQL(text).format(database=database, writer=writer, reader=reader))
+
+
+def variables(host: str, port: int, password: str) -> dict[str, str]:
+    """What `nyc_delays` reads from the environment."""
+    return {"REPORTING_HOST": host, "REPORTING_PORT": str(port), "REPORTING_PASSWORD": password}
+
+
+def reader_login(host: str, port: int, passfile: Path) -> dict[str, str]:
+    """The reader's login in libpq's names; its password is in the file."""
+    return {"host": host, "port": str(port), "dbname": DATABASE, "user": READER, "passfile": str(passfile)}
+
+
+def write_passfile(login: Mapping[str, str], password: str) -> None:
+    """Write the file that the login names; only its owner can read it."""
+    place = ":".join(login[name] for name in ("host", "port", "dbname", "user"))
+    write_private(Path(login["passfile"]), f"{place}:{password}\n")
+
+
+def query(login: Mapping[str, str], text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The columns and rows that the reader gets."""
+    with closing(psycopg2.connect(**login)) as connection, connection.cursor() as cursor:
+        cursor.execute(text)
+        return [column.name for column in cursor.description], cursor.fetchall()
+
+
+def psql(login: Mapping[str, str], programs: Path) -> str:
+    """The command that opens PostgreSQL's own shell with this login."""
+    program, passfile = (os.path.relpath(path) for path in (programs / "psql", login["passfile"]))
+    return f"PGPASSFILE={passfile} {program} -h {login['host']} -p {login['port']} -U {login['user']} {login['dbname']}"
