@@ -102,7 +102,11 @@ class Rules:
     closes: bool = True  # giving up writes into the row
     closes_open: bool = True  # who is refused and finds the publication committed by another attempt takes it so
     under_lock: bool = True  # who asks waits for a commit that is under way
+    same_table: bool = True  # a publication is to the table that it began with
+    reads_ledger: bool = True  # the ledger is read under the lock: is the publication still under way?
     removes_all: bool = True  # a revision removes all rows of its interval
+    removes_own: bool = True  # an addition removes those of its own revision alone
+    unknown: Callable[..., list[str]] = unknown_to
     without_rows: bool = True  # a revision without rows is published like any other
     differs: Callable[..., tuple[Batch, ...]] = differing
 
@@ -222,7 +226,7 @@ class Store:
             return CLOSED
         if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
             return None
-        if attempt.sent.identity != world.identity:
+        if attempt.sent.identity != world.identity and self.rules.same_table:
             return None
         if standing is Standing.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return None
@@ -232,17 +236,17 @@ class Store:
         view = view_of(world.ledger)
         last = view.last(DAY)
         if last is None or last.revision != attempt.revision or last.publication_under(attempt.sent.lease) is None:
-            return None
+            return None if self.rules.reads_ledger else LOCKED
         if self.rules.missing(view, last, held, publication.identity):
             return None
-        return None if unknown_to(view, "p", [held], publication.identity) else LOCKED
+        return None if self.rules.unknown(view, "p", [held], publication.identity) else LOCKED
 
     def _commit(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> World:
         record = next((r for r in (*world.ledger, *(world.saved_ledger or ())) if r.revision == attempt.revision), None)
         if record is None:  # the ledger was restored from a copy that has not got it
             record = Record(attempt.revision, 0, State.PUBLISHING, attempt.sent, 1)
         batch, held = batch_of(record), held_of(world.row)
-        own_only = record.adds_to or not self.rules.removes_all
+        own_only = self.rules.removes_own if record.adds_to else not self.rules.removes_all
         kept = {one for one in world.table if own_only and one[0] != attempt.revision}
         written = {(attempt.revision, attempt.sent)} if record.rows else set()
         table = frozenset(kept | written)
@@ -398,7 +402,7 @@ class Store:
 
     def _is_lost(self, world: World) -> bool:
         """Whether every step finds that the ledger lacks what the table has."""
-        return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
+        return bool(self.rules.unknown(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
 
     def fault(self, world: World) -> Fault | None:
         there = {n for n, _ in world.table}

@@ -44,10 +44,19 @@ class PostgresServer:
         """End the server and all of its sessions at once, as a crash does, and start it again."""
         process = self._server.process
         assert process is not None
-        os.kill(process.pid, signal.SIGQUIT)  # an immediate shutdown: nothing is flushed, and the next start recovers
+        if process.alive():
+            os.kill(
+                process.pid, signal.SIGQUIT
+            )  # an immediate shutdown: nothing is flushed, and the next start recovers
         await_end(process.pid)
         self._server.process = None
         self._server.start()
+
+    def own(self, folder: Path) -> None:
+        """Make a folder that the server may write to."""
+        folder.mkdir(mode=0o700)
+        owner = self._server.data.stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
 
     @property
     def reader(self) -> dict[str, str]:
