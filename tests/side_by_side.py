@@ -43,7 +43,18 @@ LOCAL = [
     *("tests/local", "tests/integration/quality", "include/pipelines"),
     *(
         f"tests/integration/test_{name}.py"
-        for name in ("compare", "drift", "review", "run_each", "table_views", "tables", "testing", "try")
+        for name in (
+            "compare",
+            "drift",
+            "review",
+            "run_each",
+            "table_behind",
+            "table_pooler",
+            "table_views",
+            "tables",
+            "testing",
+            "try",
+        )
     ),
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
