@@ -79,7 +79,7 @@ def play(
     watch: Watch = lambda running: None,
     days: Sequence[date] = DAYS,
 ) -> None:
-    """Run these days of both pipelines on what was loaded, and show the results. `watch` is called with the labels of the tasks
+    """Run these days of the pipelines on what was loaded, and show the results. `watch` is called with the labels of the tasks
     that run, again and again until all have ended.
 
     Raises:
@@ -112,7 +112,7 @@ def _show_answer(reader: Mapping[str, str]) -> None:
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
-    """Show what the second pipeline read from the batches published now; it reads each of them once."""
+    """Show what the DAG that reads flights has read from the batches published now; it reads each of them once."""
     found: list[Json] = []
 
     def read() -> list[Json] | None:
