@@ -44,8 +44,15 @@ LOCAL = [
     *(
         f"tests/integration/test_{name}.py"
         for name in (
-            *("compare", "drift", "review", "run_each", "table_behind", "table_pooler", "table_views", "tables"),
-            *("testing", "try"),
+            "compare",
+            "drift",
+            "review",
+            "run_each",
+            "table_behind",
+            "table_views",
+            "tables",
+            "testing",
+            "try",
         )
     ),
 ]
