@@ -29,7 +29,7 @@ from benchmarks.measure import Round, Side, fastest, rounds_of
 from benchmarks.postgres import Store
 from benchmarks.processor import Meter, Spent, by_kind, look
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import Pipeline, TopicSettings
+from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
@@ -228,7 +228,7 @@ class Bench:
     def drop_pipeline(self, pipeline: Pipeline) -> None:
         """Delete all topics of its own."""
         staging = [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
-        output = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
+        output = [pipeline.output.topic] if pipeline.output.topic is not None else []
         self.drop(*output, pipeline.ledger_topic, *staging)
 
     def meter(self, sides: Iterable[str], steady: float | None = None) -> Meter:

@@ -63,7 +63,7 @@ def test_the_reader_may_read_what_the_writer_makes_and_neither_may_do_more(
     for login in (reader, writer):
         for database in ("airflow", "postgres"):
             with pytest.raises(psycopg2.OperationalError, match="permission denied"):
-                query(login | {"dbname": database}, "select 1")
+                query(login | {"password": PASSWORD, "dbname": database}, "select 1")
 
 
 def test_made_again_it_has_the_passwords_of_now_and_keeps_its_tables(

@@ -20,7 +20,7 @@ from fencepost.airflow.spark_operator import AdvanceOperator, FencepostSparkOper
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import find_pipeline, load_pipelines
-from fencepost.config.pipeline import Pipeline, TopicSettings
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
@@ -123,7 +123,7 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
         validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
         asks = pipeline.quality.ask_operator_minutes > 0
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
-        is_copied = pipeline.output.publish == "staged" and isinstance(pipeline.output, TopicSettings)
+        is_copied = pipeline.output.publish == "staged" and pipeline.output.topic is not None
         copies = {"pool": SPARK_POOL} if is_copied else {}
         advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule, **copies)
         if asks:
@@ -145,7 +145,7 @@ def describe(pipeline: Pipeline) -> str:
     asks = ""
     if pipeline.quality.ask_operator_minutes:
         asks = "| `decide` | asks what to do about a rejected batch, on its tab *Required actions* | clear it: it asks again |\n"
-    staged, is_topic = pipeline.output.publish == "staged", isinstance(pipeline.output, TopicSettings)
+    staged, is_topic = pipeline.output.publish == "staged", pipeline.output.topic is not None
     copies = f", which it {'copies' if is_topic else 'commits'} from `{pipeline.staging_topic}`," if staged else ""
     readers = (
         "Readers of the output see nothing of a\nbatch before it has passed, or a person has decided to publish it."

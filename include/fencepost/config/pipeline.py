@@ -167,6 +167,7 @@ class TopicSettings(Output):
 
     kind: Literal["topic"] = "topic"
     topic: TopicName
+    takes_tombstones: ClassVar[bool] = True
     format: FormatName = "json"
     subject: Subject | None = None
     version: Version | None = None
@@ -224,6 +225,8 @@ class TableSettings(Output):
     kind: Literal["postgres"]
     table: str
     add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
+    topic: ClassVar[None] = None
+    takes_tombstones: ClassVar[bool] = False
     format: ClassVar[str] = "json"
     key_format: ClassVar[str] = "bytes"
     subject: ClassVar[None] = None
@@ -427,7 +430,7 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _two_topics(self) -> Self:
-        own = self.output.topic if isinstance(self.output, TopicSettings) else None
+        own = self.output.topic
         if self.source.topic == own:
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from fencepost.config.pipeline import Pipeline, TopicSettings
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 
 
@@ -117,7 +117,7 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
         "pipeline.": f"{pipeline.name}.",
         "kafka-cluster": "kafka-cluster",
     }
-    if isinstance(pipeline.output, TopicSettings):
+    if pipeline.output.topic is not None:
         names["output"] = pipeline.output.topic
     if pipeline.output.publish == "staged":
         names["staging"] = pipeline.staging_topic

@@ -133,8 +133,6 @@ def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
 
 def lacks_of(pipeline: Pipeline, ledger: Ledger) -> str:
     """What the pipeline's output lacks, for who shows it: that the ledger is lost, or that the store does not answer, as well."""
-    if isinstance(pipeline.output, TopicSettings):
-        return ""
     try:
         return output_of(ledger).lacks(ledger.read)
     except FencepostError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fencepost.collector import without_collector
-from fencepost.config.pipeline import Pipeline, TopicSettings
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
@@ -112,7 +112,7 @@ class Ledgers:
 
     def lacks(self, pipeline: Pipeline) -> str:
         """What the pipeline's output table lacks, as it was found in the last minute; empty where its output is a topic."""
-        if isinstance(pipeline.output, TopicSettings):
+        if pipeline.output.topic is not None:
             return ""
         with self._comparing:
             at, found = self._lacking.get(pipeline.name, (0.0, ""))

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
-from fencepost.config.pipeline import Pipeline, TopicSettings
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
 from fencepost.kafka.cluster import Cluster, Topic
@@ -169,7 +169,7 @@ class Look:
         )
 
     def _own_names(self) -> Iterator[tuple[str, str]]:
-        if isinstance(self.pipeline.output, TopicSettings):
+        if self.pipeline.output.topic is not None:
             yield "output", self.pipeline.output.topic
         if self.pipeline.output.publish == "staged":
             yield "staging", self.pipeline.staging_topic

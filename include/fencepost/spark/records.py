@@ -190,7 +190,7 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     found = {"key": key.data, "value": of_value(value.data), **_kept(frame, output, pipeline)}
     problems = [] if value.unfit is None else [of_value(value.unfit)]
     problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
-    if isinstance(output, TableSettings) and "_tombstone" in frame.columns:
+    if not output.takes_tombstones and "_tombstone" in frame.columns:
         problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, and a table has no place for one")))
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
 
