@@ -31,7 +31,7 @@ from fencepost_stack.weather import LoadedWeather, load_weather
 
 FLIGHTS, WEATHER, DELAYS = "nyc_flights", "nyc_weather", "nyc_delays"
 PIPELINES = (FLIGHTS, WEATHER, DELAYS)
-READER = "flight_delays_by_carrier"  # scheduled by what nyc_flights publishes
+READER = "flight_delays_by_carrier"  # scheduled by what nyc_delays publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
 NEW_YORK = ZoneInfo("America/New_York")
 TIMEOUT = 1800.0  # seconds for the runs of all pipelines
@@ -102,7 +102,8 @@ def play(
 def _show_answer(reader: Mapping[str, str]) -> None:
     """Show a question to the table, its answer, and where a person asks more."""
     columns, rows = query(reader, QUESTION)
-    table = Table(title=f"{QUESTION};", title_justify="left")
+    out.print(f"{QUESTION};", soft_wrap=True)
+    table = Table()
     for name in columns:
         table.add_column(name, justify="left" if name == "airline" else "right")
     for row in rows:
@@ -112,7 +113,7 @@ def _show_answer(reader: Mapping[str, str]) -> None:
 
 
 def _show_reader(api: StackAirflow, published: set[str]) -> None:
-    """Show what the DAG that reads flights has read from the batches published now; it reads each of them once."""
+    """Show what the DAG that reads the table has read of the batches published now; it reads each of them once."""
     found: list[Json] = []
 
     def read() -> list[Json] | None:
@@ -210,8 +211,8 @@ def _show(api: StackAirflow, runs: dict[str, list[Json]], services: Json) -> Non
     """Show a table for each pipeline, from the tasks' own results."""
     failed: list[str] = []
     published = {pipeline: _show_pipeline(api, pipeline, of_it, failed) for pipeline, of_it in runs.items()}
-    if published.get(FLIGHTS):
-        _show_reader(api, published[FLIGHTS])
+    if published.get(DELAYS):
+        _show_reader(api, published[DELAYS])
     ui = services["airflow"]
     out.print(
         f"Airflow: {ui['url']}  (user {ui['username']}; .venv/bin/fencepost services shows the password)",

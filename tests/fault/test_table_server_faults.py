@@ -98,8 +98,7 @@ def test_where_connections_are_cut_nothing_or_all_is_committed(
 
         def end_sessions() -> None:
             ended = postgres.run(
-                "select pg_terminate_backend(pid) from pg_stat_activity "
-                "where application_name like 'fencepost%%' and datname = %s",
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
                 values=(direct["dbname"],),
             )
             assert ended

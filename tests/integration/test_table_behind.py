@@ -12,7 +12,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.model import State
 from fencepost_stack.broker import Broker
 from steps import replay, run
-from tables import ask, fill, with_suite
+from tables import POSITIVE, ask, fill, with_suite
 
 Make = Callable[..., Pipeline]
 
@@ -48,7 +48,9 @@ def test_a_revision_upstream_comes_with_the_next_interval_and_no_reprocess_here_
         DATED.format(by=1), SMALL.format(limit=9), output={"timestamp": "at"}, quality={"quarantine_limit": "none"}
     )
     source = {"topic": above.output.topic, "schema": {"n": "int", "amount": "int", "at": "timestamp"}}
-    below = make_table(BY_DAY, source=source, output={"layout": "output"})
+    below = make_table(
+        BY_DAY, POSITIVE.replace("column: n", "column: total"), source=source, output={"layout": "output"}
+    )
 
     fill(broker, above, range(6))
     fill(broker, above, range(4, 11), number=2)

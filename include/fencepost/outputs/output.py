@@ -133,6 +133,8 @@ def output_of(ledger: Ledger, batch: Batch | None = None) -> Output:
 
 def lacks_of(pipeline: Pipeline, ledger: Ledger) -> str:
     """What the pipeline's output lacks, for who shows it: that the ledger is lost, or that the store does not answer, as well."""
+    if pipeline.output.topic is not None:
+        return ""
     try:
         return output_of(ledger).lacks(ledger.read)
     except FencepostError as error:
