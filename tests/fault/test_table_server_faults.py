@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -187,6 +188,7 @@ def test_a_full_disk_under_the_servers_log_ends_it_and_what_was_committed_stays(
         with pytest.raises(StoreUnavailable):
             advance_batch(pipeline, day(1))
         resize("400m")
+        assert re.search(r"PANIC: .*pg_wal.*No space left on device", server.said())
         server.kill()  # unless it has ended by itself
         assert rows_in(pipeline) == []
         assert advance_batch(pipeline, day(1)).state is State.PUBLISHED

@@ -87,7 +87,7 @@ class World(NamedTuple):
     asked: tuple[int, Sent] | None = None  # what an operator has seen in the ledger, and is about to close
     given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
     saved_ledger: tuple[Record, ...] | None = None
-    saved_store: tuple[Row, frozenset[tuple[int, Sent]]] | None = None
+    saved_store: tuple[Row, frozenset[tuple[int, Sent]], int] | None = None
     events: frozenset[str] = frozenset()  # what happens once
 
 
@@ -106,7 +106,6 @@ class Rules:
     reads_ledger: bool = True  # the ledger is read under the lock: is the publication still under way?
     removes_all: bool = True  # a revision removes all rows of its interval
     removes_own: bool = True  # an addition removes those of its own revision alone
-    unknown: Callable[..., list[str]] = unknown_to
     without_rows: bool = True  # a revision without rows is published like any other
     differs: Callable[..., tuple[Batch, ...]] = differing
 
@@ -239,7 +238,7 @@ class Store:
             return None if self.rules.reads_ledger else LOCKED
         if self.rules.missing(view, last, held, publication.identity):
             return None
-        return None if self.rules.unknown(view, "p", [held], publication.identity) else LOCKED
+        return None if unknown_to(view, "p", [held], publication.identity) else LOCKED
 
     def _commit(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> World:
         record = next((r for r in (*world.ledger, *(world.saved_ledger or ())) if r.revision == attempt.revision), None)
@@ -385,11 +384,11 @@ class Store:
         if not self._is_free(world):
             return
         if "store copy" in left and world.saved_store is None:
-            yield "the store is copied", world._replace(saved_store=(world.row, world.table))
+            yield "the store is copied", world._replace(saved_store=(world.row, world.table, world.identity))
         if "store copy" in left and world.saved_store is not None:
-            row, table = world.saved_store
-            after = world._replace(row=row, table=table, events=world.events | {"store copy"})
-            yield "the store is restored", after._replace(attempts=())  # its sessions end
+            row, table, identity = world.saved_store
+            after = world._replace(row=row, table=table, identity=identity, events=world.events | {"store copy"})
+            yield "the store is restored", after  # no session holds a lock; whoever has none goes on
         if "made anew" in left:
             events = world.events | {"made anew"}
             yield (
@@ -402,7 +401,7 @@ class Store:
 
     def _is_lost(self, world: World) -> bool:
         """Whether every step finds that the ledger lacks what the table has."""
-        return bool(self.rules.unknown(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
+        return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
 
     def fault(self, world: World) -> Fault | None:
         there = {n for n, _ in world.table}
@@ -413,6 +412,8 @@ class Store:
         for record in world.ledger:
             if record.revision in there and record.adds_to in filled - there:
                 return Fault("orphaned", f"addition {record.revision} is in the table without {record.adds_to}")
+        if any(by.identity != world.identity for _, by in world.table):
+            return Fault("another table's", "a publication is in a table that was made after it had begun")
         if not self._is_free(world):
             return None
         view = view_of(world.ledger)

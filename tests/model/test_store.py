@@ -68,12 +68,8 @@ MUTATIONS: dict[str, tuple[Rules, str]] = {
     "a committed publication is given up": (Rules(standing=never_done), "two revisions, two attempts"),
     "who asks does not wait for the lock": (Rules(under_lock=False, closes=False), "two revisions, two attempts"),
     "a publication goes to whatever table has the name": (Rules(same_table=False), "the table is made anew"),
-    "the ledger is not read under the lock": (Rules(reads_ledger=False), "two revisions, two attempts"),
+    "the ledger is not read under the lock": (Rules(reads_ledger=False), "the store is restored"),
     "an addition removes its batch": (Rules(removes_own=False), "additions"),
-    "what the ledger does not know is not looked for": (
-        Rules(unknown=lambda *_: []),
-        "the ledger is restored from a copy",
-    ),
     "a revision removes its own rows only": (Rules(removes_all=False), "two revisions, two attempts"),
     "a revision without rows leaves the table alone": (Rules(without_rows=False), "a revision without rows"),
     "a refusal counts though another attempt has committed": (Rules(closes_open=False), "data are refused"),

@@ -52,6 +52,10 @@ class PostgresServer:
         self._server.process = None
         self._server.start()
 
+    def said(self) -> str:
+        """The server's log."""
+        return self._server.log.read_text(errors="replace")
+
     def own(self, folder: Path) -> None:
         """Make a folder that the server may write to."""
         folder.mkdir(mode=0o700)
