@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from fencepost.config.pipeline import TopicSettings
 from fencepost.errors import AccessDenied, StoreRefused, StoreUnavailable, TopicMissing
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval
@@ -28,7 +27,7 @@ def of_sizes(ledger: Ledger, written: int, aside: int) -> list[str]:
     which have so many bytes."""
     pipeline, found = ledger.pipeline, []
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
-    topics = [pipeline.output.topic] if isinstance(pipeline.output, TopicSettings) else []
+    topics = [pipeline.output.topic] if pipeline.output.topic is not None else []
     topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
     for what, size, names in (
         ("record", written, topics),
