@@ -170,7 +170,7 @@ def test_who_may_only_read_looks_back_and_tries(
     grant(secured, [right for right in rights_of(staged) if right.operation == "Read"], "reader")
     reader = make_pipeline(name=staged.name, expectations=RULE, kafka=secured.scram("reader"), **STAGED)
     suite, before = tmp_path / "suite.yaml", len(secured.denials())
-    suite.write_text("expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 6}}]")
+    suite.write_text("expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 5}}]")
 
     @contextmanager
     def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:

@@ -41,7 +41,9 @@ def words_of_one_letter() -> list[set[str]]:
 
 @pytest.mark.deep
 def test_spark_takes_the_same_names_for_one(spark: Any) -> None:
-    """By its resolver, and by the check of a schema's columns; a name with the dotted I's two characters is the one exception."""
+    """By its resolver, and by the check of a schema's columns. Fencepost refuses a little more: of the dotted I's two characters,
+    and of letters that Java's version of Unicode does not have yet."""
+    is_letter = spark._jvm.java.lang.Character.isDefined
     resolver = spark._jsparkSession.sessionState().conf().resolver()
     utils = spark._jvm.org.apache.spark.sql.util.SchemaUtils
     as_scala = spark._jvm.org.apache.spark.api.python.PythonUtils.toSeq
@@ -62,9 +64,7 @@ def test_spark_takes_the_same_names_for_one(spark: Any) -> None:
     chance = random.Random(4)
     pairs = [pair for group in groups for pair in combinations(sorted(group), 2)]
     letters = sorted({letter for group in groups for letter in group if len(letter) == 1})
-    for _ in range(
-        SOME
-    ):  # names of several letters: the other one has each letter in another form, or one letter changed
+    for _ in range(SOME):  # names of several letters; the other one has each letter in another form, or the same
         word = [chance.choice(letters) for _ in range(chance.randint(2, 4))]
         other = [chance.choice(sorted(relatives(letter))) for letter in word]
         pairs.append(("".join(word), "".join(other)))
@@ -73,7 +73,8 @@ def test_spark_takes_the_same_names_for_one(spark: Any) -> None:
         ours, theirs = without_case(first) == without_case(second), one_to_spark(first, second)
         told = f"{first!r} {second!r} {[hex(ord(c)) for c in first + second]}"
         assert ours or not theirs, f"{told}: one to Spark"
-        assert theirs or not ours or DOTTED in first + second, f"{told}: two to Spark"
+        if ours and not theirs and DOTTED not in first + second:
+            assert not all(is_letter(ord(letter)) for letter in first + second), f"{told}: two to Spark"
         counted[theirs] += 1
     assert min(counted) > 500, "both answers were tried"
 

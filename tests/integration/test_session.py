@@ -45,6 +45,35 @@ except PySparkException as error:
 spark.stop()
 """
 
+READS = """
+import sys
+from fencepost.config.loading import find_pipeline
+from fencepost.kafka.client_settings import client_settings
+from fencepost.model import OffsetRange
+from fencepost.spark.session import build_session
+from fencepost.spark.source import read_ranges
+from kafka_tools import create_topic, produce
+from waiting import await_true
+pipeline = find_pipeline(sys.argv[1])
+settings = client_settings(pipeline)
+bootstrap, topic = settings.values["bootstrap.servers"], pipeline.source.topic
+create_topic(bootstrap, topic, 1)
+produce(bootstrap, topic, [(None, {"n": n}, 0, 1) for n in range(2000)])
+spark = build_session(pipeline, "validate")
+for n in range(5):
+    one = [OffsetRange(partition=0, start=n, end=n + 1)]
+    assert read_ranges(spark, settings, topic, one, headers=False).count() == 1
+readers = spark._jvm.java.lang.Class.forName("org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer$")
+def kept(name):
+    field = readers.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(None)
+assert kept("fetchedDataPool").numTotal() > 0, "what this test waits for was there"
+await_true(lambda: kept("fetchedDataPool").numTotal() == 0, "what was fetched behind the ranges to be given up", 60)
+await_true(lambda: kept("consumerPool").size() == 0, "the consumers to be closed", 60)
+spark.stop()
+"""
+
 
 @pytest.fixture
 def ran(make_pipeline: Callable[..., Pipeline]) -> Callable[..., str]:
@@ -75,3 +104,8 @@ def test_the_line_of_a_call_is_noted_only_where_the_whole_error_is_logged(
     level: str, told: str, ran: Callable[..., str]
 ) -> None:
     assert ran(CALLER, FENCEPOST_LOG=level) == told
+
+
+def test_what_a_read_has_fetched_behind_its_ranges_is_given_up_within_seconds(ran: Callable[..., str]) -> None:
+    """Spark's default are minutes: of a backlog in small intervals they would be hundreds of reads."""
+    assert ran(READS) == ""

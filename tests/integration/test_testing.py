@@ -194,10 +194,11 @@ def test_what_is_within_a_value_is_checked_too(run: Trials, make: Make) -> None:
 
 def test_a_record_with_one_bad_row_is_quarantined_whole(run: Trials, make: Make) -> None:
     twice = "SELECT _key, _record, x AS n, name FROM {source} LATERAL VIEW explode(array(n, n * 10)) t AS x"
-    outcome = run(make(twice, SUITE), [{"n": 0, "name": "a"}, {"n": 5, "name": "b"}])
+    outcome = run(make(twice, SUITE), [{"n": 0, "name": "a"}, {"n": 5, "name": "b"}, {"n": 6}])
     assert [row and row["n"] for row in outcome.rows] == [0, 0]
-    assert [(one.given, one.row and one.row["n"]) for one in outcome.quarantined] == [(1, 50)]
-    assert outcome.withheld == 1
+    assert [(one.given, one.row and one.row["n"]) for one in outcome.quarantined] == [(1, 50), (2, 60)]
+    assert {one.reason for one in outcome.quarantined} == {"small"}, "the first rule that a row of the record fails"
+    assert outcome.withheld == 2
 
 
 def test_what_would_fail_a_run_fails_here(run: Trials, make: Make) -> None:
@@ -230,6 +231,8 @@ def test_a_registrys_schema_comes_from_a_file(run: Trials, make: Make, tmp_path:
     file.write_text(json.dumps(ORDER))
     with pytest.raises(SettingsError, match="give a file that has it as schema="):
         run(folder, [{"id": 1}])
+    with pytest.raises(SettingsError, match="schema: the source's schema is in no registry"):
+        run(make("SELECT n FROM {source}", output={"key": None}), [{"n": 1}], schema=file)
     framed = b"\x00\x00\x00\x00\x01" + b"\x04\x02\x02x"  # id 2 and a note, "x"
     outcome = run(folder, [{"id": 1}, framed, b"\x00\x00\x00\x00\x09\x04\x00"], schema=file)
     assert outcome.rows == [{"id": 1, "note": None}, {"id": 2, "note": "x"}]
@@ -253,15 +256,11 @@ def transform(frame):
 
 
 def test_settings_of_spark_sql_are_the_pipelines(run: Trials, make: Make) -> None:
-    def hour(zone: str) -> Any:
-        folder = make(
-            "SELECT hour(_timestamp) AS h FROM {source}",
-            output={"key": None},
-            spark={"spark.sql.session.timeZone": zone},
-        )
-        return run(folder, [{"_timestamp": datetime(2026, 1, 1, 12, tzinfo=UTC)}]).rows
-
-    assert (hour("Asia/Tokyo"), hour("UTC")) == ([{"h": 21}], [{"h": 12}])
+    """Under ANSI, which is the default, this would be an error."""
+    folder = make(
+        "SELECT int(name) AS n FROM {source}", output={"key": None}, spark={"spark.sql.ansi.enabled": "false"}
+    )
+    assert run(folder, [{"n": 1, "name": "x"}]).rows == [{"n": None}]
 
 
 NOT_USED = """

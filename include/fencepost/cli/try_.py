@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,9 @@ from fencepost.errors import FencepostError, SettingsError
 from fencepost.model import Interval
 
 if TYPE_CHECKING:
+    from fencepost.ledger.ledger import Ledger
     from fencepost.steps.trial import Trial
+    from fencepost.steps.trial_input import Looked
 
 LONGEST = 60  # characters of a value that are shown
 
@@ -61,13 +64,15 @@ def try_(
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         sys.dont_write_bytecode = True
     _load_ahead()
-    with err.status("starting Spark"):
-        spark = build_session(found, "run", last or 1000)
+    with ThreadPoolExecutor(1) as aside:
+        asked = None if watch else aside.submit(_look, found, interval, last or 1000)  # Kafka answers meanwhile
+        with err.status("starting Spark"):
+            spark = build_session(found, "run", last or 1000)
     try:
-        if watch:
+        if asked is None:
             _watch(spark, pipeline, found.folder, interval, last or 1000)
             return
-        trial = _tried(spark, found, interval, last or 1000)
+        trial = _tried(spark, *asked.result())
     finally:
         spark.stop()
     if as_json:
@@ -84,15 +89,20 @@ def _load_ahead() -> None:
     load_ahead()
 
 
-def _tried(spark: Any, pipeline: Pipeline, interval: Interval | None, last: int) -> Trial:
+def _look(pipeline: Pipeline, interval: Interval | None, last: int) -> tuple[Ledger, Looked]:
+    """What the trial reads."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.preflight.folder import check_pipeline
-    from fencepost.steps.trial import try_pipeline
     from fencepost.steps.trial_input import newest, of_interval
 
     check_pipeline(pipeline)
     ledger = Ledger(pipeline)
-    looked = newest(ledger, last) if interval is None else of_interval(ledger, interval)
+    return ledger, newest(ledger, last) if interval is None else of_interval(ledger, interval)
+
+
+def _tried(spark: Any, ledger: Ledger, looked: Looked) -> Trial:
+    from fencepost.steps.trial import try_pipeline
+
     with err.status("trying"):
         return try_pipeline(spark.newSession(), ledger, looked)
 
@@ -105,7 +115,7 @@ def _watch(spark: Any, name: str, folder: Path, interval: Interval | None, last:
         try:
             forget_modules(folder)
             pipeline = pipeline_of(name)
-            show(_tried(spark, pipeline, interval, last), pipeline)
+            show(_tried(spark, *_look(pipeline, interval, last)), pipeline)
         except FencepostError as error:
             err.print(f"[bold red]{type(error).__name__}[/]: ", end="")
             err.print(str(error), markup=False, soft_wrap=True)

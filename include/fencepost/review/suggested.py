@@ -30,7 +30,7 @@ AT_LEAST = 7  # batches
 MOST_VALUES = 20  # of a set that is suggested
 OFTEN = 5  # times that each of them was seen, at least
 SPREADS = 4
-LARGEST = 2**63 - 1  # of a bigint
+EXACT = 2**53  # a suite has no larger whole number: beyond, it compares doubles
 NUMBERS = (Kind.INTEGER, Kind.NUMBER)
 
 
@@ -128,7 +128,7 @@ def drawn(figures: Sequence[Figures], kinds: Mapping[str, Kind]) -> Iterator[Sug
 
 
 def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = None) -> tuple[float, float]:
-    """Bounds that hold for all figures, with room around them; `whole` numbers of 64 bits, and never below `least`. Pure."""
+    """Bounds that hold for all figures, with room around them; `whole` numbers, and never below `least`. Pure."""
     middle = median(seen)
     room = SPREADS * median(abs(one - middle) for one in seen)
     low, high = min(*seen, middle - room), max(*seen, middle + room)
@@ -137,8 +137,16 @@ def bounds(seen: Sequence[float], *, whole: bool = False, least: float | None = 
     if least is not None:
         low = max(low, least)
     if whole:
-        return max(math.floor(low), -LARGEST - 1), min(math.ceil(high), LARGEST)
+        return _whole(math.floor(low), -math.inf), _whole(math.ceil(high), math.inf)
     return _rounded(low, math.floor), _rounded(high, math.ceil)
+
+
+def _whole(value: int, way: float) -> float:
+    """The number, or the next double that way."""
+    if abs(value) <= EXACT:
+        return value
+    near = float(value)
+    return near if near == value or (near > value) == (way > 0) else math.nextafter(near, way)
 
 
 def _rounded(value: float, way: Callable[[float], int]) -> float:

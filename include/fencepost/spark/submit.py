@@ -29,6 +29,13 @@ LATE_COMPILER = (
 # Without it a job of few rows saves another third; a job of many would take longer.
 NO_SECOND_COMPILER = "-XX:TieredStopAtLevel=1"
 FEW = 300_000  # records; JSON of 130 bytes took less without it up to here *(measured)*
+# Each read has consumers of its own, which nobody uses again. Spark would keep them for five minutes, and all that they have
+# fetched behind the read's ranges: of a backlog in small intervals, gigabytes.
+KAFKA_CACHES = {
+    f"spark.kafka.consumer.{name}": value
+    for cache in ("cache", "fetchedData.cache")
+    for name, value in ((f"{cache}.timeout", "10s"), (f"{cache}.evictorThreadRunInterval", "5s"))
+}
 LOG_SETTINGS = f'"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name("log4j2.properties")}"'
 
 
@@ -74,6 +81,7 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **KAFKA_CACHES,
     }
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
