@@ -23,6 +23,7 @@ from fencepost.model import (
     Verdict,
     Written,
 )
+from fencepost.protocol.announcement import Announcement
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -121,6 +122,30 @@ def a_verdict(outcome: Outcome, number: int = 1, **changes: Any) -> Verdict:
 def a_decision(action: str, **changes: Any) -> Decision:
     """An operator's word."""
     return Decision(**{"action": action, "by": "operator", "reason": "looked at it", "decided_at": NOW, **changes})
+
+
+def an_announcement(**changes: Any) -> Announcement:
+    """A publication of a topic's batch of six records."""
+    values = {
+        "state": "published",
+        "ledger_id": "ledger-1",
+        "cluster_id": "cluster-1",
+        "batch": f"p/{a_day(0)}/1",
+        "interval": a_day(0),
+        "revision": 1,
+        "topic": "out",
+        "topic_id": "out-1",
+        "ranges": {"10": (0, 2), "2": (5, 9)},
+        "header": "fencepost-batch",
+        "format": "json",
+        "columns": [{"name": "n", "type": "integer"}],
+        "rows": 6,
+        "verdict": Outcome.PASSED,
+        "decided_by_person": False,
+        "time": NOW,
+        "complete_until": a_day(0).end,
+    }
+    return Announcement(**{**values, **changes})
 
 
 def a_batch(state: State = State.PLANNED, **changes: Any) -> Batch:

@@ -22,7 +22,7 @@
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         │   └── TableRefusedData      the output table does not take the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
-            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, GroupInUse,
+            ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
             ├── TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
@@ -162,6 +162,10 @@ class LedgerUnreadable(NeedsOperator):
 
 class LedgerLost(NeedsOperator):
     """The ledger is empty or an old copy: the pipeline's group, or records in its output, show batches that it lacks."""
+
+
+class AnnouncementsLost(NeedsOperator):
+    """The topic of announcements lacks some that the ledger has made; the ledger can write it again."""
 
 
 class GroupInUse(NeedsOperator):

@@ -10,16 +10,13 @@ import pytest
 
 from fencepost.airflow import AdvanceOperator, build_dag, output_asset
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import Interval, State, StepResult
+from fencepost.model import State, StepResult
+from makers import an_announcement
 
 from .conftest import ContextOf
 
-DETAILS: dict[str, Any] = {
-    "rows": 842,
-    "quarantined": {"malformed": 3},
-    "output": {"0": [3, 9], "2": [0, 4]},
-    "published_at": "2013-03-02T06:00:00+00:00",
-}
+ANNOUNCED = an_announcement().json_value
+DETAILS: dict[str, Any] = {"announcement": ANNOUNCED, "published_at": "2013-03-02T06:00:00+00:00"}
 
 
 class Events:
@@ -64,23 +61,10 @@ def published(result: StepResult) -> StepResult:
     return result.model_copy(update={"state": State.PUBLISHED, "details": DETAILS})
 
 
-def test_publishing_tells_pipeline_interval_revision_ranges_and_rows(
-    monkeypatch: pytest.MonkeyPatch,
-    pipeline: Pipeline,
-    context_of: ContextOf,
-    published: StepResult,
-    interval: Interval,
+def test_publishing_tells_what_the_ledger_has_announced(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
 ) -> None:
-    (extra,) = run(monkeypatch, pipeline, context_of(), published, Events())
-    assert extra == {
-        "pipeline": "counted",
-        "interval": {"start": "2013-03-01T05:00:00+00:00", "end": "2013-03-02T05:00:00+00:00"},
-        "revision": 1,
-        "batch": f"counted/{interval}/1",
-        "ranges": {"0": [3, 9], "2": [0, 4]},
-        "rows": 842,
-        "quarantined": {"malformed": 3},
-    }
+    assert run(monkeypatch, pipeline, context_of(), published, Events()) == [ANNOUNCED]
 
 
 def test_a_run_that_found_its_interval_published_tells_nothing(
@@ -113,11 +97,3 @@ def test_no_task_names_the_asset_itself_as_its_outlet_or_every_green_run_would_e
 ) -> None:
     outlets = {type(outlet).__name__ for task in build_dag(pipeline).tasks for outlet in task.outlets}
     assert outlets == {"AssetAlias"}
-
-
-def test_the_event_of_an_addition_says_what_it_adds_to(
-    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, context_of: ContextOf, published: StepResult
-) -> None:
-    addition = published.model_copy(update={"details": {**DETAILS, "adds_to": 1}})
-    (extra,) = run(monkeypatch, pipeline, context_of(), addition, Events())
-    assert extra["adds_to"] == 1

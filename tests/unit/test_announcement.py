@@ -7,29 +7,11 @@ from typing import Any
 
 import pytest
 
-import makers
 from fencepost.errors import SettingsError
 from fencepost.protocol.announcement import Announcement, json_schema
+from makers import an_announcement
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def announcement(**changes: Any) -> Announcement:
-    values = {
-        "state": "published",
-        "ledger_id": "ledger-1",
-        "cluster_id": "cluster-1",
-        "batch": "p/20260101T000000Z-20260102T000000Z/1",
-        "interval": makers.a_day(0),
-        "revision": 1,
-        "topic": "out",
-        "topic_id": "out-1",
-        "ranges": {"10": (0, 2), "2": (5, 9)},
-        "rows": 6,
-        "decided_by_person": False,
-        "time": makers.NOW,
-    }
-    return Announcement(**{**values, **changes})
 
 
 def test_the_schema_in_the_documents_is_the_shape() -> None:
@@ -37,7 +19,7 @@ def test_the_schema_in_the_documents_is_the_shape() -> None:
 
 
 def test_a_record_has_every_field_and_is_read_back_as_it_was() -> None:
-    one = announcement()
+    one = an_announcement()
     assert set(one.json_value) == set(Announcement.model_fields)
     assert Announcement.model_validate_json(one.record()) == one == Announcement.of(one.json_value)
     assert (one.pipeline, one.output) == ("p", "out")
@@ -45,7 +27,7 @@ def test_a_record_has_every_field_and_is_read_back_as_it_was() -> None:
 
 
 def test_what_airflow_or_a_newer_release_adds_is_passed_over() -> None:
-    one = announcement()
+    one = an_announcement()
     assert Announcement.of({**one.json_value, "from_rest_api": True}) == one
 
 
@@ -54,7 +36,7 @@ def test_what_airflow_or_a_newer_release_adds_is_passed_over() -> None:
     [
         ({"version": 2}, "version 2"),
         ({}, "not an announcement.*batch"),
-        ({**announcement().json_value, "ranges": {"0": [1]}}, "wrong in ranges"),
+        ({**an_announcement().json_value, "ranges": {"0": [1]}}, "wrong in ranges"),
     ],
 )
 def test_what_is_none_is_refused_with_the_field(told: dict[str, Any], why: str) -> None:

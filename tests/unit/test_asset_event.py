@@ -15,17 +15,10 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from fencepost.model import State, StepResult
+from makers import an_announcement
 
 BATCH = "p_1/20260101T000000Z-20260102T000000Z/1"
-EXTRA = {
-    "pipeline": "p_1",
-    "interval": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-02T00:00:00+00:00"},
-    "revision": 1,
-    "batch": BATCH,
-    "ranges": {"0": [3, 9]},
-    "rows": 6,
-    "quarantined": {"malformed": 1},
-}
+EXTRA = an_announcement(batch=BATCH).json_value
 ASSETS = [
     {"id": 4, "name": "p_1: out", "uri": "fencepost://pX1/out"},  # `_` is a pattern of Airflow's
     {"id": 5, "name": "another", "uri": "fencepost://p_1/out"},
@@ -104,7 +97,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepResult:
         state=State.PUBLISHED,
         changed=True,
         message="published",
-        details={"output": {"0": [3, 9]}, "rows": 6, "quarantined": {"malformed": 1}},
+        details={"announcement": EXTRA},
     )
 
 
@@ -129,11 +122,6 @@ def last_line(done: Result) -> str:
 def test_the_event_is_that_of_a_task_and_of_the_very_asset(publish: Any, airflow: FakeAirflow) -> None:
     assert last_line(publish()) == f"event     emitted the asset event to Airflow at {airflow.url}"
     assert airflow.events == [{"asset_id": 7, "extra": EXTRA}]
-
-
-def test_an_addition_says_what_it_adds_to(publish: Any, published: StepResult, airflow: FakeAirflow) -> None:
-    publish(details={**published.details, "adds_to": 1})
-    assert airflow.events == [{"asset_id": 7, "extra": {**EXTRA, "adds_to": 1}}]
 
 
 @pytest.mark.parametrize("changed", [{"changed": False}, {"state": State.SKIPPED}])

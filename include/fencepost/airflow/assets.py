@@ -13,7 +13,7 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import Interval, State, StepResult
+from fencepost.model import State, StepResult
 from fencepost.outputs.event import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def publications(pipeline: Pipeline) -> AssetAlias:
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
-def announce(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult) -> bool:
+def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     """Emit the event of a batch that was just published; return whether there was one to emit."""
     if not _is_news(context, pipeline, result):
         return False
-    extra = extra_of(pipeline, interval, result)
-    context["outlet_events"][publications(pipeline)].add(output_asset(pipeline.name, pipeline.output.name), extra)
+    asset = output_asset(pipeline.name, pipeline.output.name)
+    context["outlet_events"][publications(pipeline)].add(asset, extra_of(result))
     return True
 
 

@@ -177,7 +177,7 @@ class AdvanceOperator(FencepostSparkOperator):
         """Publish, or find it done; and tell Airflow of it, once."""
         interval = interval_of(context)
         result = self.run_step(context, interval)
-        if announce(context, self.pipeline, interval, result):
+        if announce(context, self.pipeline, result):
             self.log.info("asset event for batch %s", result.batch)
         return report(self.log, result)
 

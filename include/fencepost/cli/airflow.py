@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import Interval, State, StepResult
+from fencepost.model import State, StepResult
 from fencepost.outputs.event import asset_name, asset_uri, extra_of
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def known_airflow() -> AirflowApi | None:
     return AirflowApi(url, user, password, TIMEOUT)
 
 
-def asset_event(pipeline: Pipeline, interval: Interval, result: StepResult) -> Iterator[StepResult]:
+def asset_event(pipeline: Pipeline, result: StepResult) -> Iterator[StepResult]:
     """Emit the asset event of what this step has just published, if it has; the result says whether Airflow got it.
 
     The publication is done and stays as it is, whatever happens here.
     """
     if (result.step, result.state, result.changed) != ("advance", State.PUBLISHED, True):
         return
-    extra, name = extra_of(pipeline, interval, result), asset_name(pipeline.name, pipeline.output.name)
+    extra, name = extra_of(result), asset_name(pipeline.name, pipeline.output.name)
     emitted = False
     try:
         airflow = known_airflow()

@@ -59,6 +59,6 @@ def _decide(action: str, step: Step, pipeline: str, start: str, end: str, reason
     def results() -> Iterator[StepResult]:
         done = step(found, interval, decision)
         yield done
-        yield from asset_event(found, interval, done)
+        yield from asset_event(found, done)
 
     show_steps(pipeline, interval, results(), as_json=as_json)

@@ -64,7 +64,7 @@ def steps_after_plan(
     )
     advanced = advance_batch(pipeline, interval, ledger=ledger, spark=spark)
     yield advanced
-    yield from asset_event(pipeline, interval, advanced)
+    yield from asset_event(pipeline, advanced)
 
 
 def for_one_interval(spark: Callable[[], Any]) -> Callable[[], Any]:

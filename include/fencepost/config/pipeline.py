@@ -435,16 +435,17 @@ class Pipeline(Section):
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
-        if self.staging_topic in {self.source.topic, own, self.ledger_topic}:
+        if self.staging_topic in {self.source.topic, own, self.ledger_topic, self.announcements_topic}:
             raise ValueError(
-                f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output or ledger; records that "
-                "are not judged need a topic of their own"
+                f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output, ledger or topic of "
+                "announcements; records that are not judged need a topic of their own"
             )
         taken = {
             "source.topic": self.source.topic,
             "output.topic": own,
             "output.staging_topic": self.staging_topic,
             "the ledger": self.ledger_topic,
+            "the topic of announcements": self.announcements_topic,
         }
         for what, topic in taken.items():
             if self.quarantine_topic == topic:
@@ -489,6 +490,11 @@ class Pipeline(Section):
     def ledger_topic(self) -> str:
         """The compacted topic that holds the truth about every batch."""
         return f"fencepost.{self.name}.ledger"
+
+    @property
+    def announcements_topic(self) -> str:
+        """Where each publication, skip and withdrawal is announced, for readers."""
+        return f"fencepost.{self.name}.published"
 
     @property
     def staging_topic(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -160,6 +161,12 @@ class Cluster:
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
         parts = self._ask(f"describing topic {topic}", futures[topic]).partitions
         return Copies(min(len(p.replicas) for p in parts), min(len(p.isr) for p in parts))
+
+    @cached_property
+    def id(self) -> str:
+        """The cluster's id."""
+        answer = self._admin.describe_cluster(request_timeout=self._timeout)
+        return str(self._ask("describing the cluster", answer).cluster_id)
 
     def brokers(self) -> int:
         """How many brokers the cluster has now; it has to answer for that."""

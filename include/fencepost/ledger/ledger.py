@@ -35,9 +35,12 @@ from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS, ClientSettin
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
+from fencepost.ledger.announcements import AnnouncementTopic
 from fencepost.ledger.codec import record_key, write_record
 from fencepost.ledger.reader import ATTEMPT_HEADER, LedgerReader
 from fencepost.model import Batch, Interval
+from fencepost.protocol.announcement import Announcement
+from fencepost.protocol.announcing import announcement, complete_until, news
 from fencepost.protocol.view import View
 
 F = TypeVar("F")
@@ -51,13 +54,14 @@ TURNS = 5  # how often a fenced coordinator decides again before it gives up
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a transaction left: the ledger after it, and the batches in it that were `changed` here.
+    """What a transaction left: the ledger after it, the batches in it that were `changed` here, and what was `announced`.
 
     They were also changed here where the answer to their commit was lost, and the next turn found them in the ledger.
     """
 
     view: View
     changed: tuple[Batch, ...] = ()
+    announced: tuple[Announcement, ...] = ()
 
     def last(self, interval: Interval) -> Batch:
         """The batch or addition that was planned last for an interval of which something was planned."""
@@ -68,12 +72,19 @@ class Recorded:
 class Change:
     """What a decision commits in one transaction: batch records, and offsets by group.
 
-    `after` is the view with these records, where the decision has made it.
+    `after` is the view with these records, where the decision has made it. `again` are announcements of the past; those that the
+    records themselves make are no decision's affair.
     """
 
     batches: tuple[Batch, ...] = ()
     offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
     after: View | None = None
+    again: tuple[Announcement, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.batches or self.offsets or self.again)
 
 
 class Ledger:
@@ -89,6 +100,7 @@ class Ledger:
         self.pipeline = pipeline
         self.settings = settings or client_settings(pipeline)
         self.cluster = Cluster(self.settings, timeout)
+        self.announcements = AnnouncementTopic(pipeline, self.cluster)
         self._reader = LedgerReader(pipeline, self.settings, timeout)
         self._coordinator: Transaction | None = None
 
@@ -138,26 +150,28 @@ class Ledger:
            it was fenced since, it is still the only one that can commit;
         2. read the ledger to its end;
         3. `decide` returns a change or None (nothing to do), or raises;
-        4. commit the change. If the coordinator was fenced or the commit aborted, start again at 1, a few times, after a
-           random pause. `decide` may then find its own change in the ledger: a broker can answer "fenced" to a commit that
-           it took. The records' header tells whose they are.
+        4. commit the change, with the announcements of what it publishes, skips or withdraws. If the coordinator was fenced
+           or the commit aborted, start again at 1, a few times, after a random pause. `decide` may then find its own change in
+           the ledger: a broker can answer "fenced" to a commit that it took. The records' header tells whose they are.
 
         Raises:
             TransitionRefused: there is no ledger.
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
-        turn, ours = 0, list[tuple[bytes, Change]]()
+        turn, ours = 0, list[tuple[bytes, Change, tuple[Announcement, ...]]]()
         while turn < TURNS:
             kept, self._coordinator = self._coordinator, None
             try:
                 coordinator = kept or self._initialised()  # 1
                 view = self.read()  # 2
                 change = decide(view)  # 3
-                before = next((c.batches for attempt, c in ours if self._reader.has_read(attempt)), ())
-                if change is None or not (change.batches or change.offsets):
+                before, told = next(
+                    ((c.batches, t) for attempt, c, t in ours if self._reader.has_read(attempt)), ((), ())
+                )
+                if change is None or change.is_empty:
                     self._coordinator = coordinator
-                    return recorded(view, before)
-                ours.append((secrets.token_bytes(8), change))
+                    return recorded(view, before, told)
+                ours.append((secrets.token_bytes(8), change, self._announced(view, change)))
                 self._commit(coordinator, *ours[-1])  # 4
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
@@ -169,11 +183,12 @@ class Ledger:
             self._coordinator = coordinator
             for batch in change.batches:
                 log.info("batch=%s state=%s %s", batch.id, batch.state, batch.history[-1].note)
+            told = ours[-1][2] or told
             if any(is_lease_unknown(batch) for batch in change.batches):
                 # The lease of a new plan, or publication, is its record's offset.
-                return recorded(self.read(), change.batches or before)
+                return recorded(self.read(), change.batches or before, told)
             self._reader.await_visible(self.cluster)
-            return recorded(change.after or view.updated(change.batches), change.batches or before)
+            return recorded(change.after or view.updated(change.batches), change.batches or before, told)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing; run again."
@@ -212,8 +227,23 @@ class Ledger:
         coordinator.init()
         return coordinator
 
-    def _commit(self, coordinator: Transaction, attempt: bytes, change: Change) -> None:
+    def _announced(self, view: View, change: Change) -> tuple[Announcement, ...]:
+        """The announcements that the change makes; for most changes none, and nothing is asked.
+
+        Raises:
+            AnnouncementsLost, NeedsOperator: their topic lacks earlier ones, or would lose these.
+        """
+        found = news(view, change.batches)
+        if not found:
+            return change.again
+        self.announcements.prepare(view)
+        after = change.after or view.updated(change.batches)
+        return tuple(announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
+
+    def _commit(self, coordinator: Transaction, attempt: bytes, change: Change, told: tuple[Announcement, ...]) -> None:
         with coordinator:
+            for one in told:
+                coordinator.produce(self.pipeline.announcements_topic, one.record(), one.batch.encode(), partition=0)
             for batch in change.batches:
                 value, header = write_record(batch), (ATTEMPT_HEADER, attempt)
                 coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0, header=header)
@@ -227,10 +257,10 @@ KEEP_THE_TOPIC = (
 )
 
 
-def recorded(view: View, batches: Iterable[Batch]) -> Recorded:
-    """What was recorded of these batches, as the view has them now."""
+def recorded(view: View, batches: Iterable[Batch], told: tuple[Announcement, ...] = ()) -> Recorded:
+    """What was recorded of these batches, as the view has them now, and announced."""
     changed = (now for batch in batches for now in view.known(batch.interval).all if now.revision == batch.revision)
-    return Recorded(view, tuple(changed))
+    return Recorded(view, tuple(changed), told)
 
 
 def unfit_for_ledger(topic: Topic, policy: str) -> str | None:

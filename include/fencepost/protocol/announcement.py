@@ -16,7 +16,6 @@ from fencepost.errors import SettingsError
 from fencepost.model import Interval, Offset, OffsetRange, Outcome
 
 ANNOUNCEMENT_VERSION = 1
-PUBLISHED, SKIPPED, WITHDRAWN = "published", "skipped", "withdrawn"
 Announced: TypeAlias = Literal["published", "skipped", "withdrawn"]
 
 
@@ -48,7 +47,7 @@ class Announcement(Known):
     """
 
     version: Literal[1] = Field(
-        default=ANNOUNCEMENT_VERSION, description="Of this shape. A reader refuses a version that it does not know."
+        default=1, description="Of this shape. A reader refuses a version that it does not know."
     )
     state: Announced = Field(description="What became of the batch.")
     ledger_id: str = Field(
@@ -96,7 +95,7 @@ class Announcement(Known):
     time: AwareDatetime = Field(description="When it was recorded.")
     complete_until: AwareDatetime | None = Field(
         default=None,
-        description="Every interval that was planned by then and begins before this is published or skipped; null if none is.",
+        description="Every interval that was planned by then and begins before this is published or skipped; null without any.",
     )
 
     @classmethod

@@ -37,18 +37,19 @@ from fencepost.errors import (
 )
 from fencepost.failpoints import reached
 from fencepost.kafka.offsets import committed_offsets
-from fencepost.ledger.ledger import Change, Ledger
+from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_accounted_for
 from fencepost.model import AnyPublication, Batch, Decision, Interval, State, StepResult, utc_now
 from fencepost.outputs.output import output_of
 from fencepost.outputs.publication import Begin, Record
 from fencepost.preflight.rights import denials_named
 from fencepost.protocol.advice import after_refusal, write_again
+from fencepost.protocol.announcing import announcement, told_of
 from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.obstacle import Found
 from fencepost.protocol.publication import record_refused, record_rejected
-from fencepost.protocol.view import DECIDED, View
+from fencepost.protocol.view import DECIDED, PASSED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
 
@@ -320,17 +321,21 @@ def _commit(
         frontier={str(p): o for p, o in of_topic(frontier(recorded.view), ledger.pipeline.source.topic).items()},
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
-        output=_output(batch),
         published_at=batch.changed_at.isoformat(),
         way=publication.way if publication else None,
         adds_to=batch.adds_to,
+        announcement=_announced(ledger, recorded, batch),
     )
     return result, batch
 
 
-def _output(batch: Batch) -> dict[str, JsonValue]:
-    """Validated output by partition: first offset and end. Partitions without output are left out."""
-    return {str(r.partition): [r.start, r.end] for r in batch.published_ranges if r.length}
+def _announced(ledger: Ledger, recorded: Recorded, batch: Batch) -> dict[str, JsonValue] | None:
+    """What was announced of the batch as it stands: now, or by an earlier attempt, which may have died before it could tell."""
+    for one in recorded.announced:
+        if one.batch == str(batch.id):
+            return one.json_value
+    found = told_of(recorded.view, batch) if batch.state in PASSED else None
+    return announcement(recorded.view, found[0], ledger.cluster.id, found[1]).json_value if found else None
 
 
 Committed = Mapping[str, Mapping[Place, TopicPartition]]  # by group

@@ -67,7 +67,7 @@ def plan_batch(
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
-    1. check the user's rights on topics, and make the ledger and the output topic if they are missing;
+    1. check the user's rights on topics, and make the ledger, the topic of announcements and the output if they are missing;
     2. check the cluster's limits, which could make every write fail;
     3. gather the facts. Before anything is planned, in this order: the ledger must be complete, the interval must have ended, the
        source must be the topic of the neighbouring plans, a lane must be free, transform and suite must load;
@@ -116,6 +116,7 @@ def ready(ledger: Ledger) -> Destination:
     cluster.describe(pipeline.source.topic)
     output = destination_of(ledger)
     ledger.create()
+    ledger.announcements.prepare(ledger.read())
     output.prepare()
     check_limits(ledger)
     java_settings(ledger.settings.common())

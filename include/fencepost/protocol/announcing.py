@@ -1,0 +1,216 @@
+"""Which announcements a change of the ledger makes, and which its history has made; pure.
+
+A batch is announced when it becomes published, skipped or withdrawn. That is derived from the records that are about to be
+committed, so no step has to think of it, and none can forget it. All that an announcement says is in the ledger, so a topic that
+was lost can be written again.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
+
+from fencepost.model import BATCH_HEADER, Batch, Event, Interval, Outcome, State, TableOutput, TopicOutput
+from fencepost.protocol.announcement import Announcement, Column, SchemaIds
+from fencepost.protocol.view import ALWAYS, OVER, PASSED, Revisions, View
+
+ANNOUNCED = PASSED | {State.WITHDRAWN}
+
+
+@dataclass(frozen=True)
+class News:
+    """A batch that is announced: the line of its history that says why, and the announced revisions that count no more."""
+
+    batch: Batch
+    entered: Event
+    replaces: tuple[int, ...] = ()
+
+
+def news(before: View, changed: Sequence[Batch]) -> tuple[News, ...]:
+    """The publications, skips and withdrawals among batches that change: none for most changes.
+
+    A withdrawal of several revisions of an interval is one, of the newest batch among them.
+    """
+    entered: dict[Interval, list[Batch]] = defaultdict(list)
+    over: dict[Interval, list[int]] = defaultdict(list)
+    for batch in changed:
+        was = _state_in(before, batch)
+        if batch.state in ANNOUNCED and batch.state is not was:
+            entered[batch.interval].append(batch)
+        if batch.state in OVER and was in PASSED:
+            over[batch.interval].append(batch.revision)
+    found = ((max(batches, key=_standing), over[interval]) for interval, batches in entered.items())
+    return tuple(News(own, own.history[-1], _without(own, revisions)) for own, revisions in found)
+
+
+def _state_in(view: View, batch: Batch) -> State | None:
+    known = view.revisions.get(batch.interval)
+    return next((b.state for b in known.all if b.revision == batch.revision), None) if known else None
+
+
+def _standing(batch: Batch) -> tuple[bool, int]:
+    """The order of batches that are withdrawn together: the last one stands for all."""
+    return batch.adds_to is None, batch.revision
+
+
+def _without(own: Batch, revisions: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(revision for revision in revisions if revision != own.revision))
+
+
+def has_announced(view: View) -> bool:
+    """Whether the ledger has announced anything."""
+    return any(event.state in ANNOUNCED for batch in view.all() for event in batch.history)
+
+
+def complete_until(view: View) -> datetime | None:
+    """The start of the first planned interval that is neither published nor skipped; where each is, the end of the last one."""
+    end = None
+    for interval, revisions in view.in_order:
+        if revisions.is_withdrawn:
+            continue
+        if revisions.in_force.state not in PASSED:
+            return interval.start
+        end = interval.end
+    return end
+
+
+def announcement(view: View, one: News, cluster_id: str, until: datetime | None) -> Announcement:
+    """What is announced of a batch, by a view that has it. Of one that is skipped or withdrawn nothing counts."""
+    batch, plan, counts = one.batch, one.batch.plan, one.entered.state is State.PUBLISHED
+    written, output = batch.written if counts else None, plan.output
+    topic = output if isinstance(output, TopicOutput) else None
+    return Announcement(
+        state=one.entered.state.value,
+        ledger_id=plan.ledger_topic_id,
+        cluster_id=cluster_id,
+        batch=str(batch.id),
+        interval=batch.interval,
+        revision=batch.revision,
+        adds_to=batch.adds_to,
+        replaces=one.replaces,
+        topic=topic.topic if topic else None,
+        topic_id=topic.topic_id if topic else None,
+        ranges={str(r.partition): (r.start, r.end) for r in batch.published_ranges if counts and r.length},
+        table=output.table if isinstance(output, TableOutput) else None,
+        header=BATCH_HEADER if topic and topic.batch_header else None,
+        format=plan.output_format if topic else None,
+        columns=_columns(view, batch, one.entered.at) if counts else (),
+        schema_ids=_schema_ids(batch) if counts else None,
+        rows=written.rows if written else 0,
+        quarantined=written.quarantined if written else {},
+        verdict=batch.verdict.outcome if batch.verdict else None,
+        decided_by_person=not counts or _is_by_person(batch),
+        time=one.entered.at,
+        complete_until=until,
+    )
+
+
+def _is_by_person(batch: Batch) -> bool:
+    """Whether a batch is published on a person's word: it has not passed, or its table refused it, and a person published it."""
+    passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
+    return not passed or (batch.decision is not None and batch.decision.action == "publish")
+
+
+def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
+    """The fields of its values. A batch whose transform did not run has those of the newest batch whose did by then."""
+    schema = batch.written.value_schema if batch.written else ""
+    if not schema:
+        known = [b.written for b in view.all() if b.written and b.written.value_schema and b.written.written_at <= at]
+        schema = max(known, key=lambda written: written.written_at).value_schema if known else ""
+    fields = json.loads(schema)["fields"] if schema else []
+    return tuple(Column(name=f["name"], type=f["type"], nullable=f["nullable"]) for f in fields)
+
+
+def _schema_ids(batch: Batch) -> SchemaIds | None:
+    schemas = batch.plan.schemas
+    if schemas is None or not (schemas.output or schemas.output_key):
+        return None
+    return SchemaIds(
+        value=schemas.output.id if schemas.output else None, key=schemas.output_key.id if schemas.output_key else None
+    )
+
+
+Told = tuple[News, datetime | None]  # with what `complete_until` was
+
+
+def told(view: View) -> Iterator[Told]:
+    """All that the ledger's history has announced, in order of time; within an interval in order of revisions.
+
+    Where intervals changed within one second, the order is that of the intervals.
+    """
+    moments = [
+        (at, interval.start, number, interval, one)
+        for interval, revisions in view.in_order
+        for number, (at, one) in enumerate(_moments(revisions))
+    ]
+    open_since, standing = list[datetime](), list[tuple[datetime, datetime]]()
+    for _, start, _, interval, one in sorted(moments, key=itemgetter(0, 1, 2)):
+        if one is None:
+            insort(open_since, start)
+            insort(standing, (start, interval.end))
+            continue
+        if start in open_since:
+            open_since.remove(start)
+        if one.entered.state is State.WITHDRAWN:
+            standing.remove((start, interval.end))
+        last = standing[-1][1] if standing else None
+        yield one, open_since[0] if open_since else last
+
+
+def told_of(view: View, batch: Batch) -> Told | None:
+    """What the ledger's history announced of a batch last; None if nothing."""
+    return next((one for one in reversed([*told(view)]) if one[0].batch.id == batch.id), None)
+
+
+def _moments(revisions: Revisions) -> Iterator[tuple[datetime, News | None]]:
+    """An interval's announcements, and (None) where it began to stand: planned first, or first after a withdrawal."""
+    at, stands = ALWAYS, False
+    for batch in revisions.all:
+        at = max(at, batch.plan.planned_at)
+        if not stands:
+            stands = True
+            yield at, None
+        for before, event in zip((None, *batch.history), batch.history, strict=False):
+            if event.state not in ANNOUNCED or (before is not None and before.state is event.state):
+                continue
+            one = (
+                _withdrawn(revisions, batch, event)
+                if event.state is State.WITHDRAWN
+                else _passed(revisions, batch, event)
+            )
+            if one is not None:
+                stands = event.state is not State.WITHDRAWN
+                at = max(at, event.at)
+                yield at, one
+
+
+def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
+    """A publication or a skip. A published batch replaces what was in force: what passed since the one published before it."""
+    if event.state is State.SKIPPED or batch.adds_to is not None:
+        return News(batch, event)
+    published = [b.revision for b in revisions.batches if b.revision < batch.revision and State.PUBLISHED in _states(b)]
+    replaced = [
+        b.revision
+        for b in revisions.all
+        if max(published, default=0) <= b.revision < batch.revision
+        and b.state is State.SUPERSEDED
+        and _states(b) & PASSED
+    ]
+    return News(batch, event, tuple(replaced))
+
+
+def _withdrawn(revisions: Revisions, batch: Batch, event: Event) -> News | None:
+    """A withdrawal, of the batch that stands for all that were withdrawn with it; None for the others."""
+    together = [b for b in revisions.all if b.history[-1] == event]
+    if batch != max(together, key=_standing):
+        return None
+    return News(batch, event, _without(batch, [b.revision for b in together if _states(b) & PASSED]))
+
+
+def _states(batch: Batch) -> set[State]:
+    return {event.state for event in batch.history}
