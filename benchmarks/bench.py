@@ -229,7 +229,7 @@ class Bench:
         """Delete all topics of its own."""
         staging = [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
         output = [pipeline.output.topic] if pipeline.output.topic is not None else []
-        self.drop(*output, pipeline.ledger_topic, *staging)
+        self.drop(*output, pipeline.ledger_topic, pipeline.announcements_topic, *staging)
 
     def meter(self, sides: Iterable[str], steady: float | None = None) -> Meter:
         """For sides that run in the session. At volume `steady` is how far two rounds of the warm-up have to agree."""

@@ -13,7 +13,7 @@ from fencepost.airflow import build_dag
 from fencepost.airflow.decision import AgainOperator, DecideOperator
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import KafkaUnavailable
-from fencepost.ledger.ledger import Recorded, recorded
+from fencepost.ledger.ledger import Change, Recorded, recorded
 from fencepost.model import Asked, Batch, Decision, Outcome, State, StepResult, Verdict
 from fencepost.protocol.decisions import decide_publish, record_planned
 from fencepost.protocol.view import View
@@ -206,10 +206,9 @@ class OnView:
         return self.transact(lambda view: decide(view, gather(view)))
 
     def transact(self, decide: Callable[[View], Any]) -> Recorded:
-        change = decide(self.view)
-        batches = change.batches if change else ()
-        self.recorded += batches
-        return recorded(self.view.updated(batches), batches)
+        change = decide(self.view) or Change()
+        self.recorded += change.batches
+        return recorded(self.view.updated(change.batches), change)
 
 
 REJECTED = judged(State.REJECTED, Outcome.REJECTED)

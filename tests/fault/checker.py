@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -162,6 +162,7 @@ class Attacked:
             *self._differences_of_quarantine(),
             *self._differences_of_offsets(),
             *self._differences_of_the_ledger(),
+            *self._differences_of_the_announcements(),
             *self.open_transactions(),
         ]
 
@@ -210,9 +211,41 @@ class Attacked:
             found.append(f"validated offsets {validated} with ends {ends} leave out {len(records)} records")
         return found
 
-    def _differences_of_the_ledger(self) -> list[str]:
+    def _ledger(self) -> dict[bytes | None, Any]:
+        """The newest record of each batch."""
         raw = read_all(self.bootstrap, f"fencepost.{self.pipeline.name}.ledger")
-        newest = {r.key: json.loads(r.value or b"") for r in raw}
+        return {r.key: json.loads(r.value or b"") for r in raw if b"/" in (r.key or b"")}
+
+    def _differences_of_the_announcements(self) -> list[str]:
+        """Each publication and each skip in the ledger is announced once, and nothing else is; readers see what is announced."""
+        topic = f"fencepost.{self.pipeline.name}.published"
+        seen = [r.json for r in read_all(self.bootstrap, topic)]
+        told = Counter((one["batch"].partition("/")[2].encode(), one["state"]) for one in seen)
+        wanted = Counter(
+            (key or b"", state)
+            for key, batch in self._ledger().items()
+            for state in {event["state"] for event in batch["history"]} & {"published", "skipped"}
+        )
+        found = [
+            f"announced {one} {times} times, and recorded {wanted[one]}"
+            for one, times in told.items()
+            if times != wanted[one]
+        ]
+        found += [f"not announced: {one}" for one in wanted - told]
+        for one in seen if self.pipeline.output.publish == "staged" else ():
+            there = [
+                r
+                for r in read_all(self.bootstrap, one["topic"])
+                if r.batch == one["batch"] and one["ranges"].get(str(r.partition), [0, 0])[0] <= r.offset
+                if r.offset < one["ranges"].get(str(r.partition), [0, 0])[1]
+            ]
+            found += [f"{one['batch']}: announced {one['rows']} rows, and {len(there)} are there"] * (
+                len(there) != one["rows"]
+            )
+        return found
+
+    def _differences_of_the_ledger(self) -> list[str]:
+        newest = self._ledger()
         states = Counter(b["state"] for b in newest.values())
         found = [] if states == {State.PUBLISHED.value: len(self.days)} else [f"states in the ledger: {dict(states)}"]
         rows = Counter[str]()
@@ -233,6 +266,7 @@ class Attacked:
         topics = {
             self.pipeline.output.topic: self.pipeline.output.partitions,
             f"fencepost.{self.pipeline.name}.ledger": 1,
+            f"fencepost.{self.pipeline.name}.published": 1,
             **({self.pipeline.quarantine_topic: self.pipeline.output.partitions} if self.bad else {}),
         }
         if self.pipeline.output.publish == "staged":

@@ -120,6 +120,7 @@ class Scene:
             ],
             *self._records(seen),
             *self._quarantine(newest),
+            *self._announcements(newest),
             *self._offsets(),
             *self._hanging(),
         ]
@@ -127,6 +128,8 @@ class Scene:
     def _ledger(self) -> dict[str, dict[str, Any]]:
         newest = {}
         for record in read_all(self.cluster.direct, self.pipeline.ledger_topic):
+            if b"/" not in (record.key or b""):
+                continue  # which topic has the announcements
             newest[f"{self.pipeline.name}/{(record.key or b'').decode()}"] = json.loads(record.value or b"")
         return newest
 
@@ -158,6 +161,18 @@ class Scene:
         found = [f"lost from quarantine {one}" for one in (self.bad - there).elements()]
         return found + [f"too many in quarantine of {one}" for one in (there - self.bad).elements()]
 
+    def _announcements(self, ledger: dict[str, dict[str, Any]]) -> list[str]:
+        """Each publication and each skip that the ledger recorded is announced once, and nothing else is."""
+        seen = [r.json for r in read_all(self.cluster.direct, self.pipeline.announcements_topic)]
+        told = Counter((one["batch"], one["state"]) for one in seen)
+        wanted = Counter(
+            (name, state)
+            for name, batch in ledger.items()
+            for state in {event["state"] for event in batch["history"]} & {"published", "skipped"}
+        )
+        found = [f"not announced: {one}" for one in (wanted - told).elements()]
+        return found + [f"announced too often: {one}" for one in (told - wanted).elements()]
+
     def _offsets(self) -> list[str]:
         pipeline = self.pipeline
         partitions = range(self.source_partitions)
@@ -168,7 +183,7 @@ class Scene:
         return [] if have == ends else [f"group offsets {have}, the source ends at {ends}"]
 
     def _hanging(self) -> list[str]:
-        topics = [self.pipeline.output.topic, self.pipeline.ledger_topic]
+        topics = [self.pipeline.output.topic, self.pipeline.ledger_topic, self.pipeline.announcements_topic]
         topics += [self.pipeline.staging_topic] if self.staged else []
         topics += [self.pipeline.quarantine_topic] if self.quarantines else []
         known = AdminClient({"bootstrap.servers": self.cluster.direct}, logger=QUIET_LOG).list_topics(timeout=20).topics

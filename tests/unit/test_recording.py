@@ -42,7 +42,7 @@ class LedgerAt:
 
     def transact(self, decide: Callable[[View], Change]) -> Recorded:
         batches = decide(self.view).batches
-        return recorded_in(self.view.updated(batches), batches)
+        return recorded_in(self.view.updated(batches), Change(batches))
 
 
 def recorded(now: Batch) -> Any:

@@ -34,6 +34,7 @@ class LedgerOf:
         source, output = SimpleNamespace(topic="flights", on_expired="fail"), TopicSettings(topic="flight_delays")
         self.pipeline = SimpleNamespace(name=held.pipeline, source=source, output=output)
         self.cluster = SimpleNamespace(
+            id="cluster-1",
             describe=lambda name: Topic(name, ids[name], 4),
             high_watermarks=lambda _: [9_300] * 4,
             earliest=lambda _: [0] * 4,
@@ -47,7 +48,7 @@ class LedgerOf:
 
     def transact(self, decide: Callable[[View], Change]) -> Recorded:
         self.recorded += decide(View.of([self.held])).batches
-        return recorded(View.of([self.held, *self.recorded]), self.recorded)
+        return recorded(View.of([self.held, *self.recorded]), Change(tuple(self.recorded)))
 
 
 def of(state: State) -> Batch:

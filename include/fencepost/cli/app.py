@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from fencepost.cli.acls import acls
+from fencepost.cli.announce import announce
 from fencepost.cli.compare import diff, trace
 from fencepost.cli.console import end_quietly, err, is_read, out, plain_error, print_json
 from fencepost.cli.decide import publish, skip, withdraw
@@ -102,6 +103,7 @@ for command in (
     doctor,
     schema,
     acls,
+    announce,
     jars,
 ):
     app.command()(command)

@@ -39,13 +39,15 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """
     from fencepost.ledger.ledger import Ledger
     from fencepost.outputs.output import lacks_of
+    from fencepost.protocol.announcing import complete_until
     from fencepost.protocol.frontier import of_topic
     from fencepost.protocol.snapshot import snapshot_of
     from fencepost.protocol.view import View
 
     found = pipeline_of(pipeline)
     ledger = Ledger(found)
-    snapshot = snapshot_of(ledger.read() if ledger.exists() else View())
+    view = ledger.read() if ledger.exists() else View()
+    snapshot, until = snapshot_of(view), complete_until(view)
     ends = of_topic(snapshot.frontier, found.source.topic)
     source = ledger.cluster.describe(found.source.topic)
     stable = ledger.cluster.last_stable(source)
@@ -53,6 +55,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     lacks = lacks_of(found, ledger) if rows else ""
+    unannounced = ledger.announcements.lost(ledger.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
             {
@@ -63,6 +66,8 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "lag": {str(p): n for p, n in lag.items()},
                 "held_back_by": str(hole.batch.id) if hole else None,
                 "output_lacks": lacks or None,
+                "complete_until": until.isoformat() if until else None,
+                "announcements_lost": unannounced,
             }
         )
         return
@@ -73,9 +78,13 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     _print_awaiting(awaiting)
     if lacks:
         out.print(f"{lacks}\n", style="bold red", markup=False, soft_wrap=True)
+    if unannounced:
+        told = f"{pipeline}: {unannounced} `fencepost announce {pipeline}` writes it again.\n"
+        out.print(told, style="bold red", markup=False, soft_wrap=True)
     out.print(_table(f"{pipeline}: intervals", [b for row in rows for b in row.lines]))
     out.print(
-        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}",
+        f"frontier: {', '.join(f'{p}:{o}' for p, o in ends.items())}   offsets behind: {sum(lag.values())}"
+        + (f"   complete until {until:%Y-%m-%d %H:%M} UTC" if until else ""),
         soft_wrap=True,
     )
     quarantined = [sum(row.left.values()) for row in rows if row.left]

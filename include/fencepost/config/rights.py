@@ -56,6 +56,7 @@ NAMES = {
     "staging": "`output.staging_topic`, or `fencepost.<pipeline>.staging`",
     "quarantine": "`quality.quarantine_topic`, or `fencepost.<pipeline>.quarantine`",
     "ledger": "`fencepost.<pipeline>.ledger`",
+    "announcements": "`fencepost.<pipeline>.published`",
     "pipeline": "`<pipeline>`",
     "pipeline.": "beginning with `<pipeline>.`",
     "kafka-cluster": "`kafka-cluster`",
@@ -68,6 +69,8 @@ RIGHTS = (
     Right(T, "ledger", "Read", "reads what is recorded of each batch"),
     Right(T, "ledger", "Write", "records each step of a batch"),
     Right(T, "ledger", "DescribeConfigs", "checks that the topic is compacted"),
+    Right(T, "announcements", "Write", "announces publications, skips and withdrawals"),
+    Right(T, "announcements", "DescribeConfigs", "checks that the topic keeps all of them"),
     Right(
         T,
         "output",
@@ -84,9 +87,10 @@ RIGHTS = (
     Right(Resource.TRANSACTIONAL_ID, "pipeline.", "Write", "writes in transactions"),
     *(
         Right(T, name, "Create", "creates the topic, with the cluster's default replication factor", Use.CREATE)
-        for name in ("ledger", "output", "staging", "quarantine")
+        for name in ("ledger", "announcements", "output", "staging", "quarantine")
     ),
     Right(T, "staging", "Alter", "adds partitions, so that it has as many as the output", Use.GROW),
+    Right(T, "announcements", "Read", "the doctor's comparison of announcements with the ledger", Use.OPTIONAL),
     Right(T, "output", "DescribeConfigs", RETENTION, Use.OPTIONAL),
     Right(T, "staging", "DescribeConfigs", RETENTION, Use.OPTIONAL),
     Right(T, "quarantine", "DescribeConfigs", "the check that the topic is not compacted", Use.OPTIONAL),
@@ -113,6 +117,7 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     names = {
         "source": pipeline.source.topic,
         "ledger": pipeline.ledger_topic,
+        "announcements": pipeline.announcements_topic,
         "pipeline": pipeline.group,
         "pipeline.": f"{pipeline.name}.",
         "kafka-cluster": "kafka-cluster",

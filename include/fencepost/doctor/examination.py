@@ -13,7 +13,12 @@ from fencepost.doctor.kafka import (
     check_kafka,
     check_unfinished_batches,
 )
-from fencepost.doctor.ledger import check_group_offsets, check_ledger, check_ledger_is_complete
+from fencepost.doctor.ledger import (
+    check_announcements,
+    check_group_offsets,
+    check_ledger,
+    check_ledger_is_complete,
+)
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.settings import check_schema_registry
 from fencepost.doctor.store import (
@@ -54,6 +59,7 @@ OF_SOURCE: tuple[Check, ...] = (
 )
 OF_LEDGER: tuple[Check, ...] = (
     check_ledger_is_complete,
+    check_announcements,
     check_group_offsets,
     check_source_retention,
     check_unfinished_batches,

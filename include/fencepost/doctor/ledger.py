@@ -1,13 +1,17 @@
-"""The ledger: readable, complete, and one with the offsets of the pipeline's groups."""
+"""The ledger: readable, complete, and one with what it has announced and with the offsets of the pipeline's groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fencepost.errors import GroupInUse, LedgerLost
+from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
+from fencepost.kafka.cluster import Topic
+from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
 from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
+from fencepost.protocol.announcement import Announcement
+from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
 
 
@@ -31,6 +35,41 @@ def check_ledger_is_complete(look: Look) -> Finding:
         ADVICE,
         kind=LedgerLost,
     )
+
+
+def check_announcements(look: Look) -> Finding:
+    """The topic of announcements has all that the ledger has announced, and keeps it for good."""
+    role = look.role("announcements")
+    if lost := look.ledger.announcements.lost(role.topic if role else None):
+        return _lost_announcements(look, lost)
+    if role is None:
+        return ok("there is none yet; the first plan makes it")
+    if role.settings is not None and (refusal := unfit_for_announcements(role.there, role.settings)):
+        config = {name.replace(".", "_"): value for name, value in KEPT.items()}
+        command = look.set_topic(role.name, **config) if role.there.partitions == 1 else ""
+        return error(f"The {refusal}", how_to_mend(role.there), command)
+    missing, kept = _compared_with_history(look, role.there)
+    if missing and look.look_again():  # a run may have published between the two questions
+        missing, kept = _compared_with_history(look, role.there)
+    if not missing:
+        return ok(f"topic {role.name} has all {kept} announcements")
+    first = f"the first of batch {missing[0].batch}, {missing[0].state}"
+    return _lost_announcements(look, f"Topic {role.name} lacks {len(missing)} announcements, {first}.")
+
+
+def _lost_announcements(look: Look, lost: str) -> Finding:
+    return error(
+        f"{lost[:1].upper()}{lost[1:]}",
+        "Readers go by it alone, so nothing is planned or published without it. Write it again from the ledger.",
+        f"fencepost announce {look.pipeline.name}",
+        kind=AnnouncementsLost,
+    )
+
+
+def _compared_with_history(look: Look, topic: Topic) -> tuple[list[Announcement], int]:
+    """What the topic lacks, and how many announcements it has."""
+    kept = [one for _, one in read_announcements(look.ledger.settings, look.cluster, topic, look.pipeline.group)]
+    return lacking(kept, history(look.view, look.cluster.id)), len(kept)
 
 
 def _newest(look: Look) -> Iterator[Named]:

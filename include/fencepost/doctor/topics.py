@@ -193,10 +193,10 @@ def check_record_size(look: Look) -> Iterator[Finding]:
 
 def record_size(look: Look, role: Role, taken: int, sent: int, largest: int, source: int) -> Iterator[Finding]:
     """What a topic's `max.message.bytes` (`taken`) means, beside what is sent to it."""
-    if role.role == "ledger":
+    if role.role in {"ledger", "announcements"}:  # an announcement says part of what a ledger's record says
         if largest * 2 > taken:
             yield (error if largest > taken else warning)(
-                f"The ledger's records have up to {largest:,} bytes, and its topic {role.name} takes {taken:,} "
+                f"The ledger's records have up to {largest:,} bytes, and the {role.role} topic {role.name} takes {taken:,} "
                 "(max.message.bytes).",
                 "Raise it before a batch with more partitions cannot be recorded.",
                 look.set_topic(role.name, max_message_bytes=max(4 * largest, 1_048_588)),
@@ -238,6 +238,7 @@ def check_open_transactions(look: Look) -> Iterator[Finding]:
 HELD_BACK = {
     "source": "a plan ends there, and what follows waits for the next interval",
     "ledger": "no step can read the ledger",
+    "announcements": "readers see no further announcement",
 }
 
 

@@ -18,8 +18,6 @@ from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import read_until
 from fencepost.protocol.announcement import Announcement
-from fencepost.protocol.announcing import has_announced
-from fencepost.protocol.view import View
 
 # Kept for good, and every record: a reader that comes late reads all of it.
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -38,36 +36,34 @@ def unfit_for_announcements(topic: Topic, settings: Mapping[str, str]) -> str | 
     )
 
 
-def what_is_lost(view: View, begin: int | None, end: int) -> str | None:
-    """How a topic that begins and ends there lost announcements of this ledger, or None; `begin` is None without one. Pure.
-
-    One that was deleted and created again is empty, since nothing is written to a topic that lost something.
-    """
-    if not has_announced(view):
+def what_is_lost(announced_in: str | None, found: Topic | None, begin: int) -> str | None:
+    """How the topic, as it is found, lost announcements of a ledger that made them in the topic with that id, or None. Pure."""
+    if announced_in is None:
         return None
-    if begin is None:
+    if found is None:
         return "does not exist any more"
-    if begin == end:
-        return "is empty: it was deleted and created again, or its records were deleted"
+    if found.id != announced_in:
+        return "was deleted and created again"
     return f"begins at offset {begin}: the records before that were deleted" if begin else None
 
 
 class AnnouncementTopic:
-    """A pipeline's announcements. It is looked up each time: it may have been deleted since."""
+    """A pipeline's announcements. `announced_in` is the id of the topic that has all of them, by the ledger; None before the
+    first. The topic is looked up each time: it may have been deleted since."""
 
-    def __init__(self, pipeline: Pipeline, cluster: Cluster) -> None:
+    def __init__(self, pipeline: Pipeline, cluster: Cluster, announced_in: str | None) -> None:
         self.name = pipeline.announcements_topic
-        self._pipeline, self._cluster = pipeline, cluster
+        self._pipeline, self._cluster, self._announced_in = pipeline, cluster, announced_in
 
-    def prepare(self, view: View) -> Topic:
-        """Make the topic if it is missing and nothing was announced yet; idempotent. It then has all that was announced.
+    def prepare(self) -> Topic:
+        """The topic, made if it is missing and nothing was announced yet; idempotent. It has all that was announced.
 
         Raises:
             AnnouncementsLost: it lacks announcements.
             NeedsOperator: its settings would lose some.
         """
         found = self._cluster.find(self.name)
-        if lost := self.lost(view, found):
+        if lost := self.lost(found):
             name = self._pipeline.name
             raise AnnouncementsLost(
                 f"pipeline {name}: {lost} Readers go by it alone, so nothing is planned or published until it is whole. "
@@ -86,10 +82,13 @@ class AnnouncementTopic:
             raise NeedsOperator(f"pipeline {self._pipeline.name}: {refusal} {how_to_mend(topic)}")
         return topic
 
-    def lost(self, view: View, found: Topic | None) -> str | None:
-        """What the topic lost of this ledger's announcements as far as its ends tell, for a person; None where nothing."""
-        begin, end = (self._cluster.earliest(found)[0], self._cluster.high_watermarks(found)[0]) if found else (None, 0)
-        lost = what_is_lost(view, begin, end)
+    def is_whole(self, topic: Topic) -> bool:
+        """Whether the ledger says of this very topic that it has all announcements."""
+        return topic.id == self._announced_in
+
+    def lost(self, found: Topic | None) -> str | None:
+        """What the topic lost of this ledger's announcements, for a person; None where nothing."""
+        lost = what_is_lost(self._announced_in, found, self._cluster.earliest(found)[0] if found else 0)
         return f"its topic of announcements, {self.name}, {lost}." if lost else None
 
 

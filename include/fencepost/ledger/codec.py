@@ -9,12 +9,13 @@ import json
 import re
 from contextlib import suppress
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import LedgerUnreadable
 from fencepost.model import LEDGER_VERSION, Batch, Event, State
 
+ANNOUNCED_IN_KEY = b"announced in"
 BATCH_KEY = re.compile(rb"\d{8}T\d{6}(\.\d{6})?Z-\d{8}T\d{6}(\.\d{6})?Z/\d+")
 FOREIGN = (
     "Find out who writes to this topic; only Fencepost may write to a ledger. If the record's key is not a batch's "
@@ -63,6 +64,35 @@ def read_record(key: bytes | None, value: bytes | None, offset: int, pipeline: P
             raise LedgerUnreadable(f"{where}: damaged in publication. {RESTORE}")
         return batch.model_copy(update={"publication": batch.publication.model_copy(update={"lease": offset})})
     return batch
+
+
+class AnnouncedIn(BaseModel):
+    """The id of the topic that has all announcements of the ledger, under a key of its own.
+
+    So a topic that was deleted and created again is known, whatever was written to it since. Only `fencepost announce` names
+    another, in the transaction that writes all of them there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(default=LEDGER_VERSION, ge=LEDGER_VERSION, le=LEDGER_VERSION)
+    announced_in: str
+
+
+def write_announced_in(topic_id: str) -> bytes:
+    """The record about the topic of announcements."""
+    return AnnouncedIn(announced_in=topic_id).model_dump_json().encode()
+
+
+def read_announced_in(value: bytes | None, offset: int, pipeline: Pipeline) -> str:
+    """The id of the topic of announcements.
+
+    Raises:
+        LedgerUnreadable: the record is damaged.
+    """
+    with suppress(ValidationError):
+        return AnnouncedIn.model_validate_json(value or b"").announced_in
+    raise LedgerUnreadable(f"ledger {pipeline.ledger_topic}, offset {offset}: damaged in announced_in. {RESTORE}")
 
 
 class _Past(BaseModel):

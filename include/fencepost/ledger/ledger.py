@@ -14,8 +14,8 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -36,7 +36,7 @@ from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT
 from fencepost.kafka.transaction import Transaction
 from fencepost.ledger.announcements import AnnouncementTopic
-from fencepost.ledger.codec import record_key, write_record
+from fencepost.ledger.codec import ANNOUNCED_IN_KEY, record_key, write_announced_in, write_record
 from fencepost.ledger.reader import ATTEMPT_HEADER, LedgerReader
 from fencepost.model import Batch, Interval
 from fencepost.protocol.announcement import Announcement
@@ -72,19 +72,20 @@ class Recorded:
 class Change:
     """What a decision commits in one transaction: batch records, and offsets by group.
 
-    `after` is the view with these records, where the decision has made it. `again` are announcements of the past; those that the
-    records themselves make are no decision's affair.
+    `after` is the view with these records, where the decision has made it. The ledger itself adds the `announcements` that the
+    records make. Where all of the past are written again, they come with the change; `announced_in` is the topic that has them.
     """
 
     batches: tuple[Batch, ...] = ()
     offsets: dict[str, list[TopicPartition]] = field(default_factory=dict)
     after: View | None = None
-    again: tuple[Announcement, ...] = ()
+    announcements: tuple[Announcement, ...] = ()
+    announced_in: Topic | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.batches or self.offsets or self.again)
+        return not (self.batches or self.offsets or self.announced_in)
 
 
 class Ledger:
@@ -100,7 +101,6 @@ class Ledger:
         self.pipeline = pipeline
         self.settings = settings or client_settings(pipeline)
         self.cluster = Cluster(self.settings, timeout)
-        self.announcements = AnnouncementTopic(pipeline, self.cluster)
         self._reader = LedgerReader(pipeline, self.settings, timeout)
         self._coordinator: Transaction | None = None
 
@@ -143,6 +143,11 @@ class Ledger:
             raise NotRecorded(f"pipeline {self.pipeline.name}: its ledger is not read yet. {DEFECT}")
         return self._reader.topic.id
 
+    @property
+    def announcements(self) -> AnnouncementTopic:
+        """Where it announces what it publishes, by what was read of the ledger last."""
+        return AnnouncementTopic(self.pipeline, self.cluster, self._reader.announced_in)
+
     def transact(self, decide: Callable[[View], Change | None]) -> Recorded:
         """Commit the change that `decide` makes from everything committed before. Return the view after it, and what changed.
 
@@ -158,20 +163,19 @@ class Ledger:
             TransitionRefused: there is no ledger.
             CoordinatorFenced: other runs of the pipeline kept taking over.
         """
-        turn, ours = 0, list[tuple[bytes, Change, tuple[Announcement, ...]]]()
+        turn, ours = 0, list[tuple[bytes, Change]]()
         while turn < TURNS:
             kept, self._coordinator = self._coordinator, None
             try:
                 coordinator = kept or self._initialised()  # 1
                 view = self.read()  # 2
                 change = decide(view)  # 3
-                before, told = next(
-                    ((c.batches, t) for attempt, c, t in ours if self._reader.has_read(attempt)), ((), ())
-                )
+                before = next((c for attempt, c in ours if self._reader.has_read(attempt)), Change())
                 if change is None or change.is_empty:
                     self._coordinator = coordinator
-                    return recorded(view, before, told)
-                ours.append((secrets.token_bytes(8), change, self._announced(view, change)))
+                    return recorded(view, before)
+                change = self._announced(view, change)
+                ours.append((secrets.token_bytes(8), change))
                 self._commit(coordinator, *ours[-1])  # 4
             except (WriterFenced, WriteFailed) as error:  # a fenced coordinator can raise either
                 turn += kept is None
@@ -183,12 +187,12 @@ class Ledger:
             self._coordinator = coordinator
             for batch in change.batches:
                 log.info("batch=%s state=%s %s", batch.id, batch.state, batch.history[-1].note)
-            told = ours[-1][2] or told
+            done = change if change.batches else before
             if any(is_lease_unknown(batch) for batch in change.batches):
                 # The lease of a new plan, or publication, is its record's offset.
-                return recorded(self.read(), change.batches or before, told)
+                return recorded(self.read(), done)
             self._reader.await_visible(self.cluster)
-            return recorded(change.after or view.updated(change.batches), change.batches or before, told)
+            return recorded(change.after or view.updated(change.batches), done)
         raise CoordinatorFenced(
             f"pipeline {self.pipeline.name}: other runs took over the ledger {TURNS} times in a row, so this run recorded "
             "nothing; run again."
@@ -227,26 +231,30 @@ class Ledger:
         coordinator.init()
         return coordinator
 
-    def _announced(self, view: View, change: Change) -> tuple[Announcement, ...]:
-        """The announcements that the change makes; for most changes none, and nothing is asked.
+    def _announced(self, view: View, change: Change) -> Change:
+        """The change with the announcements that it makes; most make none, and nothing is asked for them.
 
         Raises:
             AnnouncementsLost, NeedsOperator: their topic lacks earlier ones, or would lose these.
         """
         found = news(view, change.batches)
         if not found:
-            return change.again
-        self.announcements.prepare(view)
+            return change
+        topic = self.announcements.prepare()
         after = change.after or view.updated(change.batches)
-        return tuple(announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
+        told = (announcement(after, one, self.cluster.id, complete_until(after)) for one in found)
+        return replace(change, after=after, announcements=tuple(told), announced_in=topic)
 
-    def _commit(self, coordinator: Transaction, attempt: bytes, change: Change, told: tuple[Announcement, ...]) -> None:
+    def _commit(self, coordinator: Transaction, attempt: bytes, change: Change) -> None:
+        ledger, header, topic = self.pipeline.ledger_topic, (ATTEMPT_HEADER, attempt), change.announced_in
         with coordinator:
-            for one in told:
-                coordinator.produce(self.pipeline.announcements_topic, one.record(), one.batch.encode(), partition=0)
+            for one in change.announcements:
+                coordinator.produce(self.announcements.name, one.record(), one.batch.encode(), partition=0)
+            if topic is not None and topic.id != self._reader.announced_in:
+                value = write_announced_in(topic.id)
+                coordinator.produce(ledger, value, ANNOUNCED_IN_KEY, partition=0, header=header)
             for batch in change.batches:
-                value, header = write_record(batch), (ATTEMPT_HEADER, attempt)
-                coordinator.produce(self.pipeline.ledger_topic, value, record_key(batch), partition=0, header=header)
+                coordinator.produce(ledger, write_record(batch), record_key(batch), partition=0, header=header)
             for group, offsets in change.offsets.items():
                 coordinator.add_offsets(offsets, group)
 
@@ -257,10 +265,12 @@ KEEP_THE_TOPIC = (
 )
 
 
-def recorded(view: View, batches: Iterable[Batch], told: tuple[Announcement, ...] = ()) -> Recorded:
-    """What was recorded of these batches, as the view has them now, and announced."""
-    changed = (now for batch in batches for now in view.known(batch.interval).all if now.revision == batch.revision)
-    return Recorded(view, tuple(changed), told)
+def recorded(view: View, change: Change) -> Recorded:
+    """What was recorded of a change: its batches as the view has them now, and its announcements."""
+    changed = (
+        now for batch in change.batches for now in view.known(batch.interval).all if now.revision == batch.revision
+    )
+    return Recorded(view, tuple(changed), change.announcements)
 
 
 def unfit_for_ledger(topic: Topic, policy: str) -> str | None:

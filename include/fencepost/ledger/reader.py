@@ -23,7 +23,15 @@ from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
-from fencepost.ledger.codec import BATCH_KEY, FOREIGN, is_continued, read_history, read_record
+from fencepost.ledger.codec import (
+    ANNOUNCED_IN_KEY,
+    BATCH_KEY,
+    FOREIGN,
+    is_continued,
+    read_announced_in,
+    read_history,
+    read_record,
+)
 from fencepost.model import Batch, Event
 from fencepost.protocol.advice import plan_first
 from fencepost.protocol.view import View
@@ -56,6 +64,11 @@ class LedgerReader:
     def topic(self) -> Topic | None:
         """The topic that was read last."""
         return self._topic
+
+    @property
+    def announced_in(self) -> str | None:
+        """The id of the topic that has all of the ledger's announcements; None before the first."""
+        return self._known.announced_in
 
     def look(self, cluster: Cluster) -> tuple[tuple[str, int], list[Batch]]:
         """All batches known now, and a value that changes when they do; for callers that only show them.
@@ -180,6 +193,7 @@ class Records:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.batches: dict[bytes, Batch] = {}
+        self.announced_in: str | None = None
 
     def take(self, records: Iterable[Record]) -> list[Batch]:
         """Add the records that follow those taken before, all of them, or none on an error. Return their batches.
@@ -194,6 +208,8 @@ class Records:
         for offset, key, value in records:
             by_key.setdefault(key, []).append((offset, value))
         taken: dict[bytes, Batch] = {}
+        for offset, value in by_key.pop(ANNOUNCED_IN_KEY, [])[-1:]:
+            self.announced_in = read_announced_in(value, offset, self._pipeline)
         for key, (*older, newest) in by_key.items():
             if newest[1] is None and not BATCH_KEY.fullmatch(key or b""):
                 continue  # removed

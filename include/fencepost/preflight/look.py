@@ -90,7 +90,7 @@ class Look:
 
     @cached_property
     def own_topics(self) -> list[Role]:
-        """The topics that the pipeline writes to: output, staging, quarantine and ledger, as far as it has them."""
+        """The topics that the pipeline writes to, as far as it has them: output, staging, quarantine, ledger, announcements."""
         return [self._role(role, name) for role, name in self._own_names()]
 
     @cached_property
@@ -176,6 +176,7 @@ class Look:
         if self.pipeline.quarantines:
             yield "quarantine", self.pipeline.quarantine_topic
         yield "ledger", self.pipeline.ledger_topic
+        yield "announcements", self.pipeline.announcements_topic
 
     def _role(self, role: str, name: str) -> Role:
         topic = self.cluster.find(name)

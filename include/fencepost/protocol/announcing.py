@@ -62,11 +62,6 @@ def _without(own: Batch, revisions: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(revision for revision in revisions if revision != own.revision))
 
 
-def has_announced(view: View) -> bool:
-    """Whether the ledger has announced anything."""
-    return any(event.state in ANNOUNCED for batch in view.all() for event in batch.history)
-
-
 def complete_until(view: View) -> datetime | None:
     """The start of the first planned interval that is neither published nor skipped; where each is, the end of the last one."""
     end = None
@@ -160,6 +155,11 @@ def told(view: View) -> Iterator[Told]:
             standing.remove((start, interval.end))
         last = standing[-1][1] if standing else None
         yield one, open_since[0] if open_since else last
+
+
+def history(view: View, cluster_id: str) -> list[Announcement]:
+    """The same, as they were announced."""
+    return [announcement(view, one, cluster_id, until) for one, until in told(view)]
 
 
 def told_of(view: View, batch: Batch) -> Told | None:
