@@ -142,10 +142,5 @@ def parse(value: bytes | None, where: str) -> Announcement:
 
 def lacking(told: Iterable[Announcement], wanted: Iterable[Announcement]) -> list[Announcement]:
     """Those of the ledger's announcements that a topic with these lacks. Pure."""
-    have = {identity(one) for one in told}
-    return [one for one in wanted if identity(one) not in have]
-
-
-def identity(one: Announcement) -> tuple[str, str, str]:
-    """What tells one announcement from another."""
-    return one.ledger_id, one.batch, one.state
+    have = {(*one.identity, one.state) for one in told}
+    return [one for one in wanted if (*one.identity, one.state) not in have]

@@ -7,7 +7,7 @@ It is the record in topic `fencepost.<pipeline>.published` and the `extra` of th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -121,6 +121,11 @@ class Announcement(Known):
             ) from None
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """What names the batch among all that ever were."""
+        return self.ledger_id, self.batch
+
+    @property
     def pipeline(self) -> str:
         """The pipeline that it is a batch of."""
         return self.batch.partition("/")[0]
@@ -144,6 +149,21 @@ class Announcement(Known):
     def record(self) -> bytes:
         """A record's value."""
         return self.model_dump_json().encode()
+
+
+def counting(told: Iterable[Announcement]) -> list[Announcement]:
+    """The publications that count after these announcements of one pipeline, in order of time, additions behind their batches.
+
+    A publication takes the place of all of its interval, and an addition stands beside it. A withdrawal leaves nothing of the
+    interval, and a skip changes nothing: what was published before still counts.
+    """
+    found: dict[Interval, list[Announcement]] = {}
+    for one in told:
+        if one.state == "published":
+            found[one.interval] = [*(found.get(one.interval, []) if one.adds_to else []), one]
+        elif one.state == "withdrawn":
+            found.pop(one.interval, None)
+    return [one for interval in sorted(found, key=lambda i: i.start) for one in found[interval]]
 
 
 def json_schema() -> str:

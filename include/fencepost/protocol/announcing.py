@@ -205,11 +205,12 @@ def _passed(revisions: Revisions, batch: Batch, event: Event) -> News:
 
 
 def _withdrawn(revisions: Revisions, batch: Batch, event: Event) -> News | None:
-    """A withdrawal, of the batch that stands for all that were withdrawn with it; None for the others."""
+    """A withdrawal, told once, with the last revision that was withdrawn in it; None with the others."""
     together = [b for b in revisions.all if b.history[-1] == event]
-    if batch != max(together, key=_standing):
+    if batch is not together[-1]:
         return None
-    return News(batch, event, _without(batch, [b.revision for b in together if _states(b) & PASSED]))
+    own = max(together, key=_standing)
+    return News(own, event, _without(own, [b.revision for b in together if _states(b) & PASSED]))
 
 
 def _states(batch: Batch) -> set[State]:
