@@ -15,6 +15,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from fencepost.steps.validate import validate_batch, validate_without_spark
 from fencepost.steps.write import write_batch, write_without_spark
+from kafka_tools import read_all
 
 
 def plan_and_write(spark: Any, pipeline: Pipeline, interval: Interval, *, reprocess: bool = False) -> StepResult:
@@ -45,6 +46,18 @@ def latest(pipeline: Pipeline, interval: Interval) -> Batch:
     batch = Ledger(pipeline).read().last(interval)
     assert batch is not None
     return batch
+
+
+def announced(pipeline: Pipeline, interval: Interval) -> dict[str, Any]:
+    """What was announced of the interval last: the `extra` of its asset event."""
+    records = read_all(kafka_of(pipeline)["bootstrap.servers"], pipeline.announcements_topic)
+    told: dict[str, Any] = next(r.json for r in reversed(records) if f"/{interval}/" in r.json["batch"])
+    return told
+
+
+def kafka_of(pipeline: Pipeline) -> dict[str, str]:
+    """The settings of a reader who logs in as the pipeline does."""
+    return {name: value.get_secret_value() for name, value in pipeline.kafka.items()}
 
 
 class Died(BaseException):

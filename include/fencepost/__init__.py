@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fencepost.outputs.reading import read_validated
+    from fencepost.reading.validated import read_validated
 
 __all__ = ["read_validated"]
 __version__ = "0.1.0"
@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """`fencepost.read_validated`, imported on first use: importing the package does not import Spark."""
     if name == "read_validated":
-        from fencepost.outputs.reading import read_validated
+        from fencepost.reading.validated import read_validated
 
         return read_validated
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from fencepost import read_validated
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.model import StepResult
+from fencepost.outputs.event import extra_of
 from fencepost.spark.source import V1_SOURCES
 from fencepost_stack.broker import Broker
 from integration.test_refusals import delete_records, make_anew
@@ -29,16 +30,21 @@ AS_TEXT = 'def transform(frame):\n    return frame.selectExpr("_key", "CAST(n AS
 
 
 def event(result: StepResult) -> dict[str, Any]:
-    """What `airflow/assets.py` tells of a batch that was published."""
-    pipeline = result.batch.partition("/")[0]
-    return {"pipeline": pipeline, "batch": result.batch, "revision": result.revision, "rows": result.details["rows"]}
+    """What Airflow is told of a batch that was published."""
+    return {**extra_of(result)}
+
+
+@pytest.fixture
+def brokers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a reader has: the brokers' address. No pipeline is to be found."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setenv("FENCEPOST_PIPELINES", "/nonexistent")
 
 
 def test_events_are_read_as_the_batches_that_count(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, make_pipeline: Make, brokers: None
 ) -> None:
     pipeline = make_pipeline(expectations=SMALL)
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     for number, n in ((1, 1), (2, 100), (3, 3)):
         produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(number))])
@@ -60,12 +66,16 @@ def test_events_are_read_as_the_batches_that_count(
 
     with pytest.raises(Superseded, match=r"is superseded.*add its event"):
         read(first)
-    with pytest.raises(Superseded, match="is rejected"):
-        read(third, {**third, "batch": str(latest(pipeline, day(2)).id)})
+    rejected = str(latest(pipeline, day(2)).id)
+    with pytest.raises(Superseded, match="is not announced"):
+        read(third, {**third, "batch": rejected, "interval": {"start": day(2).start, "end": day(2).end}})
+    with pytest.raises(SettingsError, match="is in cluster another, and Kafka at"):
+        read({**third, "cluster_id": "another"})
     assert read(first, again) == read(again, first, again) == read(again) == [1]
     assert read(third, empty, first, again, third) == [1, 3]
     assert read(empty) == []
-    assert "doubled" in read_validated(spark, [empty, empty]).columns, "the columns of what was written since"
+    later = event(run(None, pipeline, day(9)))
+    assert "doubled" in read_validated(spark, [later, later]).columns, "the columns of what was written before"
 
     changed = make_pipeline(WIDER, SMALL, name=pipeline.name)
     wider = event(run(spark, changed, day(3), reprocess=True))
@@ -77,10 +87,9 @@ def test_events_are_read_as_the_batches_that_count(
 
 
 def test_records_that_are_gone_are_not_read_as_none(
-    spark: Any, broker: Broker, make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
+    spark: Any, broker: Broker, make_pipeline: Make, brokers: None
 ) -> None:
     pipeline = make_pipeline(TRANSFORM, output={"partitions": 1})
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1)) for n in range(5)])
     told = event(run(spark, pipeline, day(1)))

@@ -18,15 +18,15 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, State
-from fencepost.outputs.reading import read_validated
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.quality.report import Report
+from fencepost.reading.validated import read_validated
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.replay import plan_replay
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, group_offsets, read_all
 from oracle.murmur2 import partition_of
-from steps import latest, replay, run
+from steps import kafka_of, latest, replay, run
 
 Make = Callable[..., Pipeline]
 
@@ -149,12 +149,11 @@ def test_what_a_mended_transform_lets_pass_is_added_once_and_the_rest_stays_in_q
     assert accounts.differences() == []
     assert [c.title for c in report.evaluation.checks if c.not_judged] == ["expect_table_row_count_to_be_between"]
     assert "Not judged for an addition: 1 expectation about a whole batch." in report.evaluation.reason
-    events = [{"pipeline": pipeline.name, "batch": str(b.id)} for b in (base, first)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-        with pytest.raises(SettingsError, match="column n is int in batch"):
-            read_validated(spark, events)
-        assert {r["n"] for r in read_validated(spark, events[1]).collect()} == {3_000_000_000, -1}
+    events = [r.json for r in read_all(broker.bootstrap, pipeline.announcements_topic)]
+    assert [event["batch"] for event in events] == [str(b.id) for b in (base, first)]
+    with pytest.raises(SettingsError, match="column n is int in batch"):
+        read_validated(spark, events, kafka=kafka_of(pipeline))
+    assert {r["n"] for r in read_validated(spark, events[1], kafka=kafka_of(pipeline)).collect()} == {3_000_000_000, -1}
 
     replay(spark, mended, day(1))
     second = latest(mended, day(1))

@@ -16,9 +16,9 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
 from fencepost.ledger.ledger import Change, Ledger
 from fencepost.model import State
-from fencepost.outputs.reading import read_validated
 from fencepost.preflight.found import found_of
 from fencepost.protocol.obstacle import copied_receipts
+from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, advance_without_spark, begin_batch, skip_batch
 from fencepost.steps.obstacle import give_up
 from fencepost.steps.plan import plan_batch
@@ -27,7 +27,7 @@ from fencepost.steps.write import write_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all, stable_ends
 from makers import a_decision
-from steps import copied_and_not_recorded, latest, plan_and_write
+from steps import announced, copied_and_not_recorded, kafka_of, latest, plan_and_write
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -126,14 +126,12 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
     assert all(end <= end_offset(broker.bootstrap, staged.output.topic, p) for p, end in ends.items())
     assert group_offsets(broker.bootstrap, staged.group, staged.source.topic, [0, 1]) == {0: 15, 1: 15}
 
-    event = {"pipeline": staged.name, "batch": str(batch.id)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FENCEPOST_PIPELINES", str(staged.folder.parent))
-        if header:
-            assert read_validated(spark, event).count() == 30
-        else:
-            with pytest.raises(NeedsOperator, match="records have no header"):
-                read_validated(spark, event)
+    event = announced(staged, day(1))
+    if header:
+        assert read_validated(spark, event, kafka=kafka_of(staged)).count() == 30
+    else:
+        with pytest.raises(NeedsOperator, match="records have no header"):
+            read_validated(spark, event, kafka=kafka_of(staged))
 
 
 @pytest.mark.parametrize(("partitions", "transactions"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.deep)])

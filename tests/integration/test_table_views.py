@@ -133,7 +133,7 @@ def test_status_and_acls_tell_of_the_table_and_nothing_of_the_password(
     monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
     fill(broker, pipeline)
     result = run(spark, pipeline, day(1))
-    extra = extra_of(pipeline, day(1), result)
+    extra = extra_of(result)
     assert (extra["table"], extra["ranges"], extra["rows"]) == ("public.numbers", {}, 6)
 
     def says(*arguments: str) -> str:

@@ -26,8 +26,8 @@ from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.output import output_of
 from fencepost.outputs.postgres import PostgresTable
-from fencepost.outputs.reading import read_validated
 from fencepost.preflight.found import found_of
+from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch, begin_batch, skip_batch
 from fencepost.steps.obstacle import give_up
 from fencepost.steps.plan import plan_batch, withdraw_batch
@@ -35,7 +35,7 @@ from fencepost.steps.validate import validate_batch
 from fencepost_stack.broker import Broker
 from kafka_tools import create_topic, group_offsets
 from makers import a_decision
-from steps import copied_and_not_recorded, latest, plan_and_write, replay, run
+from steps import announced, copied_and_not_recorded, kafka_of, latest, plan_and_write, replay, run
 from tables import ROWS, ask, fill, numbers_in, of_revision, store_of, with_suite
 
 Make = Callable[..., Pipeline]
@@ -83,10 +83,8 @@ def test_a_batch_is_in_the_table_once_it_is_published_and_a_revision_takes_its_p
     assert (batch, revisions, rows, closed, verdict) == (str(now.id), [2], 6, False, "passed")
     assert ledger == now.plan.ledger_topic_id
     assert [r["end"] for r in sources[0]["ranges"]] == [3, 3]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-        read = read_validated(spark, {"pipeline": pipeline.name, "batch": str(now.id)})
-        assert sorted(tuple(row) for row in read.collect()) == [(n, 2 * n, "ü") for n in range(6)]
+    read = read_validated(spark, announced(pipeline, day(1)), kafka=kafka_of(pipeline), postgres=store_of(pipeline))
+    assert sorted(tuple(row) for row in read.collect()) == [(n, 2 * n, "ü") for n in range(6)]
 
 
 @pytest.mark.deep
@@ -239,12 +237,10 @@ def test_every_type_is_in_the_table_exactly(spark: Any, broker: Broker, make_tab
     assert ask(pipeline, "select nested->'d'->0->>'c' from numbers limit 1") == [("1.50",)], (
         "the number as it was written"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-        read = read_validated(spark, {"pipeline": pipeline.name, "batch": str(latest(pipeline, day(1)).id)})
-        found = read.where("n = 3").selectExpr("tiny", "dec", "few", "list", "pairs", "nested.d[0].c c", "raw").first()
-        assert (found.tiny, found.few, found.list, found.pairs) == (3, Decimal("0.375"), [3, None], {"a": 3, "ü": None})
-        assert (found.c, bytes(found.raw)) == (Decimal("1.50"), 'q"\\\n\t☃'.encode())
+    read = read_validated(spark, announced(pipeline, day(1)), kafka=kafka_of(pipeline), postgres=store_of(pipeline))
+    found = read.where("n = 3").selectExpr("tiny", "dec", "few", "list", "pairs", "nested.d[0].c c", "raw").first()
+    assert (found.tiny, found.few, found.list, found.pairs) == (3, Decimal("0.375"), [3, None], {"a": 3, "ü": None})
+    assert (found.c, bytes(found.raw)) == (Decimal("1.50"), 'q"\\\n\t☃'.encode())
 
 
 @pytest.mark.deep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -34,7 +35,10 @@ def test_publishing_emits_one_event_that_reads_exactly_what_was_published_and_a_
     assert run["state"] == "success"
     (event,) = events_of(running, "told")
     extra = event["extra"]
-    assert (extra["pipeline"], extra["revision"], extra["rows"]) == ("told", 1, 5)
+    assert (extra["state"], extra["revision"], extra["rows"]) == ("published", 1, 5)
+    assert [r.json for r in read_all(running.bootstrap, "fencepost.told.published")] == [extra], (
+        "event and record are one"
+    )
     found = read_validated(spark, extra).select("value", "_partition", "_offset").collect()
     assert sorted(bytes(row[0]) for row in found) == sorted(
         r.value or b"" for r in read_all(running.bootstrap, "told-out")
@@ -44,7 +48,7 @@ def test_publishing_emits_one_event_that_reads_exactly_what_was_published_and_a_
     running.api.clear("told", run["dag_run_id"], ["plan"])
     assert running.api.await_run("told", run["dag_run_id"])["state"] == "success"
     assert [e["extra"]["batch"] for e in events_of(running, "told")] == [extra["batch"]], "a no-op tells nothing"
-    with pytest.raises(Superseded, match="not in the ledger"):
+    with pytest.raises(Superseded, match="not announced"):
         read_validated(spark, {**extra, "batch": extra["batch"][:-1] + "2"})
 
 
@@ -73,7 +77,8 @@ def test_a_rejected_batch_is_told_once_it_is_published_by_command_and_a_task_tha
     by_task, commanded = (event["extra"] for event in events_of(running, "by_command"))
     assert commanded.pop("from_rest_api") is True
     assert commanded.keys() == by_task.keys()
-    assert commanded["interval"] == {"start": day(2).isoformat(), "end": day(3).isoformat()}
+    assert (by_task["decided_by_person"], commanded["decided_by_person"]) == (False, True)
+    assert datetime.fromisoformat(commanded["interval"]["start"]) == day(2)
 
     running.api.clear("by_command", second["dag_run_id"], ["validate"])
     assert running.api.await_run("by_command", second["dag_run_id"])["state"] == "success"

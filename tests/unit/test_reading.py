@@ -1,4 +1,4 @@
-"""Which batches a list of asset events stands for, and with which columns."""
+"""Which batches a list of asset events stands for, after all that was announced, and with which columns."""
 
 from __future__ import annotations
 
@@ -10,83 +10,70 @@ import pytest
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from conftest import day
+from fencepost import read_validated
+from fencepost.config.reader import Reader
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
-from fencepost.model import Batch, Decision, State
-from fencepost.outputs.copying import PublishedTopic
-from fencepost.outputs.reading import batches_told_of, check_types, schema_of
-from fencepost.protocol.decisions import record_withdrawn
-from fencepost.protocol.view import View
-from makers import planned, reading
-from unit.quality.reports import batch
+from fencepost.kafka.cluster import Topic
+from fencepost.protocol.announcement import Announcement
+from fencepost.reading.validated import _place, batches_told_of, check_types, columns_of
+from makers import an_announcement
 
-PUBLISHED, SUPERSEDED, REJECTED = State.PUBLISHED, State.SUPERSEDED, State.REJECTED
+BROKER = {"bootstrap.servers": "127.0.0.1:1"}
 
 
-def of(number: int, revision: int, state: State, schema: str = "") -> Batch:
-    made = batch(revision=revision)
-    assert made.written is not None
-    written = made.written.model_copy(update={"value_schema": schema})
-    return made.model_copy(update={"interval": day(number), "state": state, "written": written})
+def of(number: int, revision: int, state: str = "published", **changes: Any) -> Announcement:
+    values = {"batch": f"p/{day(number)}/{revision}", "interval": day(number), "revision": revision, "state": state}
+    return an_announcement(**{**values, **changes})
 
 
 def fields(**types: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-VIEW = View.of(
-    [of(1, 1, SUPERSEDED), of(1, 2, PUBLISHED), of(1, 3, REJECTED), of(2, 1, PUBLISHED), of(3, 1, State.SKIPPED)]
-)
+TOLD = [of(1, 1), of(2, 1), of(3, 1, "skipped"), of(1, 2), of(4, 1, rows=0), of(4, 1, "withdrawn", rows=0)]
+
+
+def told(*events: Announcement) -> list[str]:
+    return [one.batch for one in batches_told_of(events, TOLD)]
 
 
 def name(number: int, revision: int) -> str:
-    return str(of(number, revision, PUBLISHED).id)
-
-
-def told(*events: tuple[int, int]) -> list[str]:
-    return [str(b.id) for b in batches_told_of(VIEW, {name(*event) for event in events})]
+    return of(number, revision).batch
 
 
 def test_a_superseded_event_is_dropped_where_the_revision_that_counts_is_told_of_too() -> None:
-    for events in permutations([(1, 1), (1, 2), (2, 1), (1, 2)]):
+    for events in permutations([of(1, 1), of(1, 2), of(2, 1), of(1, 2)]):
         assert told(*events) == [name(1, 2), name(2, 1)], "each once, in order of time"
-    assert told((1, 2)) == [name(1, 2)]
-    assert told((2, 1), (1, 2)) == [name(1, 2), name(2, 1)]
+    assert told(of(1, 2)) == [name(1, 2)]
+    assert told(of(2, 1), of(1, 2), of(3, 1, "skipped")) == [name(1, 2), name(2, 1)], "a skip says nothing"
 
 
 @pytest.mark.parametrize(
-    ("events", "state"),
+    ("events", "became"),
     [
-        ([(1, 1)], "superseded"),
-        ([(1, 1), (2, 1)], "superseded"),
-        ([(1, 3)], "rejected"),
-        ([(3, 1), (2, 1)], "skipped"),
-        ([(2, 2)], "not in the ledger"),
-        ([(2, 1), (2, 2)], "not in the ledger"),
-        ([(4, 1)], "not in the ledger"),
+        ([of(1, 1)], "superseded"),
+        ([of(1, 1), of(2, 1)], "superseded"),
+        ([of(2, 2)], "not announced"),
+        ([of(5, 1)], "not announced"),
+        ([of(2, 1, ledger_id="another")], "not announced"),
+        ([of(4, 1, rows=3)], "withdrawn"),
     ],
 )
-def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[tuple[int, int]], state: str) -> None:
-    with pytest.raises(Superseded, match=f"is {state}"):
+def test_an_event_that_nothing_in_the_list_replaces_is_refused(events: list[Announcement], became: str) -> None:
+    with pytest.raises(Superseded, match=f"is {became}"):
         told(*events)
 
 
 def test_an_interval_without_records_that_was_withdrawn_fails_no_reader() -> None:
     """An interval by mistake was published, told of, and taken out of the order."""
-    published = of(4, 1, PUBLISHED)
-    decision = Decision(action="withdraw", by="ann", reason="a typing error", decided_at=published.plan.planned_at)
-    withdrawn = record_withdrawn(reading(published, ()), decision)
-    view = View.of([*VIEW.all(), withdrawn])
-    assert [str(b.id) for b in batches_told_of(view, {name(2, 1), name(4, 1)})] == [name(2, 1), name(4, 1)]
+    assert told(of(2, 1), of(4, 1, rows=0)) == [name(2, 1)]
 
 
 def test_records_that_do_not_name_their_batch_are_refused_and_not_passed_over() -> None:
     """A setting left the header out; who looks for it finds none of them."""
-    made = of(1, 1, PUBLISHED)
-    bare = planned(made, output=made.plan.output.model_copy(update={"batch_header": False}))
-    nothing: Any = None
-    output = PublishedTopic(SimpleNamespace(pipeline=nothing, cluster=nothing), "out")
-    with pytest.raises(NeedsOperator, match=r"have no header.*`fencepost run \S+ --start \S+ --end \S+ --reprocess`"):
-        output.read_published(nothing, bare, fields())
+    cluster: Any = SimpleNamespace(describe=lambda name: Topic(name, "out-1", 11), earliest=lambda _: [0] * 11)
+    with pytest.raises(NeedsOperator, match=r"have no header.*output.batch_header: true"):
+        _place(cluster, of(1, 1, header=None))
 
 
 def test_columns_of_one_name_have_one_type() -> None:
@@ -96,10 +83,44 @@ def test_columns_of_one_name_have_one_type() -> None:
         check_types({"a": one, "b": other, "c": fields(n=LongType())})
 
 
-def test_a_batch_whose_transform_was_not_run_has_the_columns_of_the_newest_one_whose_was() -> None:
-    first, second = fields(n=IntegerType()), fields(n=IntegerType(), name=StringType())
-    none = of(3, 1, PUBLISHED)
-    view = View.of([of(1, 1, PUBLISHED, first.json()), of(2, 1, PUBLISHED, second.json()), none])
-    assert schema_of(none, view) == second
-    assert schema_of(of(1, 1, PUBLISHED, first.json()), view) == first
-    assert schema_of(none, View.of([none])) == StructType([])
+def test_columns_are_made_of_what_is_announced() -> None:
+    array = {"type": "array", "elementType": "string", "containsNull": True}
+    found = columns_of(
+        of(1, 1, columns=[{"name": "n", "type": "integer", "nullable": False}, {"name": "tags", "type": array}])
+    )
+    assert found.simpleString() == "struct<n:int,tags:array<string>>"
+    assert found["n"].nullable is False
+    assert columns_of(of(1, 1, columns=())) == StructType([])
+
+
+@pytest.mark.parametrize(
+    ("events", "settings", "why"),
+    [
+        ([], {}, "these are of none"),
+        ([of(1, 1).json_value, of(1, 1, batch="q/x/1").json_value], {}, r"\['p', 'q'\]"),
+        ([{"batch": "p/x/1"}], {}, "not an announcement of Fencepost"),
+        ([of(1, 1).json_value], {"kafka": {"bootstrap.servers": ""}}, "its Kafka is not named"),
+        ([of(1, 1).json_value], {"kafka": {**BROKER, "group.id": "x"}}, "group.id cannot be set"),
+        ([of(1, 1).json_value], {"kafka": BROKER, "schema_registry": {"url": "x"}}, "schema_registry.url: .*not a URL"),
+        ([of(1, 1).json_value], {"kafka": BROKER, "postgres": {"host": "h"}}, "postgres: .*dbname, user: required"),
+    ],
+)
+def test_what_a_reader_gives_is_checked_before_anything_is_asked(
+    events: list[Any], settings: dict[str, Any], why: str
+) -> None:
+    nothing: Any = None
+    with pytest.raises(SettingsError, match=why):
+        read_validated(nothing, events, **settings)
+
+
+def test_no_secret_of_a_reader_is_in_a_message() -> None:
+    kafka = {**BROKER, "security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.password": "hunter2"}
+    with pytest.raises(SettingsError, match=r"sasl\.username") as raised:
+        Reader.of("p", kafka, None, None)
+    assert "hunter2" not in str(raised.value)
+    assert "hunter2" not in repr(Reader.of("p", {**kafka, "sasl.username": "u"}, None, None))
+
+
+def test_without_settings_the_environment_names_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "kafka:9092")
+    assert Reader.of("p", None, None, None).kafka["bootstrap.servers"].get_secret_value() == "kafka:9092"

@@ -6,7 +6,6 @@ import pytest
 
 from fencepost.errors import Superseded, TransitionRefused
 from fencepost.model import Batch, Interval, Outcome, Replayed, State, Tally
-from fencepost.outputs.reading import batches_told_of
 from fencepost.protocol.decisions import (
     decide_publish,
     decide_skip,
@@ -20,6 +19,7 @@ from fencepost.protocol.replay import left_to_replay, link_to_replay, replayed
 from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 from fencepost.quality.history import history_of
+from fencepost.reading.validated import batches_told_of
 from makers import (
     NOW,
     a_batch,
@@ -31,6 +31,7 @@ from makers import (
     a_source,
     a_verdict,
     a_written,
+    an_announcement,
     an_output,
 )
 
@@ -212,12 +213,13 @@ def test_an_addition_is_written_when_what_fails_again_is_committed_too() -> None
 
 
 def test_readers_get_an_addition_by_its_own_event_and_no_addition_stands_for_its_batch() -> None:
-    base, addition = a_base(), an_addition()
-    view = View.of([base, addition])
-    assert batches_told_of(view, {str(base.id), str(addition.id)}) == [base, addition]
-    assert batches_told_of(view, {str(addition.id)}) == [addition]
-    old = a_base(State.SUPERSEDED)
-    renewed = View.of([old, a_base(revision=2), an_addition(revision=3, adds_to=2)])
-    assert [b.revision for b in batches_told_of(renewed, {f"p/{DAY}/{n}" for n in (1, 2, 3)})] == [2, 3]
+    base, addition, renewed, again = (
+        an_announcement(batch=f"p/{DAY}/{n}", revision=n, adds_to=adds_to)
+        for n, adds_to in ((1, None), (2, 1), (3, None), (4, 3))
+    )
+    assert batches_told_of([addition, base], [base, addition]) == [base, addition]
+    assert batches_told_of([addition], [base, addition]) == [addition]
+    told = [base, addition, renewed, again]
+    assert batches_told_of([base, again, renewed], told) == [renewed, again]
     with pytest.raises(Superseded, match=r"batch p/.*/1 is superseded"):
-        batches_told_of(renewed, {f"p/{DAY}/{n}" for n in (1, 3)})
+        batches_told_of([base, again], told)

@@ -487,6 +487,11 @@ class Pipeline(Section):
         return self.output
 
     @property
+    def told(self) -> str:
+        """For a person."""
+        return f"pipeline {self.name}"
+
+    @property
     def ledger_topic(self) -> str:
         """The compacted topic that holds the truth about every batch."""
         return f"fencepost.{self.name}.ledger"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
+from pydantic import SecretStr
 
-from fencepost.config.pipeline import Pipeline
 from fencepost.errors import (
     AccessDenied,
     CommitStateUnknown,
@@ -43,6 +43,15 @@ NO_LOGIN = re.compile(
 NO_DATABASE = re.compile(
     r"database \".*\" does not exist|invalid connection option|invalid sslmode|could not (read|open)"
 )
+
+
+class HasStore(Protocol):
+    """A pipeline, or a reader: whose login it is."""
+
+    @property
+    def postgres(self) -> Mapping[str, SecretStr]:
+        """The settings of the connection, by libpq's names."""
+        ...
 
 
 class StatementFailed(Exception):
@@ -108,7 +117,7 @@ class Session:
 
 
 @contextmanager
-def session(pipeline: Pipeline, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
+def session(of: HasStore, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
     """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
 
     Raises:
@@ -116,11 +125,11 @@ def session(pipeline: Pipeline, name: str = "fencepost", wait: float = LOCK_SECO
     """
     from adbc_driver_postgresql import dbapi
 
-    where = told(pipeline)
+    where = told(of)
     try:
-        connection = dbapi.connect(_conninfo(pipeline))
+        connection = dbapi.connect(_conninfo(of))
     except dbapi.Error as error:
-        _not_connected(error, where, pipeline)
+        _not_connected(error, where, of)
     try:
         found = Session(connection, where)
         found.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -141,9 +150,9 @@ def session(pipeline: Pipeline, name: str = "fencepost", wait: float = LOCK_SECO
             connection.close()  # which rolls back what is not committed
 
 
-def told(pipeline: Pipeline) -> str:
+def told(of: HasStore) -> str:
     """Where the store is, for a person."""
-    given = _plain(pipeline)
+    given = _plain(of)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
 
 
@@ -161,24 +170,24 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     return StoreRefused(f"{what} Nothing was committed. Change what it names, and run again.")
 
 
-def _plain(pipeline: Pipeline) -> Mapping[str, str]:
-    return {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
+def _plain(of: HasStore) -> Mapping[str, str]:
+    return {name: value.get_secret_value() for name, value in of.postgres.items()}
 
 
-def _conninfo(pipeline: Pipeline) -> str:
+def _conninfo(of: HasStore) -> str:
     """The settings as libpq takes them. Only this process sees the text."""
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-    given = {**defaults, **keepalives, "client_encoding": "UTF8", **_plain(pipeline)}
+    given = {**defaults, **keepalives, "client_encoding": "UTF8", **_plain(of)}
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in given.items()}
     return " ".join(f"{name}='{value}'" for name, value in escaped.items())
 
 
-def _not_connected(error: Any, where: str, pipeline: Pipeline) -> NoReturn:
+def _not_connected(error: Any, where: str, of: HasStore) -> NoReturn:
     """Why there is no session. libpq tells it as text, which has no password; to be sure, secrets are taken out."""
     said = _first_line(str(error))
     for name in ("password", "sslpassword"):
-        secret = _plain(pipeline).get(name)
+        secret = _plain(of).get(name)
         said = said.replace(secret, "***") if secret else said
     if NO_LOGIN.search(said):
         raise AccessDenied(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from fencepost.errors import FencepostError, Superseded, TopicMissing, WriteFailed
 from fencepost.kafka.staged import read_staged
@@ -23,14 +22,13 @@ from fencepost.kafka.writers import Offsets, mark_offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, OffsetRange, Receipt, describe_ranges, utc_now
 from fencepost.outputs.publication import Begin, Record, publication_writers, seen_in_output
-from fencepost.outputs.topic import KafkaTopicOutput, RecordsGone, is_of
+from fencepost.outputs.topic import KafkaTopicOutput, is_of
 from fencepost.protocol.obstacle import Found, GivenUp, copied_receipts, is_whole
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.ranges import without_expired
 from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, of_any_job
 from fencepost.spark.fingerprint import fingerprint_hash
-from fencepost.spark.records import parse_output
 from fencepost.spark.run_writers import run_writers
 from fencepost.spark.source import read_ranges
 from fencepost.spark.writer import WriteJob, write_partition
@@ -154,14 +152,6 @@ class PublishedTopic(KafkaTopicOutput):
         log.info("batch %s: its publication is given up after %d of %d records", batch.id, seen, written.rows)
         return GivenUp(lease=publication.known_lease, seen=seen)
 
-    def read_published(self, spark: SparkSession, batch: Batch, schema: StructType) -> DataFrame:
-        """The published records, as columns, with `_key`, `_topic`, `_partition` and `_offset`."""
-        try:
-            raw = self.read_whole(spark, batch, f"batch {batch.id}, read_validated")
-        except RecordsGone as gone:
-            raise gone.obstacle.error(batch) from None
-        return parse_output(raw, batch.plan.output_format, schema, batch.plan.schemas)
-
 
 def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
     """The job that copies a batch that is being published."""
@@ -193,7 +183,7 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
     """
     written = batch.known_written
     job, ranges = copy_job(ledger, batch), batch.output_ranges(written)
-    raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(batch))
+    raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(str(batch.id)))
     # The writer has put a record's own timestamp, if there is one, before the batch's header, and both behind all others.
     stamp = F.try_element_at("headers", F.lit(-2))
     is_stamped = F.coalesce(stamp["key"] == TIMESTAMP_HEADER, F.lit(False))

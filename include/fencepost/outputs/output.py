@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from fencepost.config.pipeline import Pipeline, TopicSettings
@@ -111,10 +111,6 @@ class Output(Protocol):
 
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
         """Where a transition of these batches may move offsets of that group."""
-        ...
-
-    def read_published(self, spark: SparkSession, batch: Batch, schema: StructType) -> DataFrame:
-        """The rows of a published batch, with these columns."""
         ...
 
 

@@ -17,16 +17,13 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from fencepost.config.pipeline import TableSettings
-from fencepost.config.table_rights import quoted
 from fencepost.errors import (
     CommitStateUnknown,
     LedgerLost,
-    NeedsOperator,
     ReceiptsDisagree,
     RecordRefused,
     StoreRefused,
@@ -42,7 +39,6 @@ from fencepost.ledger.lost import Named
 from fencepost.model import Batch, Interval, TableOutput, TablePublication, Tally, utc_now
 from fencepost.outputs.columns import (
     INTERVAL,
-    NESTED,
     Rows,
     Unread,
     definition,
@@ -63,7 +59,6 @@ from fencepost.protocol.store import (
     Standing,
     StoreFound,
     differing,
-    in_table,
     missing_for,
     revisions_after,
     standing_of,
@@ -471,48 +466,6 @@ class PostgresTable:
         """A table has no offsets."""
         return set()
 
-    def read_published(self, spark: SparkSession, batch: Batch, schema: t.StructType) -> DataFrame:
-        """The rows of the revision, as they are in the table now. They come through this process.
-
-        Raises:
-            NeedsOperator: the table does not have the revision.
-        """
-        if not batch.known_written.rows:
-            return spark.createDataFrame([], schema)
-        flat = t.StructType(
-            [
-                t.StructField(f.name, t.StringType() if isinstance(f.dataType, NESTED) else f.dataType)
-                for f in schema.fields
-            ]
-        )
-        with session(self._pipeline) as tx:
-            store = Store(tx, self._table)
-            identity = _identity(store) if store.is_prepared() else ""
-            held = {one.start: one for one in store.rows()} if identity else {}
-            if batch.revision not in in_table(held.get(batch.interval.start, Held(batch.interval.start)), identity):
-                raise NeedsOperator(
-                    f"batch {batch.id}: table {self._table} does not have it any more: it was restored from an older copy, "
-                    f"emptied, or made anew. {reprocess(batch)}."
-                )
-            rows = store.read(batch, _selected(schema))
-        if rows.num_rows != batch.known_written.rows:
-            raise NeedsOperator(
-                f"batch {batch.id}: table {self._table} has {rows.num_rows} of its {batch.known_written.rows} rows: somebody "
-                f"removed some, or a newer revision is being published. {reprocess(batch)}."
-            )
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        wanted = to_arrow_schema(flat)
-        columns = [column.cast(field.type) for column, field in zip(rows.columns, wanted, strict=True)]
-        frame = spark.createDataFrame(pa.Table.from_arrays(columns, schema=wanted), flat)
-        parsed = [
-            F.from_json(F.col(f"`{f.name}`"), f.dataType.simpleString()).alias(f.name)
-            if isinstance(f.dataType, NESTED)
-            else F.col(f"`{f.name}`")
-            for f in schema.fields
-        ]
-        return frame.select(*parsed)
-
 
 class _Refused(Exception):
     """The server refuses the batch's rows."""
@@ -586,12 +539,3 @@ def _waiting_for_their_clients(tx: Session) -> dict[int, int]:
 
 def _sources(batch: Batch) -> str:
     return json.dumps([source.model_dump(mode="json") for source in batch.plan.sources])
-
-
-def _selected(schema: t.StructType) -> str:
-    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text."""
-    as_text = (*NESTED, t.DecimalType)
-    return ", ".join(
-        f"{quoted(f.name)}::text AS {quoted(f.name)}" if isinstance(f.dataType, as_text) else quoted(f.name)
-        for f in schema.fields
-    )

@@ -254,13 +254,12 @@ class Store:
         )
         return dict(found)
 
-    def read(self, batch: Batch, columns: str) -> pa.Table:
-        """The rows of a revision."""
+    def read(self, start: datetime, revision: int, columns: str) -> pa.Table:
+        """The rows of a revision of the interval that starts then."""
         # The driver reads a statement without values as a copy, in batches.
-        start = batch.interval.start.isoformat()
         return self.session.table(
-            f"SELECT {columns} FROM {self.quoted} WHERE {quoted(INTERVAL)} = '{start}'::timestamptz "
-            f"AND {quoted(REVISION)} = {batch.revision}"
+            f"SELECT {columns} FROM {self.quoted} WHERE {quoted(INTERVAL)} = '{start.isoformat()}'::timestamptz "
+            f"AND {quoted(REVISION)} = {revision}"
         )
 
     def record(

@@ -302,18 +302,25 @@ class StagingTopic(KafkaTopicOutput):
 def read_batch(
     spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], topic: str | None = None
 ) -> DataFrame:
-    """The records with this batch's header in these ranges of the topic it was written to, or of `topic`.
+    """As `read_named`, of the topic that the batch was written to, or of `topic`."""
+    return read_named(spark, settings, topic or batch.plan.written_to.topic, ranges, str(batch.id))
+
+
+def read_named(
+    spark: SparkSession, settings: ClientSettings, topic: str, ranges: Sequence[OffsetRange], batch: str
+) -> DataFrame:
+    """The records with the header of the batch of that name in these ranges of a topic.
 
     Other batches may have written there too.
 
     Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(spark, settings, topic or batch.plan.written_to.topic, ranges, headers=True)
+    raw = read_ranges(spark, settings, topic, ranges, headers=True)
     return raw.where(is_of(batch)).select("key", "value", "topic", "partition", "offset")
 
 
-def is_of(batch: Batch) -> Column:
-    """Whether a record's headers name the batch."""
+def is_of(batch: str) -> Column:
+    """Whether a record's headers name the batch of that name."""
     # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
-    own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch.id)).cast("binary").alias("value"))
+    own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
     return F.array_contains("headers", own)

@@ -9,9 +9,8 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fencepost.config.pipeline import Pipeline
 from fencepost.config.registry import RegistrySettings
 from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
 from fencepost.formats import Reference
@@ -38,6 +37,20 @@ class OtherType(SettingsError):
     """The registry has it, as a schema of another type."""
 
 
+class HasRegistry(Protocol):
+    """A pipeline, or a reader of one: who asks."""
+
+    @property
+    def told(self) -> str:
+        """Its name, for messages."""
+        ...
+
+    @property
+    def schema_registry(self) -> RegistrySettings | None:
+        """The registry that it asks."""
+        ...
+
+
 @dataclass(frozen=True)
 class SchemaVersion:
     """A schema as the registry has it."""
@@ -60,14 +73,14 @@ class Registry:
         NotRegistered: it has nothing of that name.
     """
 
-    def __init__(self, pipeline: Pipeline, schema_type: str) -> None:
-        assert pipeline.schema_registry is not None, "settings without one are refused"
-        self._pipeline, self._settings, self._type = pipeline, pipeline.schema_registry, schema_type
+    def __init__(self, asker: HasRegistry, schema_type: str) -> None:
+        assert asker.schema_registry is not None, "settings without one are refused"
+        self._asker, self._settings, self._type = asker.told, asker.schema_registry, schema_type
         self._made: SchemaRegistryClient | None = None
 
     @property
     def _where(self) -> str:
-        return f"pipeline {self._pipeline.name}: schema registry {self._settings.url}"
+        return f"{self._asker}: schema registry {self._settings.url}"
 
     def _client(self) -> SchemaRegistryClient:
         if self._made is None:

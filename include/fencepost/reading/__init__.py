@@ -1,0 +1,4 @@
+"""What a reader of a pipeline's output needs, who has neither the pipeline's folder nor a right to its ledger.
+
+Only `fencepost.read_validated` is for others; a review uses what compares columns.
+"""

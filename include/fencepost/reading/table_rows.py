@@ -1,0 +1,63 @@
+"""The rows of a published revision, as a reader of a table gets them. They come through this process."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from fencepost.config.reader import Reader
+from fencepost.config.table_rights import quoted
+from fencepost.errors import NeedsOperator
+from fencepost.outputs.columns import NESTED
+from fencepost.outputs.connection import session
+from fencepost.outputs.store import Store
+from fencepost.protocol.announcement import Announcement
+
+
+def rows_of_revision(spark: SparkSession, reader: Reader, one: Announcement, columns: t.StructType) -> DataFrame:
+    """The rows of a batch, with these columns.
+
+    Raises:
+        NeedsOperator: the table does not have all of them.
+        StoreUnavailable, AccessDenied, StoreRefused: from the server.
+    """
+    if not one.rows:
+        return spark.createDataFrame([], columns)
+    assert one.table is not None, "a batch of a table"
+    flat = t.StructType(
+        [
+            t.StructField(f.name, t.StringType() if isinstance(f.dataType, NESTED) else f.dataType)
+            for f in columns.fields
+        ]
+    )
+    with session(reader) as tx:
+        rows = Store(tx, one.table).read(one.interval.start, one.revision, _selected(columns))
+    if rows.num_rows != one.rows:
+        raise NeedsOperator(
+            f"batch {one.batch}: table {one.table} has {rows.num_rows} of its {one.rows} rows: a newer revision is being "
+            "published, or the table was restored from an older copy, emptied or made anew. The pipeline's owner reprocesses "
+            "the interval."
+        )
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(flat)
+    cast = [column.cast(field.type) for column, field in zip(rows.columns, wanted, strict=True)]
+    frame = spark.createDataFrame(pa.Table.from_arrays(cast, schema=wanted), flat)
+    parsed = [
+        F.from_json(F.col(f"`{f.name}`"), f.dataType.simpleString()).alias(f.name)
+        if isinstance(f.dataType, NESTED)
+        else F.col(f"`{f.name}`")
+        for f in columns.fields
+    ]
+    return frame.select(*parsed)
+
+
+def _selected(columns: t.StructType) -> str:
+    """The columns of a read. The driver has no type for a numeric or JSON, so those come as text."""
+    as_text = (*NESTED, t.DecimalType)
+    return ", ".join(
+        f"{quoted(f.name)}::text AS {quoted(f.name)}" if isinstance(f.dataType, as_text) else quoted(f.name)
+        for f in columns.fields
+    )

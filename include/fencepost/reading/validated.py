@@ -1,0 +1,215 @@
+"""For readers of a pipeline's output: the records of published batches, and no others.
+
+It needs an event, the topic of announcements, and the output. It asks neither the ledger nor the pipeline's folder, so a reader
+needs no right to them, and may be in another installation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from fencepost.config.reader import Reader
+from fencepost.errors import NeedsOperator, SettingsError, Superseded, TopicRecreated
+from fencepost.formats import REGISTRY_FORMATS
+from fencepost.formats.names import without_case
+from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.cluster import Cluster, Topic
+from fencepost.ledger.announcements import read_announcements
+from fencepost.model import OffsetRange, RegisteredSchema, Schemas, describe_ranges
+from fencepost.outputs.topic import read_named
+from fencepost.protocol.announcement import Announcement, counting
+from fencepost.protocol.ranges import without_expired
+from fencepost.reading.table_rows import rows_of_revision
+from fencepost.schemas.registry import NotRegistered, Registry
+from fencepost.spark.records import parse_output
+
+OPEN_TRANSACTION_LIMIT = 120.0  # seconds that a foreign transaction may hide records of the output
+
+
+def read_validated(
+    spark: SparkSession,
+    events: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    *,
+    kafka: Mapping[str, str] | None = None,
+    schema_registry: Mapping[str, Any] | None = None,
+    postgres: Mapping[str, str] | None = None,
+    group: str = "fencepost-reader",
+) -> DataFrame:
+    """The rows of announced batches, as columns; those of a topic with `_key`, `_topic`, `_partition` and `_offset`.
+
+    `events` is the `extra` of one asset event, or a record of the topic of announcements as a dict, or several of one pipeline in
+    any order. An addition, which a replay has published, has an event of its own beside its batch's. A batch that several events
+    name is read once. A batch is left out if the events also name its newer revision; skips and withdrawals are passed over. The
+    header keeps records of other batches in the same ranges out, and read_committed keeps aborted ones out. A second call gives
+    the same records. A column that a batch does not have is null in its records.
+
+    The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
+    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. `group` is the
+    consumer group that the reader has a right to; nothing is committed to it.
+
+    Raises:
+        SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
+        Superseded: a newer revision replaced a batch, and its event is not among these.
+        TopicRecreated, NeedsOperator: the output no longer has the records.
+    """
+    given = [Announcement.of(one) for one in ([events] if isinstance(events, Mapping) else events)]
+    pipelines = {one.pipeline for one in given}
+    if len(pipelines) != 1:
+        raise SettingsError(f"read_validated takes events of one pipeline; these are of {sorted(pipelines) or 'none'}.")
+    (name,) = pipelines
+    reader = Reader.of(name, kafka, schema_registry, postgres)
+    settings = ClientSettings({key: value.get_secret_value() for key, value in reader.kafka.items()})
+    cluster = Cluster(settings)
+    told = _announced(name, given, settings, cluster, group)
+    batches = batches_told_of(given, told)
+    # A batch without records adds nothing. If none has records, the newest one gives the columns.
+    read = [one for one in batches if one.rows] or batches[-1:] or given[-1:]
+    schemas = [columns_of(one) for one in read]
+    check_types({one.batch: schema for one, schema in zip(read, schemas, strict=True)})
+    frames = [_rows(spark, reader, settings, cluster, one, columns) for one, columns in zip(read, schemas, strict=True)]
+    return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _announced(
+    name: str, given: Iterable[Announcement], settings: ClientSettings, cluster: Cluster, group: str
+) -> list[Announcement]:
+    """All that the pipeline has announced by now, in the cluster that the events are of."""
+    topic = f"fencepost.{name}.published"
+    for one in given:
+        if one.cluster_id != cluster.id:
+            raise SettingsError(
+                f"batch {one.batch} is in cluster {one.cluster_id}, and Kafka at {settings.bootstrap} is cluster {cluster.id}. "
+                "Give the settings of the cluster that the event is of."
+            )
+    return [one for _, one in read_announcements(settings, cluster, cluster.describe(topic), group)]
+
+
+def batches_told_of(events: Iterable[Announcement], told: Sequence[Announcement]) -> list[Announcement]:
+    """The batches of these events that count after all that was announced, each once, in order of time. Pure.
+
+    Raises:
+        Superseded: a batch does not count any more, and no batch of its interval that does is among the events.
+    """
+    named = {one.identity: one for one in events if one.state == "published"}
+    found = [one for one in counting(told) if one.identity in named]
+    covered = {one.interval for one in found if one.adds_to is None}  # an addition has a part of its interval only
+    have = {one.identity for one in found}
+    for one in named.values():
+        if one.identity in have or one.interval in covered or _had_no_records(one, told):
+            continue
+        raise Superseded(
+            f"batch {one.batch} is {_became(one, told)}: it is not the published batch of its interval. "
+            "If a newer revision was published, add its event, or read that event instead."
+        )
+    return found
+
+
+def _had_no_records(one: Announcement, told: Sequence[Announcement]) -> bool:
+    """Whether nothing was lost with a batch: it had no records, and its interval was withdrawn, as one planned by mistake."""
+    return not one.rows and _became(one, told) == "withdrawn"
+
+
+def _became(one: Announcement, told: Sequence[Announcement]) -> str:
+    """What was announced of a batch's interval after the batch, in a word."""
+    later = [other for other in told if other.interval == one.interval]
+    places = [n for n, other in enumerate(later) if other.identity == one.identity]
+    if not places:
+        return "not announced"
+    after = [other.state for other in later[places[0] + 1 :] if other.state != "skipped"]
+    return "withdrawn" if after[-1:] == ["withdrawn"] else "superseded"
+
+
+def columns_of(one: Announcement) -> StructType:
+    """The columns of a batch's rows, with the types that its transform gave them."""
+    fields = [{"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {}} for c in one.columns]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def check_types(schemas: Mapping[str, StructType]) -> None:
+    """Check that each column has one type: a union would silently take the wider of two types, or text.
+
+    Raises:
+        SettingsError: names the column and two batches that differ.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for batch, schema in schemas.items():
+        for field in schema.fields:
+            kind = field.dataType.simpleString()
+            other, known = seen.setdefault(without_case(field.name), (batch, kind))
+            if known != kind:
+                raise SettingsError(
+                    f"read_validated: column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
+                    "transform changed between them. Read their events one by one, and cast the column."
+                )
+
+
+def _rows(
+    spark: SparkSession,
+    reader: Reader,
+    settings: ClientSettings,
+    cluster: Cluster,
+    one: Announcement,
+    columns: StructType,
+) -> DataFrame:
+    """The rows of a batch."""
+    if one.table is not None:
+        if not reader.postgres:
+            raise SettingsError(f"{reader.told}: batch {one.batch} is in table {one.table}. Give postgres={{...}}.")
+        return rows_of_revision(spark, reader, one, columns)
+    topic, ranges = _place(cluster, one)
+    raw = read_named(spark, settings, topic.name, ranges, one.batch)
+    return parse_output(raw, one.format or "", columns, _schemas(reader, one))
+
+
+def _place(cluster: Cluster, one: Announcement) -> tuple[Topic, Sequence[OffsetRange]]:
+    """Where a batch's records are, all of which are there and visible.
+
+    Raises:
+        TopicRecreated, NeedsOperator: they are gone, or cannot be told apart.
+    """
+    if one.header is None and one.rows:
+        raise NeedsOperator(
+            f"batch {one.batch}: its records have no header (output.batch_header was false when it was planned), so they cannot "
+            "be told apart from others in their ranges. Have the pipeline's owner set output.batch_header: true and reprocess it."
+        )
+    topic = cluster.describe(one.output)
+    if topic.id != one.topic_id:
+        raise TopicRecreated(
+            f"batch {one.batch}: output topic {topic.name} was deleted and created again since, so its records are gone. A "
+            "reprocess of its interval writes them again."
+        )
+    earliest = cluster.earliest(topic)
+    _, deleted = without_expired(one.offset_ranges, [*earliest])
+    if deleted:
+        raise NeedsOperator(
+            f"batch {one.batch}: output topic {topic.name} no longer has {describe_ranges(deleted)}: its retention or a person "
+            "deleted them. Raise the topic's retention.ms; then a reprocess of the interval writes them again."
+        )
+    ends = {r.partition: r.end for r in one.offset_ranges}
+    wanted = [ends.get(p, 0) for p in range(topic.partitions)]
+    cluster.await_stable(topic, wanted, OPEN_TRANSACTION_LIMIT, f"batch {one.batch}, read_validated")
+    return topic, one.offset_ranges or (OffsetRange(partition=0, start=earliest[0], end=earliest[0]),)
+
+
+def _schemas(reader: Reader, one: Announcement) -> Schemas | None:
+    """The schema that the records of a batch were written with, from the reader's registry; None where there is none."""
+    schema_id = one.schema_ids.value if one.schema_ids else None
+    form = REGISTRY_FORMATS.get(one.format or "")
+    if form is None or schema_id is None:
+        return None
+    if reader.schema_registry is None:
+        raise SettingsError(
+            f"{reader.told}: batch {one.batch} has values of format {one.format} with schema id {schema_id}. Give "
+            'schema_registry={"url": ...}.'
+        )
+    try:
+        found = Registry(reader, form.schema_type).by_id(schema_id)
+    except NotRegistered:
+        raise NeedsOperator(f"batch {one.batch}: the registry has no schema {schema_id} any more.") from None
+    text = form.written(found.text, found.references, columns=True)
+    return Schemas(output=RegisteredSchema(subject=found.subject, id=schema_id, version=found.version, text=text))
