@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
@@ -24,14 +25,16 @@ from typer.testing import CliRunner
 from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
-from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of
+from fencepost.config.rights import RIGHTS, Resource, Right, Use, acl_commands, rights_of, rights_of_reader
 from fencepost.doctor.rights import check_rights
 from fencepost.errors import AccessDenied
 from fencepost.jars import java
+from fencepost.kafka.client_settings import ClientSettings
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
+from fencepost.reading.validated import read_validated
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.trial import try_pipeline
@@ -40,9 +43,9 @@ from fencepost.steps.validate import validate_batch
 from fencepost.steps.write import write_batch
 from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
-from kafka_tools import create_topic, end_offset, group_offsets, produce, read_all
+from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from rigs.secured_broker import SecuredBroker, secured_broker
-from steps import latest, replay, run
+from steps import announced, latest, replay, run
 
 pytestmark = pytest.mark.deep
 
@@ -106,6 +109,8 @@ def prepare(broker: SecuredBroker, pipeline: Pipeline, *, missing: Iterable[str]
         create_topic(broker.bootstrap, topic, 1)
     if pipeline.ledger_topic not in missing:
         create_topic(broker.bootstrap, pipeline.ledger_topic, 1, **{"cleanup.policy": "compact"})
+    if pipeline.announcements_topic not in missing:
+        create_topic(broker.bootstrap, pipeline.announcements_topic, 1)
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     records = [{"n": 1, "name": "x"}, b"not JSON", {"n": 2, "name": None}]
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", value, 0, at(1)) for value in records])
@@ -237,7 +242,7 @@ def test_who_may_not_read_a_topics_settings_gets_no_ledger(secured: SecuredBroke
 WRITE = ["source Read", "staging Write", "quarantine Write", "pipeline. Read", "pipeline. Write", "ledger Read"]
 WRITE += ["ledger Write"]
 VALIDATE = ["staging Read", "quarantine Read"]
-ADVANCE = ["output Write", "output Read", "pipeline Read"]
+ADVANCE = ["output Write", "output Read", "pipeline Read", "announcements Write"]
 
 
 def test_a_right_that_is_taken_away_behind_the_plan_is_named_by_the_step_that_needs_it(
@@ -330,6 +335,32 @@ def test_who_may_not_add_partitions_to_the_staging_topic_is_told_so(
         plan_batch(pipeline, day(1))
     grant(secured, [right])
     assert plan_batch(pipeline, day(1)).state is State.PLANNED
+
+
+def test_a_reader_with_the_printed_rights_reads_and_may_do_nothing_else(
+    spark: Any, secured: SecuredBroker, staged: Pipeline
+) -> None:
+    """By event and announcements, as a user of its own: no ledger, no source, no writing."""
+    run(spark, staged, day(1))
+    secured.set_password("reports")
+    kafka = secured.scram("reports")
+    event = announced(staged, day(1))
+    with pytest.raises(AccessDenied):
+        read_validated(spark, event, kafka=kafka, group="reports")
+    grant(secured, rights_of_reader(staged, "reports"), "reports")
+    before = len(secured.denials())
+    assert [row["n"] for row in read_validated(spark, event, kafka=kafka, group="reports").collect()] == [1]
+    assert secured.denials()[before:] == []
+    told = {(right.resource, right.name, right.operation) for right in rights_of_reader(staged, "reports")}
+    assert told == {
+        (Resource.TOPIC, staged.output.name, "Read"),
+        (Resource.TOPIC, staged.announcements_topic, "Read"),
+        (Resource.GROUP, "reports", "Read"),
+    }
+    client = AdminClient(ClientSettings(kafka).values, logger=QUIET_LOG)
+    seen = set(client.list_topics(timeout=20).topics)
+    assert staged.ledger_topic not in seen
+    assert staged.source.topic not in seen
 
 
 def test_kafkas_own_tool_takes_the_commands(secured: SecuredBroker, make_pipeline: Make) -> None:

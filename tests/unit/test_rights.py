@@ -67,8 +67,18 @@ def test_a_pipeline_that_writes_at_once_and_quarantines_nothing_needs_no_topic_f
     make: Callable[..., str],
 ) -> None:
     found = granted(make(publish="direct"))
-    assert {name for kind, name, _, _ in found if kind == "--topic"} == {"in", "out", "fencepost.flights.ledger"}
+    own = {"fencepost.flights.ledger", "fencepost.flights.published"}
+    assert {name for kind, name, _, _ in found if kind == "--topic"} == {"in", "out"} | own
     assert ("--topic", "in", "DescribeConfigs", False) not in found
+
+
+def test_a_reader_gets_output_announcements_and_its_group_and_nothing_else(make: Callable[..., str]) -> None:
+    found = granted(make(), "--reader", "--group", "reports")
+    assert found == {
+        ("--topic", "out", "Read", False),
+        ("--topic", "fencepost.flights.published", "Read", False),
+        ("--group", "reports", "Read", False),
+    }
 
 
 def test_a_quarantine_rule_brings_the_rights_on_its_topic(make: Callable[..., str]) -> None:

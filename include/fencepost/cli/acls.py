@@ -9,8 +9,8 @@ import typer
 from fencepost.cli.arguments import AsJson, PipelineName, pipeline_of
 from fencepost.cli.console import err, print_json
 from fencepost.config.pipeline import Pipeline, TableSettings
-from fencepost.config.rights import acl_commands, rights_of
-from fencepost.config.table_rights import grants
+from fencepost.config.rights import READER_GROUP, acl_commands, rights_of, rights_of_reader
+from fencepost.config.table_rights import grants, grants_of_reader
 from fencepost.kafka.client_settings import client_settings
 
 
@@ -25,9 +25,16 @@ def acls(
     command_config: Annotated[
         str | None, typer.Option(help="File with an administrator's login, for kafka-acls.sh. It is not read here.")
     ] = None,
+    reader: Annotated[
+        bool,
+        typer.Option("--reader", help="For a reader of the output: output, announcements and its group, nothing else."),
+    ] = False,
+    group: Annotated[str, typer.Option(help="The reader's consumer group.")] = READER_GROUP,
     as_json: AsJson = False,
 ) -> None:
     """Print the kafka-acls.sh commands that grant a pipeline's user what it needs, and SQL where its output is a table.
+
+    With --reader they grant a reader of the output what it needs.
 
     Changes nothing, and asks no broker.
 
@@ -43,7 +50,7 @@ def acls(
     """
     found = pipeline_of(pipeline)
     settings = client_settings(found)
-    rights = rights_of(found)
+    rights = rights_of_reader(found, group) if reader else rights_of(found)
     commands = list(acl_commands(rights, principal, bootstrap or settings.bootstrap, command_config))
     if as_json:
         listed = [
@@ -58,14 +65,14 @@ def acls(
             for right in rights
         ]
         told = [{"use": use.name.lower(), "commands": some} for use, some in commands]
-        sql = [{"use": use, "statements": some} for use, some in _sql(found)]
+        sql = [{"use": use, "statements": some} for use, some in _sql(found, reader=reader)]
         print_json({"pipeline": pipeline, "principal": principal, "rights": listed, "commands": told, "sql": sql})
         return
     for use, some in commands:
         typer.echo(f"# {use}")
         for command in some:
             typer.echo(command)
-    for wanted, statements in _sql(found):
+    for wanted, statements in _sql(found, reader=reader):
         typer.echo(f"# SQL, {wanted}")
         for statement in statements:
             typer.echo(f"# {statement}")
@@ -77,9 +84,13 @@ def acls(
         )
 
 
-def _sql(pipeline: Pipeline) -> list[tuple[str, list[str]]]:
+def _sql(pipeline: Pipeline, *, reader: bool) -> list[tuple[str, list[str]]]:
     """The statements for the output's table, by use; none where the output is a topic."""
     output = pipeline.output
     if not isinstance(output, TableSettings):
         return []
-    return list(grants(output.table, pipeline.postgres["user"].get_secret_value()))
+    return (
+        [grants_of_reader(output.table)]
+        if reader
+        else list(grants(output.table, pipeline.postgres["user"].get_secret_value()))
+    )

@@ -136,6 +136,23 @@ def rights_of(pipeline: Pipeline) -> tuple[Right, ...]:
     )
 
 
+READER_GROUP = "fencepost-reader"
+
+
+def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
+    """The rights of who reads the output as published, in a consumer group of that name. Nothing of the pipeline's own."""
+    output = (
+        [Right(T, pipeline.output.topic, "Read", "reads what is published")]
+        if isinstance(pipeline.output, TopicSettings)
+        else []
+    )
+    return (
+        *output,
+        Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
+        Right(Resource.GROUP, group, "Read", "reads as this consumer group"),
+    )
+
+
 def acl_commands(
     rights: Iterable[Right], principal: str, bootstrap: str, command_config: str | None = None
 ) -> Iterator[tuple[Use, list[str]]]:

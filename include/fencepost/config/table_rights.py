@@ -42,7 +42,13 @@ def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
         "only while tables are missing; make them yourself to do without",
         [f"GRANT CREATE ON SCHEMA {quoted(schema)} TO {to};"],
     )
-    yield (
+    yield grants_of_reader(table)
+
+
+def grants_of_reader(table: str) -> tuple[str, list[str]]:
+    """Statements that grant a reader what a reader needs."""
+    schema, name = table.split(".", 1)
+    return (
         "for a reader of the table, in the place of READER",
         [
             f"GRANT USAGE ON SCHEMA {quoted(schema)} TO READER;",

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from fencepost.config.reader import Reader
+from fencepost.config.rights import READER_GROUP
 from fencepost.errors import NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.formats import REGISTRY_FORMATS
 from fencepost.formats.names import without_case
@@ -38,7 +39,7 @@ def read_validated(
     kafka: Mapping[str, str] | None = None,
     schema_registry: Mapping[str, Any] | None = None,
     postgres: Mapping[str, str] | None = None,
-    group: str = "fencepost-reader",
+    group: str = READER_GROUP,
 ) -> DataFrame:
     """The rows of announced batches, as columns; those of a topic with `_key`, `_topic`, `_partition` and `_offset`.
 
