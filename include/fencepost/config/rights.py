@@ -141,13 +141,9 @@ READER_GROUP = "fencepost-reader"
 
 def rights_of_reader(pipeline: Pipeline, group: str = READER_GROUP) -> tuple[Right, ...]:
     """The rights of who reads the output as published, in a consumer group of that name. Nothing of the pipeline's own."""
-    output = (
-        [Right(T, pipeline.output.topic, "Read", "reads what is published")]
-        if isinstance(pipeline.output, TopicSettings)
-        else []
-    )
+    topic = pipeline.output.topic
     return (
-        *output,
+        *([Right(T, topic, "Read", "reads what is published")] if topic is not None else []),
         Right(T, pipeline.announcements_topic, "Read", "reads what was published, skipped and withdrawn"),
         Right(Resource.GROUP, group, "Read", "reads as this consumer group"),
     )

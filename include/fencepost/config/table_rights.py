@@ -29,7 +29,7 @@ def needed_rights(table: str) -> Iterator[tuple[str, str, str]]:
 
 def grants(table: str, role: str) -> Iterator[tuple[str, list[str]]]:
     """Statements that grant a role what it needs, and a reader what a reader needs, by their use."""
-    schema, name = table.split(".", 1)
+    schema = table.split(".", 1)[0]
     to = quoted(role)
 
     def on(rights: Iterator[tuple[str, str, str]]) -> Iterator[str]:
