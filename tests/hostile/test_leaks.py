@@ -195,7 +195,8 @@ def run_all(folder: Path, names: list[str], broker: Broker) -> Iterator[tuple[st
     for line in done.stdout.splitlines():
         run = json.loads(line)
         name = run["name"]
-        ledger = "".join(str(r.value) for r in read_all(broker.bootstrap, f"fencepost.{name}.ledger"))
+        topics = (f"fencepost.{name}.ledger", f"fencepost.{name}.published")
+        ledger = "".join(str(r.value) for topic in topics for r in read_all(broker.bootstrap, topic))
         yield name, Run(run["exit_code"], run["stdout"], errors[name], ledger, files, events, arguments)
 
 
