@@ -5,6 +5,7 @@
     │   ├── KafkaUnavailable       no broker answered, or a broker answered "not now"
     │   ├── RegistryUnavailable    the schema registry did not answer, or answered "not now"
     │   ├── StoreUnavailable       the store of an output table did not answer, or answered "not now"
+    │   ├── ConnectionNotFound     Airflow has no connection of that name, or cannot say now
     │   ├── CommitStateUnknown     a commit was sent and no answer came
     │   ├── CoordinatorFenced      another run took over the pipeline's ledger
     │   ├── WriterFenced           a newer attempt took over this writer's transactional.id
@@ -18,13 +19,14 @@
     │   └── OpenTransaction        another producer's open transaction hides committed records
     └── Terminal                   a person has to change or decide something
         ├── SettingsError          a file or an option is wrong                   exit code 2
-        ├── AccessDenied           Kafka, the registry or the store refused a login or a permission   exit code 2
+        ├── AccessDenied           Kafka, the registry or the store refused a permission   exit code 2
+        │   └── LoginRefused          or the login itself. If it came from a connection, it is worth another try
         ├── BatchRejected          the suite failed on a critical expectation     exit code 1
         │   └── TableRefusedData      the output table does not take the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
-            ├── TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
+            ├── AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    a step needs of a batch what the ledger does not have
 
@@ -65,6 +67,10 @@ class RegistryUnavailable(Retriable):
 
 class StoreUnavailable(Retriable):
     """The store of an output table did not answer in time, or ended the session, or asked to come back later."""
+
+
+class ConnectionNotFound(Retriable):
+    """No connection of that name was found in Airflow, which says the same of one whose secrets backend does not answer."""
 
 
 class CommitStateUnknown(Retriable):
@@ -127,6 +133,10 @@ class AccessDenied(Terminal):
     exit_code = 2
 
 
+class LoginRefused(AccessDenied):
+    """The credentials themselves were refused. Those of a connection may have been rotated since it was looked up."""
+
+
 class BatchRejected(Terminal):
     """A critical expectation failed: the ledger says rejected and no offset moved."""
 
@@ -154,6 +164,10 @@ class SourceDataExpired(NeedsOperator):
 
 class TopicRecreated(NeedsOperator):
     """A topic was deleted and created again after the batch was planned: its offsets mean other records."""
+
+
+class AnotherCluster(NeedsOperator):
+    """The pipeline's Kafka is another cluster than the one of its last publication, and nobody said that it has moved."""
 
 
 class LedgerUnreadable(NeedsOperator):

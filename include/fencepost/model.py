@@ -314,6 +314,7 @@ class Plan(Frozen):
     schemas: Schemas | None = None  # None: no part of the pipeline has a registry
     replays: Replayed | None = None
     also_covers: Interval | None = None
+    cluster_id: str | None = None  # of the Kafka cluster that it was planned on
 
     @model_validator(mode="after")
     def _what_a_table_gets_is_staged(self) -> Self:

@@ -19,7 +19,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.types import DagRunType
 
 from fencepost.airflow import SPARK_POOL, build_dag, build_dags, refuse_broken_pipelines
-from fencepost.airflow.dag import describe, empty_dag
+from fencepost.airflow.dag import Team, describe, empty_dag
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
@@ -178,10 +178,10 @@ def test_a_pipeline_airflow_refuses_is_broken_too(
 ) -> None:
     make_pipeline("refused")
 
-    def refuse(pipeline: Pipeline) -> DAG:
+    def refuse(pipeline: Pipeline, team: Team) -> DAG:
         if pipeline.name == "refused":
             raise ImportError("Airflow says no")
-        return empty_dag(pipeline)
+        return empty_dag(pipeline, team)
 
     monkeypatch.setattr("fencepost.airflow.dag.empty_dag", refuse)
     assert list(build_dags()) == ["counted"]
@@ -203,7 +203,7 @@ def test_a_tasks_process_loads_its_own_pipeline_and_no_other(
         loaded.append(folder.name)
         return load_pipeline(folder)
 
-    monkeypatch.setattr("fencepost.config.loading.load_pipeline", load)
+    monkeypatch.setattr("fencepost.airflow.dag.load_pipeline", load)
     with _airflow_parsing_context_manager(dag_id="second", task_id="plan"):
         bag = DagBag(dag_folder=str(ROOT / "dags" / "fencepost_dags.py"))
         assert (list(bag.dags), loaded) == (["second"], ["second"])

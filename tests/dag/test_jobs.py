@@ -62,7 +62,7 @@ def session(outcome_file: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSession:
 @pytest.fixture
 def arguments(pipeline: Pipeline, interval: Interval, outcome_file: Path) -> list[str]:
     return [
-        *("--pipeline", pipeline.name),
+        *("--folder", str(pipeline.folder)),
         *("--start", interval.start.isoformat()),
         *("--end", interval.end.isoformat()),
         *("--outcome", str(outcome_file)),

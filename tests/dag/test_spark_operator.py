@@ -80,9 +80,10 @@ def test_the_steps_own_result_is_returned(
     assert write.execute(context_of()) == result.model_dump(mode="json")
 
 
-def test_the_job_gets_pipeline_and_interval_and_no_secret(
+def test_the_job_gets_folder_and_interval_and_no_secret(
     fake: FakeSparkSubmit,
     write: FencepostSparkOperator,
+    pipeline: Pipeline,
     context_of: ContextOf,
     result: StepResult,
     interval: Interval,
@@ -90,11 +91,11 @@ def test_the_job_gets_pipeline_and_interval_and_no_secret(
     fake.answers(JobOutcome.of(result))
     write.execute(context_of())
     assert fake.submitted is not None
-    at = fake.submitted.index("--pipeline")
+    at = fake.submitted.index("--folder")
     assert fake.submitted[at - 2].endswith("spark_jobs/run_step.py")
     assert fake.submitted[at - 1] == "write"
     assert fake.submitted[at : at + 6] == [
-        *("--pipeline", "counted"),
+        *("--folder", str(pipeline.folder)),
         *("--start", interval.start.isoformat()),
         *("--end", interval.end.isoformat()),
     ]
@@ -149,7 +150,7 @@ def test_a_large_staged_batch_is_copied_by_a_job_of_its_own(
     operator = AdvanceOperator(task_id="advance", pipeline=pipeline, spark_binary=str(fake.script))
     assert operator.execute(context_of()) == result.model_dump(mode="json")
     assert fake.submitted is not None
-    assert fake.submitted[fake.submitted.index("--pipeline") - 1] == "advance"
+    assert fake.submitted[fake.submitted.index("--folder") - 1] == "advance"
     assert told == [result]
 
 

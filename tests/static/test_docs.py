@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from fencepost import __version__, errors, quality
 from fencepost.cli.app import app
 from fencepost.config.kafka_options import ALLOWED_KAFKA, FIXED_KAFKA, OWN_KAFKA, check_kafka
-from fencepost.config.pipeline import Pipeline, load_suite
+from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.config.rights import table
 from fencepost.config.sql_types import is_sql_type
 from fencepost.errors import FencepostError
@@ -264,7 +264,7 @@ def settings(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, Fiel
     for name, field in model.model_fields.items():
         shown = f"{path}{field.alias or name}"
         kind = field.annotation
-        if shown in {"name", "folder"}:
+        if shown in NOT_IN_FILE:
             continue
         models = [found for found in map(plain, (kind, *get_args(kind))) if isinstance(found, type)]
         models = [found for found in models if issubclass(found, BaseModel)] if not path else []

@@ -15,6 +15,7 @@ from fencepost.errors import (
     FencepostError,
     KafkaRefused,
     KafkaUnavailable,
+    LoginRefused,
     RecordRefused,
     Retriable,
     SettingsError,
@@ -35,7 +36,7 @@ TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
 @pytest.mark.parametrize(
     ("said", "raised"),
     [
-        ("SASL authentication error: Authentication failed: Invalid username or password", AccessDenied),
+        ("SASL authentication error: Authentication failed: Invalid username or password", LoginRefused),
         (
             "SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure",
             KafkaUnavailable,
@@ -166,7 +167,7 @@ def test_nothing_is_final_that_kafkas_own_clients_repeat(retriable_to_kafka: set
         (KafkaError.MSG_SIZE_TOO_LARGE, RecordRefused, "message.max.bytes"),
         (KafkaError.NOT_ENOUGH_REPLICAS, KafkaUnavailable, "min.insync.replicas"),
         (KafkaError.THROTTLING_QUOTA_EXCEEDED, KafkaUnavailable, "quota"),
-        (KafkaError.DELEGATION_TOKEN_EXPIRED, AccessDenied, "sasl"),
+        (KafkaError.DELEGATION_TOKEN_EXPIRED, LoginRefused, "sasl"),
         (KafkaError._RESOLVE, KafkaUnavailable, "the host name is unknown here"),
         (KafkaError._NOENT, KafkaUnavailable, "Run again"),  # seed 243 of the soak: two of three nodes were dead
         (KafkaError.UNKNOWN_MEMBER_ID, KafkaRefused, "joined one of the pipeline's consumer groups"),
@@ -314,6 +315,6 @@ def test_a_refused_certificate_is_no_broken_connection() -> None:
     alert = "Receive failed: error:0A000416:SSL routines::ssl/tls alert certificate unknown: SSL alert number 46"
     complaints(KafkaError(KafkaError._TRANSPORT, alert))
     found = translate(TIMED_OUT, "asking", HERE, complaints)
-    assert type(found) is AccessDenied
+    assert type(found) is LoginRefused
     assert "ssl.ca.location" in str(found)
     assert "fencepost doctor" in str(found)

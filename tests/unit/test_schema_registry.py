@@ -14,7 +14,7 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
+from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.schemas.registry import NotRegistered, OtherType, Registry
 
@@ -57,7 +57,7 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (URL | {"token": "hunter2\n"}, {}, "token is empty, or holds a space, a line break"),
     (URL | {"key_location": "/k.pem"}, {}, "key_location needs certificate_location"),
     (URL | {"ca_location": "-----BEGIN hunter2"}, {}, "ca_location holds the text of a certificate"),
-    (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are url, username, password, token"),
+    (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are connection, url, username, password"),
     (URL, {"source": {"schema": {"n": "int"}}}, "format avro takes no schema: it comes from the schema registry"),
     (URL, {"output": {"subject": "s"}}, "subject needs format: avro or json_schema"),
     (
@@ -147,7 +147,7 @@ def answering(load: Load) -> Iterator[Callable[..., Pipeline]]:
 
 VERSIONS = "/subjects/in-value/versions"
 MEANT: list[tuple[int, str, type[Exception]]] = [
-    (401, "hunter2", AccessDenied),
+    (401, "hunter2", LoginRefused),
     (403, '{"error_code": 40301, "message": "hunter2"}', AccessDenied),
     (404, '{"error_code": 40401, "message": "no subject"}', NotRegistered),
     (429, "", RegistryUnavailable),

@@ -5,6 +5,7 @@ Files in `dags/` call `build_dags` and `refuse_broken_pipelines`. Set-up calls `
 """
 
 from fencepost.airflow.assets import output_asset
+from fencepost.airflow.connections import with_connections
 from fencepost.airflow.dag import build_dag, build_dags, refuse_broken_pipelines
 from fencepost.airflow.operators import PlanOperator
 from fencepost.airflow.pools import SPARK_POOL, ensure_pools
@@ -20,4 +21,5 @@ __all__ = [
     "ensure_pools",
     "output_asset",
     "refuse_broken_pipelines",
+    "with_connections",
 ]

@@ -32,6 +32,17 @@ def publications(pipeline: Pipeline) -> AssetAlias:
     return AssetAlias(f"fencepost {pipeline.name}")
 
 
+def last_cluster(pipeline: Pipeline) -> str | None:
+    """The id of the Kafka cluster of the last publication, by Airflow's newest event of the output; None if there was none.
+
+    The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another.
+    """
+    asset = output_asset(pipeline.name, pipeline.output.name)
+    newest = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(1)
+    told = [event.extra.get("cluster_id") for event in newest if event.extra]
+    return told[0] if told and isinstance(told[0], str) else None
+
+
 def announce(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     """Emit the event of a batch that was just published; return whether there was one to emit."""
     if not _is_news(context, pipeline, result):

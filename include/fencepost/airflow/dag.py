@@ -7,20 +7,24 @@ airflow/models/dag.py). So one file gives the DAGs of the good pipelines, and an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from airflow.sdk import DAG, Param, TriggerRule, get_parsing_context
 
+from fencepost.airflow.arguments import check_arguments, merged
 from fencepost.airflow.deadline import alert_of
 from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
 from fencepost.airflow.operators import PlanOperator
-from fencepost.airflow.pools import SPARK_POOL
 from fencepost.airflow.spark_operator import AdvanceOperator, FencepostSparkOperator
 from fencepost.airflow.timetable import IntervalTimetable
 from fencepost.config.files import pipeline_folders
-from fencepost.config.loading import find_pipeline, load_pipelines
+from fencepost.config.loading import load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.public import public_settings
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
@@ -36,101 +40,135 @@ REPLAY_HELP = (
     "published as an addition to their interval; those that fail stay in quarantine. Source offsets do not move. Not "
     "together with Reprocess. In the backfill form, tick 'Override parameters on existing runs' too."
 )
+ANOTHER_CLUSTER_HELP = (
+    "The pipeline has moved to another Kafka cluster than its last publication was on. Without this, a plan there is refused. In "
+    "the backfill form, tick 'Override parameters on existing runs' too."
+)
 
 
-def build_dags() -> dict[str, DAG]:
+@dataclass(frozen=True)
+class Team:
+    """What a team says about all of its DAGs. `folder` has the pipelines, where it is not the one of this machine."""
+
+    folder: Path | None = None
+    dag_args: Mapping[str, Any] = field(default_factory=dict)
+    default_args: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_dags(
+    folder: str | Path | None = None,
+    dag_args: Mapping[str, Any] | None = None,
+    default_args: Mapping[str, Any] | None = None,
+) -> dict[str, DAG]:
     """The DAGs of all pipelines that can be read, by name.
+
+    `folder` has the pipelines; without it, the folder that `FENCEPOST_PIPELINES` names. If the DAG's file lies in a bundle, give
+    a folder beside it: tasks hand it to their jobs, and the DAG carries to Airflow's pages what they need of it, without secrets.
+    `dag_args` go to each DAG, and `default_args` to each task, as far as they decide nothing about batches; callbacks come after
+    Fencepost's own.
 
     Airflow parses the file again to run a task; then only that task's pipeline is loaded. If it cannot be read by now, the
     error is raised, and stands in the task's log.
+
+    Raises:
+        ValueError: an argument would decide about batches; says which setting does.
     """
+    team = Team(Path(folder).absolute() if folder is not None else None, dag_args or {}, default_args or {})
+    check_arguments(team.dag_args, team.default_args)
     wanted = get_parsing_context().dag_id
     if wanted is None:
-        return {name: _with_tasks(dag, pipeline) for name, (dag, pipeline) in _without_tasks()[0].items()}
-    if wanted not in {folder.name for folder in pipeline_folders(pipelines_folder())}:
-        return {}
-    return {wanted: build_dag(find_pipeline(wanted))}
+        return {name: _with_tasks(dag, pipeline) for name, (dag, pipeline) in _without_tasks(team)[0].items()}
+    there = {entry.name: entry for entry in pipeline_folders(team.folder or pipelines_folder())}
+    return {wanted: build_dag(load_pipeline(there[wanted]), team)} if wanted in there else {}
 
 
-def refuse_broken_pipelines() -> None:
-    """Raise one error with the reasons of all pipelines that have no DAG, if there are any.
+def refuse_broken_pipelines(folder: str | Path | None = None) -> None:
+    """Raise one error with the reasons of all pipelines that have no DAG, if there are any. `folder` is that of `build_dags`.
 
     Raises:
         SettingsError: has for every broken pipeline the file, the field, what was found and what is allowed.
     """
-    broken = _without_tasks()[1]
+    broken = _without_tasks(Team(Path(folder).absolute() if folder is not None else None))[1]
     if broken:
         listed = "\n".join(f"- {name}: {error}" for name, error in sorted(broken.items()))
         raise SettingsError(f"{len(broken)} of the pipelines cannot be read and have no DAG:\n{listed}")
 
 
-def _without_tasks() -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
+def _without_tasks(team: Team) -> tuple[dict[str, tuple[DAG, Pipeline]], dict[str, Exception]]:
     """All DAGs before they get their tasks, which take two thirds of the time; and why the other pipelines have none."""
-    pipelines, unreadable = load_pipelines()
+    pipelines, unreadable = load_pipelines(team.folder)
     dags: dict[str, tuple[DAG, Pipeline]] = {}
     broken: dict[str, Exception] = dict(unreadable)
     for name, pipeline in pipelines.items():
         try:
-            dags[name] = empty_dag(pipeline), pipeline
+            dags[name] = empty_dag(pipeline, team), pipeline
         except Exception as error:  # what Airflow refuses and the settings allow
             broken[name] = error
     return dags, broken
 
 
-def build_dag(pipeline: Pipeline) -> DAG:
+def build_dag(pipeline: Pipeline, team: Team | None = None) -> DAG:
     """The DAG of one pipeline: plan >> write >> validate >> advance; with `ask_operator_minutes` as in `decision.py`."""
-    return _with_tasks(empty_dag(pipeline), pipeline)
+    return _with_tasks(empty_dag(pipeline, team or Team()), pipeline)
 
 
-def empty_dag(pipeline: Pipeline) -> DAG:
+def empty_dag(pipeline: Pipeline, team: Team) -> DAG:
     """The DAG without tasks: all that Airflow could refuse of a pipeline's settings.
 
     Runs are scheduled or backfills; the timetable refuses manual ones. As many runs are active at once as there are
     lanes. The pool bounds Spark jobs, those of backfills too. `schedule.end` is exclusive, like every end here;
     Airflow's `end_date` is not.
+
+    A run is never pinned to a version of its bundle: a mended transform has to run in the new version after a *clear*, and a
+    plan freezes what a batch depends on.
     """
-    schedule = pipeline.schedule
+    schedule, own = pipeline.schedule, pipeline.airflow
+    public = public_settings(pipeline) if team.folder is not None else None
+    of_tasks: dict[str, Any] = {
+        **({"queue": own.queue} if own.queue is not None else {}),
+        **({"owner": own.owner} if "owner" in own.model_fields_set or "owner" not in team.default_args else {}),
+        "retries": schedule.retries,
+        "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
+        "execution_timeout": timedelta(minutes=schedule.timeout_minutes),
+    }
+    of_dag: dict[str, Any] = {"tags": ["fencepost", *own.tags]}
     return DAG(
         dag_id=pipeline.name,
         description=pipeline.description,
         doc_md=describe(pipeline),
-        schedule=IntervalTimetable(schedule.cron, timezone=schedule.timezone),
+        schedule=IntervalTimetable(schedule.cron, schedule.timezone, public),
         start_date=schedule.start,
         end_date=schedule.end - timedelta(microseconds=1) if schedule.end else None,
         catchup=schedule.catchup,
         allowed_run_types=["scheduled", "backfill", "manual"],  # type: ignore[list-item]  # manual: see timetable.py
         max_active_runs=pipeline.lanes,
-        deadline=alert_of(schedule),
+        deadline=alert_of(schedule, public),
         params={
             "reprocess": Param(False, type="boolean", title="Reprocess", description=REPROCESS_HELP),
             "replay": Param(False, type="boolean", title="Replay", description=REPLAY_HELP),
+            "another_cluster": Param(False, type="boolean", title="Another cluster", description=ANOTHER_CLUSTER_HELP),
         },
-        tags=["fencepost"],
         auto_register=False,  # otherwise the file that only reports broken pipelines would also have these DAGs
-        default_args={
-            "owner": "fencepost",
-            "retries": schedule.retries,
-            "retry_delay": timedelta(seconds=schedule.retry_delay_seconds),
-            "execution_timeout": timedelta(minutes=schedule.timeout_minutes),
-        },
+        disable_bundle_versioning=True,
+        default_args=merged(of_tasks, team.default_args),
+        **merged(of_dag, team.dag_args),
     )
 
 
 def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
     with dag:
         plan = PlanOperator(task_id="plan", pipeline=pipeline)
-        write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline, pool=SPARK_POOL)
-        validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=SPARK_POOL)
+        pool = pipeline.airflow.pool
+        write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline, pool=pool)
+        validate = FencepostSparkOperator(task_id="validate", step="validate", pipeline=pipeline, pool=pool)
         asks = pipeline.quality.ask_operator_minutes > 0
         rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS if asks else TriggerRule.ALL_SUCCESS
         is_copied = pipeline.output.publish == "staged" and pipeline.output.topic is not None
-        copies = {"pool": SPARK_POOL} if is_copied else {}
+        copies = {"pool": pool} if is_copied else {}
         advance = AdvanceOperator(task_id="advance", pipeline=pipeline, trigger_rule=rule, **copies)
         if asks:
             decide = DecideOperator(task_id=DECIDE, pipeline=pipeline)
-            again = [
-                AgainOperator(task_id=f"{step}_again", step=step, pipeline=pipeline, pool=SPARK_POOL) for step in STEPS
-            ]
+            again = [AgainOperator(task_id=f"{step}_again", step=step, pipeline=pipeline, pool=pool) for step in STEPS]
             plan >> write >> validate >> decide >> again[0] >> again[1] >> advance
             decide >> advance
         else:

@@ -7,6 +7,7 @@ removes its deadline. A run that fails, waits or is rejected misses it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAler
 
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Schedule
+from fencepost.config.public import pipeline_of_public
 from fencepost.errors import FencepostError
 
 if TYPE_CHECKING:
@@ -38,17 +40,18 @@ class IntervalEnd(BaseDeadlineReference):
         return session.scalar(of_run.where(DagRun.run_type == "scheduled"))
 
 
-def alert_of(schedule: Schedule) -> DeadlineAlert | None:
-    """The pipeline's alert; None if it has no deadline."""
+def alert_of(schedule: Schedule, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
+    """The pipeline's alert; None if it has no deadline. `public` are its settings, where the DAG carries them."""
     if schedule.deadline_minutes is None:
         return None
     name = f"published {schedule.deadline_minutes:g} minutes after the interval's end"
     after = timedelta(minutes=schedule.deadline_minutes)
-    callback = SyncCallback(schedule.deadline_callback or f"{__name__}.{say_so.__name__}")
+    own = None if schedule.deadline_callback else {"public": public} if public is not None else None
+    callback = SyncCallback(schedule.deadline_callback or f"{__name__}.{say_so.__name__}", own)
     return DeadlineAlert(IntervalEnd(), after, callback, name=name)
 
 
-def say_so(context: dict[str, Any]) -> None:
+def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
     """Log that a deadline was missed, and the state of the batch. `context` is Airflow's, for callbacks.
 
     A ledger that does not exist yet, or cannot be read, does not stop this message.
@@ -63,16 +66,18 @@ def say_so(context: dict[str, Any]) -> None:
         start.isoformat(),
         end.isoformat(),
         context["deadline"]["deadline_time"],
-        _standing(run["dag_id"], Interval.of(start, end)),
+        _standing(run["dag_id"], Interval.of(start, end), public),
         run["dag_run_id"],
     )
 
 
-def _standing(pipeline: str, interval: Interval) -> str:
+def _standing(name: str, interval: Interval, public: Mapping[str, Any] | None) -> str:
+    from fencepost.airflow.connections import with_connections
     from fencepost.ledger.ledger import Ledger
 
     try:
-        batch = Ledger(find_pipeline(pipeline)).read().last(interval)
+        pipeline = find_pipeline(name) if public is None else pipeline_of_public(public)
+        batch = Ledger(with_connections(pipeline)).read().last(interval)
     except FencepostError as error:
         return f"unknown ({error})"
     return f"{batch.state}, revision {batch.revision}" if batch else "not planned"

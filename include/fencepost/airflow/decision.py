@@ -19,6 +19,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from pydantic import JsonValue
 
+from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
@@ -67,8 +68,8 @@ class DecideOperator(HITLOperator):
         from fencepost.ledger.ledger import Ledger
 
         interval = interval_of(context)
-        with airflow_errors():
-            view = Ledger(self.pipeline).read()
+        with airflow_errors(self.pipeline):
+            view = Ledger(with_connections(self.pipeline)).read()
         batch = view.last(interval)
         if batch is not None and (batch.state in DECIDED or has_passed(batch)):
             return {"choice": None}
@@ -109,7 +110,7 @@ class DecideOperator(HITLOperator):
             decided_at=answer["responded_at"],
             asked=Asked.model_validate(asked),
         )
-        with airflow_errors():
+        with airflow_errors(self.pipeline):
             done = report(self.log, self._do(context, choice, decision))
         return {**done, "choice": choice}
 
@@ -118,16 +119,14 @@ class DecideOperator(HITLOperator):
         from fencepost.steps.plan import plan_batch
         from fencepost.steps.replay import plan_replay
 
-        interval = interval_of(context)
+        interval, pipeline = interval_of(context), with_connections(self.pipeline)
         if choice == PUBLISH:
-            return begin_batch(
-                self.pipeline, interval, decision
-            )  # a staged batch is copied by advance, which comes next
+            return begin_batch(pipeline, interval, decision)  # a staged batch is copied by advance, which comes next
         if choice == SKIP:
-            return skip_batch(self.pipeline, interval, decision)
+            return skip_batch(pipeline, interval, decision)
         if decision.asked is not None and decision.asked.addition:
-            return plan_replay(self.pipeline, interval, decision)
-        return plan_batch(self.pipeline, interval, reprocess=True, decision=decision)
+            return plan_replay(pipeline, interval, decision)
+        return plan_batch(pipeline, interval, reprocess=True, decision=decision)
 
 
 class AgainOperator(FencepostSparkOperator):

@@ -17,8 +17,11 @@ from airflow.sdk import BaseSensorOperator, DagRunState, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
+from fencepost.airflow.assets import last_cluster
+from fencepost.airflow.connections import with_connections
+from fencepost.config.connections import is_worth_a_retry, told_with_connections
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import NoFreeLane, Retriable, Terminal
+from fencepost.errors import FencepostError, NoFreeLane
 from fencepost.model import Interval, StepResult
 
 if TYPE_CHECKING:
@@ -53,17 +56,16 @@ def interval_of(context: Context) -> Interval:
 
 
 @contextmanager
-def airflow_errors() -> Iterator[None]:
-    """Let Airflow retry what is worth a retry: Retriable becomes AirflowException, Terminal AirflowFailException.
+def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
+    """Let Airflow retry what is worth a retry as AirflowException. Any other error of ours becomes AirflowFailException.
 
-    Any other error passes unchanged; Airflow retries it too.
+    What is none of ours passes unchanged; Airflow retries it too.
     """
     try:
         yield
-    except Terminal as error:
-        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
-    except Retriable as error:
-        raise AirflowException(f"{type(error).__name__}: {error}") from error
+    except FencepostError as error:
+        kind = AirflowException if is_worth_a_retry(error, pipeline) else AirflowFailException
+        raise kind(f"{type(error).__name__}: {told_with_connections(error, pipeline)}") from error
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
@@ -96,21 +98,29 @@ class PlanOperator(BaseSensorOperator):
                 "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
                 "quarantine; replay sends what is in quarantine now through the transform."
             )
-        answer = _await_turn(context) or self._plan(interval, reprocess, replay)
+        answer = _await_turn(context) or self._plan(interval, reprocess, replay, bool(params.get("another_cluster")))
         if isinstance(answer, str):
             self.log.info("not yet: %s", answer)
             return False
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
 
-    def _plan(self, interval: Interval, reprocess: bool, replay: bool) -> StepResult | str:
+    def _plan(self, interval: Interval, reprocess: bool, replay: bool, another_cluster: bool) -> StepResult | str:
         from fencepost.steps.plan import plan_batch
         from fencepost.steps.replay import plan_replay
 
-        with airflow_errors():
+        with airflow_errors(self.pipeline):
+            pipeline = with_connections(self.pipeline)
             try:
                 if replay:
-                    return plan_replay(self.pipeline, interval)
-                return plan_batch(self.pipeline, interval, reprocess=reprocess)
+                    return plan_replay(pipeline, interval)
+                return plan_batch(
+                    pipeline,
+                    interval,
+                    reprocess=reprocess,
+                    another_cluster=another_cluster,
+                    # In a file a wrong address can be seen, and its change reviewed.
+                    known_cluster=last_cluster(pipeline) if "kafka" in pipeline.connections else None,
+                )
             except NoFreeLane as error:
                 return str(error)
 

@@ -7,7 +7,9 @@ scheduler starts.
 
 from __future__ import annotations
 
-SPARK_POOL = "fencepost_spark"
+from fencepost.config.airflow_settings import DEFAULT_POOL
+
+SPARK_POOL = DEFAULT_POOL
 SPARK_POOL_SLOTS = 2
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ from airflow.sdk.exceptions import (
 from pydantic import JsonValue
 
 from fencepost.airflow.assets import announce, publications
+from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
 from fencepost.model import Interval, StepResult, offsets_of
+from fencepost.steps.handover import handed_over
 from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def __init__(self, *, step: Step, pipeline: Pipeline, **kwargs: Any) -> None:
         kwargs.setdefault("spark_binary", str(SPARK_JOBS / "spark-submit.sh"))
+        kwargs.setdefault("conn_id", pipeline.airflow.spark_connection)
         super().__init__(application=str(SPARK_JOBS / "run_step.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
@@ -63,9 +67,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
     def run_step(self, context: Context, interval: Interval) -> StepResult:
         """The step's result. An error that has a report links to it."""
         try:
-            with airflow_errors():
-                result = self._without_spark(context, interval)
-            return result or self._on_spark(context, interval)
+            with airflow_errors(self.pipeline):
+                pipeline = with_connections(self.pipeline)
+                result = self._without_spark(pipeline, context, interval)
+            return result or self._on_spark(pipeline, context, interval)
         except AirflowException as error:
             if str(error).partition(":")[0] not in REPORTED:
                 raise
@@ -76,29 +81,34 @@ class FencepostSparkOperator(SparkSubmitOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
-    def _without_spark(self, context: Context, interval: Interval) -> StepResult | None:
+    def _without_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult | None:
         if self.step == "write":
             from fencepost.steps.write import write_without_spark
 
-            return write_without_spark(self.pipeline, interval)
+            return write_without_spark(pipeline, interval)
         if self.step == "advance":
             from fencepost.steps.advance import advance_without_spark
 
-            return advance_without_spark(self.pipeline, interval)
+            return advance_without_spark(pipeline, interval)
         from fencepost.steps.validate import validate_without_spark
 
-        return validate_without_spark(self.pipeline, interval, rejected=self._has_just_been_judged(context))
+        return validate_without_spark(pipeline, interval, rejected=self._has_just_been_judged(context))
 
     def _has_just_been_judged(self, context: Context) -> bool:
         """Whether the job that wrote the batch in this run has judged it. Clear the task validate to have it judged again."""
         wrote = _returned(context, self.task_id.replace("validate", "write"))
         return context["ti"].try_number == 1 and bool(wrote.get("changed"))
 
-    def _on_spark(self, context: Context, interval: Interval) -> StepResult:
+    def _on_spark(self, pipeline: Pipeline, context: Context, interval: Interval) -> StepResult:
+        """`pipeline` has the settings of its connections. `self.pipeline` never gets them: Airflow renders and logs operators."""
         master = self._check_connection()
-        with TemporaryDirectory(prefix="fencepost-") as folder, tied_to_parent():
+        with (
+            TemporaryDirectory(prefix="fencepost-") as folder,
+            tied_to_parent(),
+            _handed_over(pipeline, Path(folder) / "settings") as settings,
+        ):
             file = Path(folder) / "outcome.json"
-            self._prepare(interval, file, master, _returned(context, "plan"))
+            self._prepare(interval, file, master, _returned(context, "plan"), settings)
             failure: AirflowException | None = None
             try:
                 super().execute(context)
@@ -119,11 +129,13 @@ class FencepostSparkOperator(SparkSubmitOperator):
             raise kind(f"{outcome.error}: {outcome.message}")
         return outcome.result
 
-    def _prepare(self, interval: Interval, outcome: Path, master: str, planned: Mapping[str, Any]) -> None:
+    def _prepare(
+        self, interval: Interval, outcome: Path, master: str, planned: Mapping[str, Any], settings: Sequence[str]
+    ) -> None:
         from fencepost.spark.submit import check_java, local_dirs, package_zip, submit_conf
 
         self._hook = None  # the provider keeps the one of the last attempt, with its arguments
-        with airflow_errors():
+        with airflow_errors(self.pipeline):
             check_java()
             self.conf = submit_conf(self.pipeline, master, offsets_of(planned.get("details")))
             self.py_files = str(package_zip())
@@ -134,9 +146,10 @@ class FencepostSparkOperator(SparkSubmitOperator):
         }
         self.application_args = [
             self.step,
-            *("--pipeline", self.pipeline.name),
+            *("--folder", str(self.pipeline.folder)),
             *("--start", interval.start.isoformat()),
             *("--end", interval.end.isoformat()),
+            *settings,
             *("--outcome", str(outcome)),
         ]
 
@@ -180,6 +193,13 @@ class AdvanceOperator(FencepostSparkOperator):
         if announce(context, self.pipeline, result):
             self.log.info("asset event for batch %s", result.batch)
         return report(self.log, result)
+
+
+@contextmanager
+def _handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[Sequence[str]]:
+    """The arguments that tell the job where the settings of its connections are; none if it has none."""
+    with airflow_errors(pipeline), handed_over(pipeline, pipe) as there:
+        yield ("--settings", str(pipe)) if there else ()
 
 
 def _returned(context: Context, task_id: str) -> Mapping[str, Any]:

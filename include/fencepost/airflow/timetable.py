@@ -7,6 +7,7 @@ form for backfills.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Never
 
 from airflow.timetables.interval import CronDataIntervalTimetable
@@ -23,7 +24,26 @@ NO_MANUAL_RUNS = (
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow calls both methods for a manual run, and answers with the error's text."""
+    """Airflow calls the two last methods for a manual run, and answers with the error's text.
+
+    `public` are the pipeline's settings for whoever has the serialized DAG and not the folder: the pages (`config/public.py`).
+    """
+
+    def __init__(self, cron: str, timezone: Any, public: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cron, timezone)
+        self.public = public
+
+    def serialize(self) -> dict[str, Any]:
+        """Cron and time zone, with the pipeline's settings if it carries them."""
+        return {**super().serialize(), **({"pipeline": self.public} if self.public is not None else {})}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> IntervalTimetable:
+        """The timetable that was serialized."""
+        made = super().deserialize(data)
+        assert isinstance(made, cls)
+        made.public = data.get("pipeline")
+        return made
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
         """Refuse.

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fencepost.cli.console import err
 from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline
@@ -70,6 +71,15 @@ def user_name() -> str:
 
 
 def pipeline_of(name: str) -> Pipeline:
-    """The pipeline of that name."""
+    """The pipeline of that name, with the settings of its connections."""
     use_environment()
-    return find_pipeline(name)
+    return with_connections(find_pipeline(name))
+
+
+def with_connections(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the settings of its connections, looked up where Airflow would. Airflow is imported only for that."""
+    if not pipeline.connections:
+        return pipeline
+    from fencepost.airflow.here import looked_up_here
+
+    return looked_up_here(pipeline, lambda told: err.print(told, markup=False, soft_wrap=True))[0]

@@ -17,7 +17,7 @@ from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import SettingsError
+from fencepost.errors import FencepostError, SettingsError
 
 if TYPE_CHECKING:
     from fencepost.cli.airflow_api import AirflowApi
@@ -95,12 +95,30 @@ def examine_all(
     for name in sorted({*good, *bad}):
         with err.status(f"examining {name}"):
             if name in good:
-                found[name] = examine(good[name])
+                whole, found[name] = _looked_up(good[name])
+                found[name] += examine(whole) if whole is not None else []
             else:
                 found[name] = [replace(error(str(bad[name]), "", kind=SettingsError), check="settings")]
             if airflow is not None:
                 found[name] += ask(check_airflow_dag, airflow, name)
     return found | {SHARED: shared}
+
+
+def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
+    """The pipeline with the settings of its connections, and what is found about them; None if they cannot be had."""
+    from fencepost.doctor.settings import check_connections
+    from fencepost.preflight.finding import ask, error
+
+    if not pipeline.connections:
+        return pipeline, []
+    from fencepost.airflow.here import looked_up_here
+
+    places: list[str] = []
+    try:
+        whole, given = looked_up_here(pipeline, places.append)
+    except FencepostError as failed:
+        return None, [replace(error(str(failed), "", kind=type(failed)), check="connections")]
+    return whole, ask(check_connections, pipeline, given, places)
 
 
 def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:

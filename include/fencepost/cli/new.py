@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.arguments import AsJson, names_like
+from fencepost.cli.arguments import AsJson, names_like, with_connections
 from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
 from fencepost.errors import SettingsError
@@ -63,7 +63,7 @@ def new(
     wanted = Wanted(name, from_topic, sample, to, format, subject, group, cron, timezone)
     connection = connection_of(like, kafka or (), registry or ())
     with err.status(f"reading topic {from_topic}"):
-        draft = draft_pipeline(wanted, connection)
+        draft = draft_pipeline(wanted, connection, with_connections)
     if as_json:
         print_json(as_plain(draft))
         return

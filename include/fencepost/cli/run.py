@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ def run(
     ] = False,
     allow_future: Annotated[
         bool, typer.Option(help="Plan an interval that has not ended. Earlier ones planned later get no records.")
+    ] = False,
+    another_cluster: Annotated[
+        bool, typer.Option(help="The pipeline has moved to another Kafka cluster than its last publication was on.")
     ] = False,
     each: Annotated[
         bool, typer.Option("--each", help="Run every interval of the schedule between --start and --end, in order.")
@@ -46,18 +49,21 @@ def run(
                 "--reprocess goes with one interval: a command over --each that was interrupted and repeated would write again "
                 "what it has written. In Airflow, a backfill with the parameter reprocess writes many intervals again."
             )
+        if another_cluster:
+            raise SettingsError("--another-cluster goes with one interval: once it is published, the next ones follow.")
         run_each(found, interval, allow_future=allow_future, as_json=as_json)
         return
-    show_steps(pipeline, interval, _steps(found, interval, reprocess, allow_future), as_json=as_json)
+    asked = {"reprocess": reprocess, "allow_future": allow_future, "another_cluster": another_cluster}
+    show_steps(pipeline, interval, _steps(found, interval, asked), as_json=as_json)
 
 
-def _steps(pipeline: Pipeline, interval: Interval, reprocess: bool, allow_future: bool) -> Iterator[StepResult]:
+def _steps(pipeline: Pipeline, interval: Interval, asked: dict[str, Any]) -> Iterator[StepResult]:
     """The four steps in order. The first one that needs Spark starts it."""
     from fencepost.ledger.ledger import Ledger
     from fencepost.steps.plan import plan_batch
 
     ledger = Ledger(pipeline)
-    planned = plan_batch(pipeline, interval, reprocess=reprocess, allow_future=allow_future, ledger=ledger)
+    planned = plan_batch(pipeline, interval, **asked, ledger=ledger)
     yield planned
     if planned.state in {State.PUBLISHED, State.SKIPPED}:
         return

@@ -124,8 +124,10 @@ EXCLUSIVE = (
 )
 
 
-def check_kafka(values: Mapping[str, str]) -> None:
+def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
     """Refuse settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
+
+    They are `whole` unless a connection has the rest: then nobody can say yet whether a login or a certificate is.
 
     Raises:
         ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
@@ -139,6 +141,8 @@ def check_kafka(values: Mapping[str, str]) -> None:
             raise ValueError(f"{' and '.join(given)} set the same thing: give one of them")
     if values.get("ssl.ca.location", "").lower() == "probe":
         raise ValueError("ssl.ca.location is 'probe', allowed is a file: Spark's reader cannot probe")
+    if not whole:
+        return
     certificate = bool({"ssl.certificate.location", "ssl.certificate.pem"} & values.keys())
     if certificate != bool({"ssl.key.location", "ssl.key.pem"} & values.keys()):
         raise ValueError("a client certificate needs both ssl.certificate.* and ssl.key.*; one of them is missing")

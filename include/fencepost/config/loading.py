@@ -17,7 +17,14 @@ from pydantic import (
 
 from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.kafka_options import SHOWN_KAFKA
-from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, TableSettings, TopicSettings
+from fencepost.config.pipeline import (
+    CONNECTED,
+    NOT_IN_FILE,
+    PIPELINE_NAME,
+    Pipeline,
+    TableSettings,
+    TopicSettings,
+)
 from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
@@ -65,7 +72,6 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
     Raises:
         SettingsError: names file, field, what was found and what is allowed.
     """
-    file = folder / "pipeline.yaml"
     if not PIPELINE_NAME.fullmatch(folder.name):
         raise SettingsError(
             f"{folder}: the name of a pipeline's folder has at most 63 of a-z, 0-9 and _, and begins with a letter: it becomes "
@@ -75,27 +81,10 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
         folder.stat()
     except OSError as error:
         raise unreadable(folder, error) from None
-    raw = read_yaml(file)
-    if not isinstance(raw, dict):
-        raise SettingsError(
-            f"{file}: expected a mapping with source, output and schedule, found {type(raw).__name__}; "
-            "write a field as 'name: value', with a space."
-        )
-    for field in raw:
-        if field in ("name", "folder"):
-            raise SettingsError(f"{file}: {field}: not allowed here; the folder names the pipeline.")
-        if not isinstance(field, str):
-            raise SettingsError(
-                f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
-            )
-    secrets: set[str] = set()
+    raw = read_settings(folder)
     if offline:
         raw = {name: NO_SERVICES.get(name, value) for name, value in raw.items()}
-    try:
-        values = _without_empty(_with_environment(raw, file, secrets, NOT_SET if offline else None))
-        pipeline = Pipeline(name=folder.name, folder=folder, **values)
-    except ValidationError as error:
-        raise SettingsError(_explain(error, file, secrets)) from None
+    pipeline = pipeline_of_values(folder.name, folder, raw, NOT_SET if offline else None)
     scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if os.path.lexists(f)]
     if len(scripts) != 1:
         found = "both" if scripts else "neither"
@@ -109,6 +98,40 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
     return pipeline
 
 
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What `pipeline.yaml` says, as it is written. SettingsError if it is no mapping, or has a field that nobody knows."""
+    file = folder / "pipeline.yaml"
+    raw = read_yaml(file)
+    if not isinstance(raw, dict):
+        raise SettingsError(
+            f"{file}: expected a mapping with source, output and schedule, found {type(raw).__name__}; "
+            "write a field as 'name: value', with a space."
+        )
+    for field in raw:
+        if field in ("name", "folder"):
+            raise SettingsError(f"{file}: {field}: not allowed here; the folder names the pipeline.")
+        if field in NOT_IN_FILE:
+            raise SettingsError(f"{file}: {field}: not allowed here; write connection: under {', '.join(CONNECTED)}.")
+        if not isinstance(field, str):
+            raise SettingsError(
+                f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
+            )
+    return raw
+
+
+def pipeline_of_values(name: str, folder: Path, raw: dict[str, Any], unset: str | None = None) -> Pipeline:
+    """The pipeline of these fields, with values from the environment; `unset` stands for a variable that is not set.
+
+    Raises:
+        SettingsError: as `load_pipeline`.
+    """
+    file, secrets = folder / "pipeline.yaml", set[str]()
+    try:
+        return Pipeline(name=name, folder=folder, **_without_empty(_with_environment(raw, file, secrets, unset)))
+    except ValidationError as error:
+        raise SettingsError(_explain(error, file, secrets)) from None
+
+
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
 REFERENCE = re.compile(r"\$?\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\})?")
 # Messages and pages show these.
@@ -120,6 +143,7 @@ PUBLIC = {
     *(("kafka", name) for name in SHOWN_KAFKA),
     *(("schema_registry", name) for name in SHOWN_REGISTRY),
     *(("postgres", name) for name in SHOWN_POSTGRES),
+    *((section, "connection") for section in CONNECTED),
 }
 
 
@@ -206,8 +230,11 @@ def _explain(error: ValidationError, file: Path, secrets: set[str]) -> str:
 
 
 def _untagged(one: Any) -> Any:
-    """The error, without the kind of output in its place: `output.topic.partitions` is output.partitions in the file."""
+    """The error with its place in the file: `output.topic.partitions` is output.partitions there, and `connections.kafka` is
+    kafka.connection."""
     loc = one["loc"]
+    if loc[:1] == ("connections",):
+        return {**one, "loc": (*loc[1:], "connection")}
     if len(loc) > 1 and loc[0] == "output" and loc[1] in OUTPUTS:
         return {**one, "loc": (loc[0], *loc[2:]), "output": OUTPUTS[loc[1]]}
     return one
@@ -244,7 +271,7 @@ def _siblings(loc: tuple[int | str, ...], output: type[BaseModel] | None) -> lis
 
 def _fields(model: type[BaseModel]) -> list[str]:
     names = [f.alias or n for n, f in model.model_fields.items()]
-    return [n for n in names if n not in {"name", "folder"}] if model is Pipeline else names
+    return [n for n in names if n not in NOT_IN_FILE] if model is Pipeline else names
 
 
 def _shown(value: object) -> str:

@@ -24,10 +24,12 @@ from pydantic import (
     Field,
     SecretStr,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
 from fencepost.config.postgres_options import check_postgres
@@ -45,12 +47,21 @@ if TYPE_CHECKING:
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
+CONNECTED = ("kafka", "schema_registry", "postgres")  # sections that may name a connection
+NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields that pipeline.yaml does not set
 MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
 
 
 def _topic_name(name: str) -> str:
     if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         raise ValueError("a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+    return name
+
+
+def _connection_name(name: str) -> str:
+    if not CONNECTION_NAME.fullmatch(name):
+        raise ValueError("the id of a connection has 1 to 200 letters, digits, _, - and .")
     return name
 
 
@@ -67,6 +78,7 @@ def _column_type(text: str) -> str:
     return text.strip()
 
 
+ConnectionName = Annotated[str, AfterValidator(_connection_name)]
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 FormatName = Annotated[str, AfterValidator(_format_name)]
 ColumnType = Annotated[str, AfterValidator(_column_type)]
@@ -394,10 +406,30 @@ class Pipeline(Section):
     # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
+    # The connections of Airflow's that sections name, by section. Their settings are merged into the sections' when a step
+    # starts, and `resolved` is true from then on (`config/connections.py`).
+    connections: dict[str, ConnectionName] = Field(default_factory=dict)
+    resolved: bool = False
     kafka: dict[str, SecretStr] = Field(default_factory=dict)
     schema_registry: RegistrySettings | None = None
     postgres: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
+    airflow: AirflowSettings = AirflowSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _connections_stand_apart(cls, values: object) -> object:
+        """Take `connection` out of sections of settings: it is none of librdkafka's, and none of libpq's."""
+        if not isinstance(values, dict):
+            return values
+        sections = {name: found for name in CONNECTED if isinstance(found := values.get(name), Mapping)}
+        named = {name: found["connection"] for name, found in sections.items() if found.get("connection") is not None}
+        own = {
+            name: {k: v for k, v in sections[name].items() if k != "connection"}
+            for name in ("kafka", "postgres")
+            if name in named
+        }
+        return {**values, **own, "connections": {**values.get("connections", {}), **named}}
 
     @field_validator("kafka", "postgres", "spark", mode="before")
     @classmethod
@@ -406,14 +438,18 @@ class Pipeline(Section):
 
     @field_validator("postgres")
     @classmethod
-    def _postgres_keeps_the_protocol(cls, postgres: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        check_postgres({name: value.get_secret_value() for name, value in postgres.items()})
+    def _postgres_keeps_the_protocol(
+        cls, postgres: dict[str, SecretStr], about: ValidationInfo
+    ) -> dict[str, SecretStr]:
+        whole = "postgres" not in about.data.get("connections", {})
+        check_postgres({name: value.get_secret_value() for name, value in postgres.items()}, whole=whole)
         return postgres
 
     @field_validator("kafka")
     @classmethod
-    def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        check_kafka({name: value.get_secret_value() for name, value in kafka.items()})
+    def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr], about: ValidationInfo) -> dict[str, SecretStr]:
+        whole = "kafka" not in about.data.get("connections", {})
+        check_kafka({name: value.get_secret_value() for name, value in kafka.items()}, whole=whole)
         return kafka
 
     @field_validator("spark")
@@ -424,8 +460,10 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _a_store_where_one_is_asked(self) -> Self:
-        if isinstance(self.output, TableSettings) and not self.postgres:
-            raise ValueError("output.kind: postgres needs postgres: with host, dbname and user of the database")
+        if isinstance(self.output, TableSettings) and not self.postgres and "postgres" not in self.connections:
+            raise ValueError(
+                "output.kind: postgres needs postgres: with host, dbname and user of the database, or with a connection"
+            )
         return self
 
     @model_validator(mode="after")
@@ -566,6 +604,7 @@ class Pipeline(Section):
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"on_expired"})
         output = self.output.model_dump(mode="json", exclude_defaults=True, exclude=LEFT_OUT_OF_OUTPUT)
         rules, registry = self.digest_of_rules(), self.schema_registry
+        require_resolved(self, "schema_registry")
         return {
             "source": digest(source),
             "output": digest(output),
@@ -595,6 +634,22 @@ class Pipeline(Section):
         """A digest of the suite's rules of severity `quarantine`; None if it has none."""
         rules = [rule.model_dump(mode="json", exclude={"index"}) for rule in self.suite.rules]
         return digest(rules) if rules else None
+
+
+def require_resolved(asker: object, section: str) -> None:
+    """Check that a section of a pipeline is whole: that its connection, if it names one, was looked up. A reader names none.
+
+    Raises:
+        SettingsError: it was not. Steps in Airflow, its pages and the commands do so first.
+    """
+    if not isinstance(asker, Pipeline):
+        return
+    name = asker.connections.get(section)
+    if name is not None and not asker.resolved:
+        raise SettingsError(
+            f"pipeline {asker.name}: its {section} settings are in Airflow's connection {name}, which was not looked up. In "
+            "code of your own call fencepost.airflow.with_connections(pipeline) first."
+        )
 
 
 QUARANTINE = "quarantine"  # the severity whose rules decide what is written, and the name of their digest

@@ -26,8 +26,8 @@ FIXED_POSTGRES = {"target_session_attrs": ("read-write", "primary")}
 SHOWN_POSTGRES = ("host", "port", "dbname", "user", "sslmode")  # messages show the values of these
 
 
-def check_postgres(settings: Mapping[str, str]) -> None:
-    """Check the names, and the values that the protocol depends on.
+def check_postgres(settings: Mapping[str, str], *, whole: bool = True) -> None:
+    """Check the names, and the values that the protocol depends on. They are `whole` unless a connection has the rest.
 
     Raises:
         ValueError: names the setting, and what is allowed.
@@ -43,6 +43,6 @@ def check_postgres(settings: Mapping[str, str]) -> None:
             raise ValueError(f"{name}: holds a character that no setting can have")
         if name in FIXED_POSTGRES and value not in FIXED_POSTGRES[name]:
             raise ValueError(f"{name}: allowed is {' or '.join(FIXED_POSTGRES[name])}: batches are written")
-    missing = [name for name in REQUIRED if settings and not settings.get(name)]
+    missing = [name for name in REQUIRED if whole and settings and not settings.get(name)]
     if missing:
         raise ValueError(f"{', '.join(missing)}: required but missing")

@@ -6,15 +6,17 @@ import re
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 
 class RegistrySettings(BaseModel):
-    """A registry with Confluent's REST interface. Locations are files in PEM."""
+    """A registry with Confluent's REST interface. Locations are files in PEM. What `connection` has need not be here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    url: str
+    connection: str | None = None
+    url: str = Field(default="", validate_default=True)
     username: str | None = None
     password: SecretStr | None = None
     token: SecretStr | None = None  # of a bearer
@@ -30,7 +32,11 @@ class RegistrySettings(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _is_url(cls, url: str) -> str:
+    def _is_url(cls, url: str, about: ValidationInfo) -> str:
+        if not url and about.data.get("connection") is not None:
+            return url
+        if not url:
+            raise PydanticCustomError("missing", "required but missing")
         try:
             parts = urlsplit(url)
             said = (parts.scheme in ("http", "https"), parts.hostname, parts.port is None or parts.port > 0)
@@ -44,6 +50,8 @@ class RegistrySettings(BaseModel):
 
     @model_validator(mode="after")
     def _credentials_are_whole(self) -> Self:
+        if self.connection is not None:
+            return self
         if (self.username is None) != (self.password is None):
             raise ValueError("username and password belong together; one of them is missing")
         if self.username is not None and ":" in self.username:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fencepost.config.connections import Found
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS
 from fencepost.paths import reports_folder
-from fencepost.preflight.finding import Finding, error, ok
+from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.schemas.registry import NotRegistered, Registry
+
+
+def check_connections(pipeline: Pipeline, given: Mapping[str, Found], places: Sequence[str]) -> Iterator[Finding]:
+    """What a connection of a plain client's has and Fencepost leaves out. Whoever asks has looked them up, in `places`."""
+    for section, found in given.items():
+        if found.left_out:
+            yield warning(
+                f"{section} leaves {', '.join(found.left_out)} of connection {pipeline.connections[section]} out: they belong to "
+                "a plain client, and Fencepost sets its own.",
+                "Nothing has to be done. A connection of its own says that nobody relies on them.",
+            )
+    yield ok("; ".join(places))
 
 
 def check_schema_registry(pipeline: Pipeline) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,8 +43,11 @@ class Draft:
     warnings: tuple[str, ...] = ()
 
 
-def draft_pipeline(wanted: Wanted, connection: Connection) -> Draft:
-    """Write the folder, and say what is in it. It appears whole or not at all, and replaces nothing.
+def draft_pipeline(
+    wanted: Wanted, connection: Connection, look_up: Callable[[Pipeline], Pipeline] | None = None
+) -> Draft:
+    """Write the folder, and say what is in it. It appears whole or not at all, and replaces nothing. `look_up` adds the settings
+    of Airflow's connections.
 
     1. take the sample;
     2. know the format, and the fields of it;
@@ -58,6 +61,7 @@ def draft_pipeline(wanted: Wanted, connection: Connection) -> Draft:
     folder = _place_of(wanted.name)
     with _aside(folder) as aside:
         connected = _connected(aside, wanted, connection)
+        connected = look_up(connected) if look_up is not None else connected
         cluster = Cluster(client_settings(connected))
         topic = cluster.describe(wanted.topic)
         sample = take_sample(cluster, topic, wanted.reading_group, wanted.sample)  # 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.config.kafka_options import CONSUMER_ONLY, PRODUCER_ONLY
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, require_resolved
 from fencepost.errors import (
     SettingsError,
 )
@@ -44,8 +44,9 @@ def client_settings(pipeline: Pipeline) -> ClientSettings:
     """The pipeline's Kafka settings with their secrets in plain text, for clients only.
 
     Raises:
-        SettingsError: `bootstrap.servers` is missing.
+        SettingsError: `bootstrap.servers` is missing, or in a connection that nobody has looked up.
     """
+    require_resolved(pipeline, "kafka")
     values = {name: secret.get_secret_value() for name, secret in pipeline.kafka.items()}
     if not values.get("bootstrap.servers"):
         raise SettingsError(

@@ -19,6 +19,7 @@ from fencepost.errors import (
     FencepostError,
     KafkaRefused,
     KafkaUnavailable,
+    LoginRefused,
     RecordRefused,
     SettingsError,
     TopicMissing,
@@ -264,17 +265,17 @@ def _denied(error: KafkaError, doing: str, at: ClientSettings, needs: Iterable[N
     if code in NOT_AUTHORIZED:
         return not_authorized(refused, [need for need in needs if need.resource == NOT_AUTHORIZED[code]])
     if code in {K._AUTHENTICATION, K.SASL_AUTHENTICATION_FAILED}:
-        return AccessDenied(
+        return LoginRefused(
             f"{refused} Authentication failed: check sasl.username, sasl.password and sasl.mechanism in the pipeline's kafka "
             "settings. Was the password changed? A running process keeps the one that it began with."
         )
     if code == K._SSL or REFUSED_CERTIFICATE.search(text):
-        return AccessDenied(
+        return LoginRefused(
             f"{refused} TLS failed: check that ssl.ca.location or ssl.ca.pem has the authority of the broker's certificate, and "
             "ssl.certificate.* and ssl.key.* if the broker asks for a client's. `fencepost doctor PIPELINE` names both "
             "certificates, and says until when they are valid."
         )
-    return AccessDenied(f"{refused} Check security.protocol and the sasl.* and ssl.* settings of the pipeline.")
+    return LoginRefused(f"{refused} Check security.protocol and the sasl.* and ssl.* settings of the pipeline.")
 
 
 def not_authorized(refused: str, lacking: Iterable[Need]) -> AccessDenied:

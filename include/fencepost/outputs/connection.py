@@ -14,10 +14,12 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 from pydantic import SecretStr
 
+from fencepost.config.pipeline import require_resolved
 from fencepost.errors import (
     AccessDenied,
     CommitStateUnknown,
     FencepostError,
+    LoginRefused,
     StoreRefused,
     StoreUnavailable,
 )
@@ -171,6 +173,7 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
 
 
 def _plain(of: HasStore) -> Mapping[str, str]:
+    require_resolved(of, "postgres")
     return {name: value.get_secret_value() for name, value in of.postgres.items()}
 
 
@@ -190,7 +193,7 @@ def _not_connected(error: Any, where: str, of: HasStore) -> NoReturn:
         secret = _plain(of).get(name)
         said = said.replace(secret, "***") if secret else said
     if NO_LOGIN.search(said):
-        raise AccessDenied(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
+        raise LoginRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
     if NO_DATABASE.search(said):
         raise StoreRefused(f"{where}: {said} Check postgres: in pipeline.yaml, and run again.") from None
     raise StoreUnavailable(f"{where}: {said} Nothing was changed. Run again once it answers.") from None

@@ -1,7 +1,7 @@
 """Fencepost's own pages inside Airflow's UI: data quality, batches, reports.
 
 ledger/reader.py                 reads the ledger from where the last look ended
-ledgers.py pipelines.py          state kept between requests
+ledgers.py pipelines.py carried.py    state kept between requests
 snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
 listing.py content.py words.py   rows, charts, and their texts
 charts.py rendering.py           SVG and HTML
@@ -15,13 +15,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fencepost.config.pipeline import Pipeline
 
 Message = MutableMapping[str, Any]
 
 
 class LazyApp:
     """The ASGI application, imported at its first request. Workers and the DAG processor never make one."""
+
+    def __init__(self, look_up: Callable[[Pipeline], Pipeline]) -> None:
+        """`look_up` gives a pipeline the settings of its connections in Airflow."""
+        self._look_up = look_up
 
     async def __call__(
         self,
@@ -30,11 +37,11 @@ class LazyApp:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         """Pass a request on."""
-        app = await asyncio.to_thread(_load)  # about a second, once; other requests go on meanwhile
+        app = await asyncio.to_thread(self._load)  # about a second, once; other requests go on meanwhile
         await app(scope, receive, send)
 
+    def _load(self) -> Any:
+        from fencepost.pages.app import app, ledgers
 
-def _load() -> Any:
-    from fencepost.pages.app import app
-
-    return app
+        ledgers.look_up = self._look_up
+        return app

@@ -18,6 +18,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, KafkaUnavailable
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
+from fencepost.pages.carried import Carried
 from fencepost.pages.content import Card, card_of
 from fencepost.pages.lag import lag_now
 from fencepost.pages.ledgers import Ledgers
@@ -35,7 +36,7 @@ FEW = 10  # intervals that await a person are listed; the others are counted
 AT_ONCE = 4  # pipelines whose ledgers are read in parallel
 
 app = FastAPI(title="Fencepost", openapi_url=None)
-pipelines, ledgers = Pipelines(), Ledgers()
+pipelines, ledgers = Pipelines(Carried().read), Ledgers()
 
 
 @app.get("/")

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from fencepost.collector import without_collector
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable
+from fencepost.errors import AccessDenied, FencepostError, KafkaUnavailable, LoginRefused
 from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
@@ -29,6 +29,7 @@ TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
 COMPARED = 60.0  # seconds for which a table's comparison with its ledger holds
 CLIENTS = 16  # that are kept; each has threads and connections of its own
+RENEWED = 60.0  # seconds after which a pipeline's connections are looked up again
 
 Identity = frozenset[tuple[str, str]]  # a cluster and a login: the settings of a client
 T = TypeVar("T")
@@ -54,12 +55,23 @@ class _Kept:
     snapshot: Snapshot | None = None
 
 
+@dataclass
+class _Whole:
+    """A pipeline as it was loaded, and with the settings of its connections as they were at a time."""
+
+    loaded: Pipeline
+    whole: Pipeline
+    at: float
+
+
 class Ledgers:
     """One per process. Safe to use from many threads."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         """`timeout` is for one answer from Kafka, in seconds."""
+        self.look_up: Callable[[Pipeline], Pipeline] = lambda pipeline: pipeline  # Airflow's connections: see `LazyApp`
         self._timeout = timeout
+        self._whole: dict[str, _Whole] = {}
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._clients: OrderedDict[Identity, Cluster] = OrderedDict()  # the one that was used last is at the end
@@ -79,6 +91,9 @@ class Ledgers:
         Raises:
             FencepostError: Kafka does not answer or refuses access, or the ledger cannot be read; says what to do.
         """
+        return self._logged_in(pipeline, lambda whole: self._snapshot(whole, until))
+
+    def _snapshot(self, pipeline: Pipeline, until: float | None) -> Snapshot:
         settings = client_settings(pipeline)
         identity = frozenset(settings.values.items())
         with self._lock:
@@ -99,7 +114,6 @@ class Ledgers:
         Raises:
             FencepostError: as `snapshot`.
         """
-        settings = client_settings(pipeline)
 
         def ask(cluster: Cluster) -> dict[Place, int] | None:
             topic = cluster.find(pipeline.source.topic)
@@ -108,7 +122,7 @@ class Ledgers:
             ends = cluster.high_watermarks(topic)
             return {(pipeline.source.topic, partition): end for partition, end in enumerate(ends)}
 
-        return self._asking(settings, ask)
+        return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def lacks(self, pipeline: Pipeline) -> str:
         """What the pipeline's output table lacks, as it was found in the last minute; empty where its output is a topic."""
@@ -117,9 +131,41 @@ class Ledgers:
         with self._comparing:
             at, found = self._lacking.get(pipeline.name, (0.0, ""))
             if not at or time.monotonic() - at > COMPARED:
-                found = lacks_of(pipeline, Ledger(pipeline, timeout=self._timeout))
+                found = self._logged_in(pipeline, lambda whole: lacks_of(whole, Ledger(whole, timeout=self._timeout)))
                 self._lacking[pipeline.name] = time.monotonic(), found
             return found
+
+    def _logged_in(self, pipeline: Pipeline, ask: Callable[[Pipeline], T]) -> T:
+        """The answer to a question that takes a login. One from a connection that is refused is looked up again, once."""
+        whole = self._with_connections(pipeline)
+        try:
+            return ask(whole)
+        except LoginRefused:
+            renewed = self._with_connections(pipeline, refused=whole)
+            if renewed == whole:
+                raise
+            return ask(renewed)
+
+    def _with_connections(self, pipeline: Pipeline, refused: Pipeline | None = None) -> Pipeline:
+        """The pipeline with the settings of its connections, as they were within the last minute; newer than those `refused`.
+
+        If they have changed, the client of the old ones is closed: it would go on trying the old password.
+        """
+        if not pipeline.connections:
+            return pipeline
+        with self._lock:
+            kept = self._whole.get(pipeline.name)
+        is_fresh = kept is not None and kept.loaded == pipeline and time.monotonic() - kept.at < RENEWED
+        if kept is not None and is_fresh and kept.whole is not refused:
+            return kept.whole
+        whole = self.look_up(pipeline)  # without the lock: a secrets backend may be slow
+        with self._lock:
+            if kept is not None and kept.whole.kafka != whole.kafka:
+                old = frozenset(client_settings(kept.whole).values.items())
+                self._clients.pop(old, None)
+                self._failed.pop(old, None)  # an error holds what raised it
+            self._whole[pipeline.name] = _Whole(pipeline, whole, time.monotonic())
+        return whole
 
     def _asking(self, settings: ClientSettings, ask: Callable[[Cluster], T], until: float | None = None) -> T:
         """The cluster's answer, or its failure of a moment ago."""

@@ -1,38 +1,52 @@
-"""The pipelines in their present folders, parsed again only when a file has changed."""
+"""The pipelines in their present folders, parsed again only when a file has changed, and those that only their DAGs tell of."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fencepost.config.files import pipeline_folders
 from fencepost.config.loading import load_pipelines
 from fencepost.config.pipeline import Pipeline
+from fencepost.config.public import pipeline_of_public
 from fencepost.errors import SettingsError
 from fencepost.paths import pipelines_folder
 
 Loaded = tuple[dict[str, Pipeline], dict[str, SettingsError]]
+CarriedSettings = Mapping[str, tuple[str, Mapping[str, Any]]]  # by DAG: its hash, and what it carries
 
 
 class Pipelines:
     """One per process. Safe to use from many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, carried: Callable[[], CarriedSettings] = dict) -> None:
+        """`carried` tells of pipelines whose folders are elsewhere."""
         self._lock = threading.Lock()
-        self._seen: list[tuple[str, int, int]] | None = None
+        self._carried = carried
+        self._seen: object = None
         self._loaded: Loaded = ({}, {})
 
     def load(self) -> Loaded:
-        """The good pipelines by name, and the errors of the others.
+        """The good pipelines by name, and the errors of the others. What is in the folder here counts before what a DAG carries.
 
         Raises:
-            SettingsError: the folder of pipelines does not exist.
+            SettingsError: the folder of pipelines does not exist, and no DAG carries settings.
         """
-        folder = pipelines_folder()
+        folder, carried = pipelines_folder(), self._carried()
         with self._lock:
-            seen = _files(folder)
+            has_folder = folder.is_dir() or not carried
+            seen = (_files(folder) if has_folder else [], {name: found for name, (found, _) in carried.items()})
             if seen != self._seen:
-                self._loaded = load_pipelines(folder)
+                good, bad = load_pipelines(folder) if has_folder else ({}, {})
+                for name, (_, public) in carried.items():
+                    if name not in good and name not in bad:
+                        try:
+                            good[name] = pipeline_of_public(public)
+                        except SettingsError as error:
+                            bad[name] = error
+                self._loaded = good, bad
                 self._seen = seen
             return self._loaded
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from fencepost.errors import FactsOutdated, NeedsOperator, SourceDataExpired
+from fencepost.errors import AnotherCluster, FactsOutdated, NeedsOperator, SourceDataExpired
 from fencepost.model import (
     Batch,
     Decision,
@@ -122,6 +122,27 @@ class Facts:
     schemas: Schemas | None
     now: datetime
     unkept: NeedsOperator | None = None
+    cluster_id: str | None = None
+
+
+def check_same_cluster(pipeline: str, cluster_id: str, known: str) -> None:
+    """Check that a plan is made on the cluster that the last publication was made on, which is `known`.
+
+    Raises:
+        AnotherCluster: it is another one. Its topics have other records, and its ledger is empty, or a copy.
+    """
+    if known != cluster_id:
+        raise AnotherCluster(
+            f"pipeline {pipeline}: this is Kafka cluster {cluster_id}, but the last publication was on cluster {known}. Nothing "
+            "was planned or made here. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, "
+            "say so once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
+        )
+
+
+def last_cluster(view: View) -> str | None:
+    """The cluster of the last publication in the ledger; None if nothing was published yet."""
+    published = [batch for batch in view.all() if batch.state is State.PUBLISHED]
+    return max(published, key=lambda batch: batch.changed_at).plan.cluster_id if published else None
 
 
 def check_same_source(batch: Batch, topic: str, topic_id: str, partitions: int) -> None:
@@ -225,6 +246,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         malformed_writers=malformed_writers,
         output_format=facts.output_format,
         schemas=facts.schemas,
+        cluster_id=facts.cluster_id,
     )
     if facts.layout is Layout.OUTPUT:
         plan = plan.model_copy(update={"writers": len(plan.written_to.ends)})

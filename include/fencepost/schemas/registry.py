@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fencepost.config.pipeline import require_resolved
 from fencepost.config.registry import RegistrySettings
-from fencepost.errors import AccessDenied, FencepostError, RegistryUnavailable, SettingsError
+from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
 from fencepost.formats import Reference
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Registry:
 
     def __init__(self, asker: HasRegistry, schema_type: str) -> None:
         assert asker.schema_registry is not None, "settings without one are refused"
+        require_resolved(asker, "schema_registry")
         self._asker, self._settings, self._type = asker.told, asker.schema_registry, schema_type
         self._made: SchemaRegistryClient | None = None
 
@@ -212,7 +214,7 @@ class Registry:
             )
         reason = (tls.reason if tls else None) or ""
         if "_ALERT_" in reason and reason not in PASSING_ALERTS:
-            return AccessDenied(
+            return LoginRefused(
                 f"{self._where}: refused the connection ({reason}). Check certificate_location and key_location under "
                 "schema_registry: it asks for a client certificate of an authority that it trusts."
             )
@@ -228,7 +230,8 @@ class Registry:
         if status == NOT_FOUND:
             return NotRegistered(what)
         if status in (401, 403):
-            return AccessDenied(
+            kind = LoginRefused if status == 401 else AccessDenied
+            return kind(
                 f"{self._where}: refused {what} to these credentials (HTTP {status}). Check username and password, or token, "
                 "under schema_registry, and what they may read."
             )

@@ -18,11 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from fencepost.config.loading import find_pipeline
+from fencepost.config.connections import is_worth_a_retry, told_with_connections
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, Retriable, SettingsError
 from fencepost.model import Frozen, Interval, StepResult
 from fencepost.spark.diagnosis import unexpected
+from fencepost.steps.handover import taken_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,15 +55,17 @@ class JobOutcome(Frozen):
         return cls(status="ok", message=result.message, result=result)
 
     @classmethod
-    def of_error(cls, error: Exception, step: Step) -> Self:
-        """The outcome of a step that raised. For an unforeseen error it gives the type and the place only."""
+    def of_error(cls, error: Exception, step: Step, pipeline: Pipeline | None = None) -> Self:
+        """The outcome of a step that raised, of a pipeline that could be read. For an unforeseen error it gives the type and the
+        place only."""
         known = error if isinstance(error, FencepostError) else unexpected(error, step)
+        again = isinstance(known, Retriable) if pipeline is None else is_worth_a_retry(known, pipeline)
         return cls(
             status="error",
             error=type(error).__name__,
-            retriable=isinstance(known, Retriable),
-            exit_code=known.exit_code,
-            message=str(known),
+            retriable=again,
+            exit_code=Retriable.exit_code if again else known.exit_code,
+            message=str(known) if pipeline is None else told_with_connections(known, pipeline),
         )
 
     @classmethod
@@ -83,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one step on Spark and return the exit code.
 
     1. tie this process to its parent;
-    2. read the arguments and the pipeline's settings, and start the session;
+    2. read the arguments and the pipeline's settings, those of connections from the task, and start the session;
     3. run the step;
     4. write the outcome: whatever fails from here on no longer matters to this step;
     5. after a write, judge the batch too: a session of its own for that would take longer than the judging;
@@ -93,22 +97,25 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)  # 2
     step: Step = args.step
     spark: SparkSession | None = None
+    pipeline: Pipeline | None = None
     try:
         start_log(os.environ.get("FENCEPOST_LOG", "INFO"))
         from fencepost.spark.session import build_session
 
-        pipeline = find_pipeline(args.pipeline)
+        pipeline = load_pipeline(args.folder)
+        if args.settings is not None:
+            pipeline = taken_over(pipeline, args.settings)
         interval = Interval.of(args.start, args.end)
         if step in ("write", "validate"):
             load_for_judging(pipeline if step == "write" else None)
         spark = build_session(pipeline, step)
         outcome = JobOutcome.of(_run(step, spark, pipeline, interval))  # 3
     except Exception as error:
-        outcome = JobOutcome.of_error(error, step)
+        outcome = JobOutcome.of_error(error, step, pipeline)
         log.error("%s: %s", outcome.error, outcome.message)  # noqa: TRY400 - a traceback ends in words that quote records
     outcome.write(args.outcome)  # 4
     if spark is not None:
-        if step == "write" and outcome.result is not None:
+        if step == "write" and outcome.result is not None and pipeline is not None:
             from fencepost.steps.validate import judge_what_was_written
 
             judge_what_was_written(spark, pipeline, interval, outcome.result.batch)  # 5
@@ -174,7 +181,8 @@ def _run(step: Step, spark: SparkSession, pipeline: Pipeline, interval: Interval
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="run_step.py")
     parser.add_argument("step", choices=get_args(Step), help="the step to run")
-    parser.add_argument("--pipeline", required=True, help="the pipeline's name")
+    parser.add_argument("--folder", required=True, type=Path, help="the pipeline's folder")
+    parser.add_argument("--settings", type=Path, help="the pipe with the settings of its connections, if it names any")
     parser.add_argument("--start", required=True, type=datetime.fromisoformat, help="start of the interval, ISO 8601")
     parser.add_argument("--end", required=True, type=datetime.fromisoformat, help="end of the interval, ISO 8601")
     parser.add_argument("--outcome", required=True, type=Path, help="where to write the outcome as JSON")

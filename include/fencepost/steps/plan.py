@@ -43,9 +43,11 @@ from fencepost.protocol.planning import (
     Facts,
     Neighbours,
     SourceFacts,
+    check_same_cluster,
     check_same_source,
     decide_plan,
     decide_revision,
+    last_cluster,
     starts_of,
 )
 from fencepost.protocol.ranges import CLOCKS, credible_until
@@ -63,10 +65,13 @@ def plan_batch(
     reprocess: bool = False,
     decision: Decision | None = None,
     allow_future: bool = False,
+    another_cluster: bool = False,
+    known_cluster: str | None = None,
     ledger: Ledger | None = None,
 ) -> StepResult:
     """Freeze the interval's batch, or find it frozen already.
 
+    0. check that this is the cluster of the last publication, before anything is made on it;
     1. check the user's rights on topics, and make the ledger, the topic of announcements and the output if they are missing;
     2. check the cluster's limits, which could make every write fail;
     3. gather the facts. Before anything is planned, in this order: the ledger must be complete, the interval must have ended, the
@@ -75,15 +80,20 @@ def plan_batch(
 
     `reprocess` plans another revision of a finished interval: the same frozen input, new output. A publication that cannot go on
     is given up for it. A `decision` says who asked for it and why; it is stored with the new revision. `allow_future` plans an
-    interval that has not ended.
+    interval that has not ended. `another_cluster` says that the pipeline has moved. `known_cluster` is that of the last
+    publication, where somebody else than the ledger knows it: a cluster that the pipeline came to by mistake has an empty ledger.
     """
     ledger = ledger or Ledger(pipeline)
+    if known_cluster is not None and not another_cluster:
+        check_same_cluster(pipeline.name, ledger.cluster.id, known_cluster)  # 0
     output = ready(ledger)  # 1, 2
     given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
 
     def gather(view: View) -> Facts | None:
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
             return None
+        if (known := last_cluster(view)) is not None and not another_cluster:
+            check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
         check_not_lost(ledger, view, output.newest_batches)
         if view.holder(interval) is None and not allow_future:
             check_has_ended(pipeline, interval)
@@ -261,6 +271,7 @@ def _facts(
         ),  # after the ranges: whoever wrote a record in them has registered its schema before
         now=utc_now(),
         unkept=unkept,
+        cluster_id=ledger.cluster.id,
     )
 
 

@@ -1,4 +1,4 @@
-"""Run a step of a batch: spark-submit run_step.py write|validate|advance --pipeline NAME --start ISO --end ISO --outcome FILE"""
+"""Run a step of a batch: spark-submit run_step.py write|validate|advance --folder PATH --start ISO --end ISO --outcome FILE"""
 
 import sys
 

@@ -1,0 +1,74 @@
+"""Hands the settings of looked-up connections from a task to its job: through a pipe with a name, in the job's private folder.
+
+Neither arguments nor environment will do: Airflow's Spark provider writes `env_vars` into the arguments on YARN and Kubernetes,
+and everybody on the machine can read those. Nothing is written to a disk. What is in the pipe is there before the job starts,
+can be read once, and is gone when the task or the job ends; so neither side ever waits for the other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fencepost.config.connections import settings_of, with_settings
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import DriverDied, SettingsError
+
+LARGEST = 1 << 20  # bytes that Linux lets any user put into a pipe
+
+
+@contextmanager
+def handed_over(pipeline: Pipeline, pipe: Path) -> Iterator[bool]:
+    """Have the settings wait in `pipe`, which only this user may open, while the block runs. False: there are none to hand over.
+
+    Raises:
+        SettingsError: they are larger than a pipe can be.
+    """
+    if not pipeline.connections:
+        yield False
+        return
+    content = json.dumps(settings_of(pipeline)).encode() + b"\n"
+    os.mkfifo(pipe, 0o600)
+    # Open for both: opening for writing alone would wait for a reader, and what is written would need one.
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _make_room(end, len(content), pipeline)
+        written = os.write(end, content)
+        assert written == len(content), "there is room for all of it"
+        yield True
+    finally:
+        os.close(end)
+        pipe.unlink()
+
+
+def _make_room(end: int, size: int, pipeline: Pipeline) -> None:
+    try:
+        if size > fcntl.fcntl(end, fcntl.F_GETPIPE_SZ):
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, size)
+    except OSError:
+        names = ", ".join(sorted(pipeline.connections.values()))
+        raise SettingsError(
+            f"pipeline {pipeline.name}: the settings of connection {names} have {size} bytes, more than a pipe on this machine "
+            f"holds ({LARGEST} at most). Give certificates as files."
+        ) from None
+
+
+def taken_over(pipeline: Pipeline, pipe: Path) -> Pipeline:
+    """The job's pipeline with the settings that its task handed over.
+
+    Raises:
+        DriverDied: the task has ended, and its settings with it.
+    """
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(end, "rb", buffering=0) as opened:
+        content = b""
+        while not content.endswith(b"\n"):
+            part = opened.read(LARGEST)
+            if not part:  # nobody has it open for writing, or somebody has read it
+                raise DriverDied(f"pipeline {pipeline.name}: the task that started this job has ended. Run it again.")
+            content += part
+    return with_settings(pipeline, json.loads(content))
