@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -120,6 +121,7 @@ class Running:
     tokens: dict[str, str]
     logs: Path
     stack: Stack
+    repository: Path  # of the Git bundle: DAGs lie in its folder `dags`
 
     def start_registry(self) -> str:
         """Start the schema registry if it does not run; its URL, which tasks have in SCHEMA_REGISTRY_URL."""
@@ -235,6 +237,25 @@ class Running:
         return int(self.api.call("POST", "/backfills", body)["id"])
 
 
+def make_repository(folder: Path) -> Path:
+    """A Git repository with an empty folder of DAGs."""
+    (folder / "dags").mkdir(parents=True)
+    (folder / "dags" / ".airflowignore").write_text("pipelines/\n")
+    for arguments in (["init", "-b", "main"], ["add", "--all"], ["commit", "-m", "nothing yet"]):
+        identity = ["-c", "user.name=etl", "-c", "user.email=etl@example.com"]
+        subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def bundles_of(repository: Path) -> list[dict[str, Any]]:
+    """The stack's own folder of DAGs, and a Git bundle."""
+    git = {"repo_url": str(repository), "tracking_ref": "main", "subdir": "dags", "refresh_interval": 5}
+    return [
+        {"name": "dags-folder", "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {}},
+        {"name": "team", "classpath": "airflow.providers.git.bundles.git.GitDagBundle", "kwargs": git},
+    ]
+
+
 @pytest.fixture(scope="package")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Kafka, PostgreSQL and Airflow, started once."""
@@ -242,6 +263,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     pipelines = root / "pipelines"
     pipelines.mkdir()
     folders = Folders(ROOT / "dags", ROOT / "plugins", pipelines)
+    repository = make_repository(root / "repository")
     ports = {service: any_free_port() for service in SERVICES}
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("AIRFLOW_", "KAFKA_", "SCHEMA_REGISTRY_", "FENCEPOST_"))]:
@@ -250,6 +272,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "guarding.GuardingAuthManager")
         patch.setenv("PYTHONPATH", str(Path(__file__).parent / "auth"))
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+        patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles_of(repository)))
         stack = Stack(StateFolder(root / "state", StateFolder.default().jars), folders, ports)
         services = stack.up()
         try:
@@ -260,7 +283,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                     who: StackAirflow(api.url, user["username"], user["password"]).token for who, user in users.items()
                 }
                 logs = stack.state.airflow / "logs"
-                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack)
+                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack, repository)
         finally:
             stack.down()
 

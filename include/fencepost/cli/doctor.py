@@ -15,6 +15,7 @@ from fencepost.cli.airflow import NO_AIRFLOW, known_airflow
 from fencepost.cli.arguments import AsJson, names_like
 from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
+from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.loading import folder_of, load_pipeline, load_pipelines
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError, SettingsError
@@ -91,7 +92,7 @@ def examine_all(
     from fencepost.preflight.finding import ask, error
 
     found: dict[str, list[Finding]] = {}
-    shared, airflow = _shared(next(iter(good.values()), None), spark_job)
+    shared, airflow = _shared([*good.values()], spark_job)
     for name in sorted({*good, *bad}):
         with err.status(f"examining {name}"):
             if name in good:
@@ -121,7 +122,7 @@ def _looked_up(pipeline: Pipeline) -> tuple[Pipeline | None, list[Finding]]:
     return whole, ask(check_connections, pipeline, given, places)
 
 
-def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
+def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list[Finding], AirflowApi | None]:
     """What is found about reports, Airflow and Spark; and the connection to Airflow, if there is one."""
     from fencepost.doctor import airflow as of_airflow
     from fencepost.doctor import spark as of_spark
@@ -130,6 +131,8 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
     from fencepost.spark.submit import spark_master
 
     connected: list[AirflowApi] = []
+    pipeline = next(iter(pipelines), None)
+    of_all = [one.airflow for one in pipelines] or [AirflowSettings()]
 
     def check_airflow() -> Finding:
         airflow = known_airflow()
@@ -141,9 +144,11 @@ def _shared(pipeline: Pipeline | None, spark_job: bool | None) -> tuple[list[Fin
     found = [*ask(check_reports), *ask(check_airflow)]
     masters = [spark_master()]
     for airflow in connected:
-        found += ask(of_airflow.check_airflow_pool, airflow)
-        found += ask(of_airflow.check_airflow_connection, airflow)
-        masters += of_airflow.masters(airflow)
+        for pool in dict.fromkeys(one.pool for one in of_all):
+            found += ask(of_airflow.check_airflow_pool, airflow, pool)
+        for connection in dict.fromkeys(one.spark_connection for one in of_all):
+            found += ask(of_airflow.check_airflow_connection, airflow, connection)
+            masters += of_airflow.masters(airflow, connection)
     found += ask(of_spark.check_spark_driver)
     for master in dict.fromkeys(masters):
         reachable = ask(of_spark.check_spark_master, master)

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from fencepost.config.airflow_settings import DEFAULT_CONNECTION, DEFAULT_POOL
 from fencepost.preflight.finding import Finding, error, ok, warning
-
-CONNECTION = "spark_default"  # SparkSubmitOperator's own default
-POOL = "fencepost_spark"  # `fencepost.airflow.pools` makes it
 
 
 class Airflow(Protocol):
@@ -23,50 +21,52 @@ class Airflow(Protocol):
     def import_errors(self) -> list[dict[str, Any]]: ...
 
 
-def check_airflow_pool(airflow: Airflow) -> Finding:
+def check_airflow_pool(airflow: Airflow, name: str = DEFAULT_POOL) -> Finding:
     """The pool that bounds Spark jobs exists, and has slots: Airflow never schedules a task whose pool does not exist."""
-    pool = airflow.pool(POOL)
+    pool = airflow.pool(name)
+    make = f"airflow pools set {name} 2 'Spark jobs of all pipelines that may run at once'"
     if pool is None:
         return error(
-            f"Airflow has no pool {POOL}, so it never schedules write, validate and advance.",
+            f"Airflow has no pool {name}, so it never schedules write, validate and advance.",
             "Make it, where Airflow's database can be reached.",
-            "python -m fencepost.airflow",
+            "python -m fencepost.airflow" if name == DEFAULT_POOL else make,
         )
     if not pool["slots"]:
         return error(
-            f"Airflow's pool {POOL} has no slots, so write, validate and advance stay queued.",
+            f"Airflow's pool {name} has no slots, so write, validate and advance stay queued.",
             "Give it a slot for each Spark job that may run at once.",
-            f"airflow pools set {POOL} 2 'Spark jobs of all pipelines that may run at once'",
+            make,
         )
-    return ok(f"pool {POOL} has {pool['slots']} slots")
+    return ok(f"pool {name} has {pool['slots']} slots")
 
 
-def check_airflow_connection(airflow: Airflow) -> Finding:
+def check_airflow_connection(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> Finding:
     """Tasks know Spark's master. Of connections in the environment the API tells nothing."""
-    found = airflow.connection(CONNECTION)
-    cure = 'Add it in the UI, or set AIRFLOW_CONN_SPARK_DEFAULT, such as to {"conn_type": "spark", "host": "local[2]"}.'
+    found = airflow.connection(name)
+    variable = f"AIRFLOW_CONN_{name.upper()}"
+    cure = f'Add it in the UI, or set {variable}, such as to {{"conn_type": "spark", "host": "local[2]"}}.'
     if found is None:
-        if f"AIRFLOW_CONN_{CONNECTION.upper()}" in os.environ:
-            return ok(f"connection {CONNECTION} is in the environment")
+        if variable in os.environ:
+            return ok(f"connection {name} is in the environment")
         return warning(
-            f"Airflow's database has no connection {CONNECTION}. Write would fail, unless the workers have it in their "
+            f"Airflow's database has no connection {name}. Write would fail, unless the workers have it in their "
             "environment or in a secrets backend, of which Airflow's API tells nothing.",
             cure,
         )
     if not found.get("host"):
-        return error(f"Airflow's connection {CONNECTION} has no host, so Spark's master is unknown.", cure)
+        return error(f"Airflow's connection {name} has no host, so Spark's master is unknown.", cure)
     if extra_of(found).get("deploy-mode") == "cluster":
         return error(
-            f"Airflow's connection {CONNECTION} has deploy-mode cluster, but the driver has to end with the task.",
+            f"Airflow's connection {name} has deploy-mode cluster, but the driver has to end with the task.",
             "Remove deploy-mode from the connection's extra.",
         )
-    return ok(f"connection {CONNECTION} names {urlsplit(found['host']).hostname or found['host']}")
+    return ok(f"connection {name} names {urlsplit(found['host']).hostname or found['host']}")
 
 
-def masters(airflow: Airflow) -> list[str]:
+def masters(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> list[str]:
     """Spark's master as Airflow's connection names it; none if the API does not tell."""
     try:
-        found = airflow.connection(CONNECTION)
+        found = airflow.connection(name)
     except Exception:  # a check says so
         return []
     if not found or not found.get("host"):
