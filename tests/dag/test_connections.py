@@ -177,7 +177,7 @@ def test_an_authoritative_no_of_airflows_is_no_reason_to_retry(
         PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of())
 
 
-@pytest.mark.parametrize("master", ["local[1]", "yarn", "spark://127.0.0.1:7077"])
+@pytest.mark.parametrize("master", ["local[1]", "yarn", "k8s://https://127.0.0.1:1", "spark://127.0.0.1:7077"])
 def test_a_job_gets_the_settings_through_a_pipe_that_only_its_user_can_open(
     vault: Path,
     pipeline: Pipeline,
@@ -187,7 +187,8 @@ def test_a_job_gets_the_settings_through_a_pipe_that_only_its_user_can_open(
     monkeypatch: pytest.MonkeyPatch,
     master: str,
 ) -> None:
-    """On YARN the provider writes every variable of the job's into the arguments, which everybody on the machine can read."""
+    """On YARN and Kubernetes the provider writes a job's variables into the arguments, which everybody here can read."""
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
     vault.write_text(json.dumps(CONNECTIONS | {"spark_default": {"conn_type": "spark", "host": master}}))
     monkeypatch.setattr("fencepost.spark.submit.submit_conf", lambda *_: {"spark.ui.enabled": "false"})
     monkeypatch.setattr("fencepost.spark.submit.package_zip", lambda: tmp_path / "fencepost.zip")
@@ -203,7 +204,7 @@ def test_a_job_gets_the_settings_through_a_pipe_that_only_its_user_can_open(
         write._hook = None
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert arguments[:2] == ["--master", master]
-    assert ("spark.yarn.appMasterEnv.FENCEPOST_PARENT" in "".join(arguments)) is (master == "yarn")
+    assert ("Env.FENCEPOST_PARENT=" in "".join(arguments)) is master.startswith(("yarn", "k8s"))
     assert LEAK not in "\n".join(arguments) + (tmp_path / "environment").read_text()
     assert LEAK not in str(vars(write))
     assert (tmp_path / "pipe").read_text().splitlines() == ["fifo 600", "700"]

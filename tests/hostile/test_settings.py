@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
-from fencepost.config.pipeline import Pipeline, load_suite
+from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.errors import SettingsError
 
 SECRET = "hunter2-SECRET-value"
@@ -34,7 +34,8 @@ WORDS = st.sampled_from(
     atomic_megabytes rows seconds cron timezone
     start end catchup retries timeout_minutes sample_rows empty bootstrap.servers acks
     group.id transaction.timeout.ms security.protocol sasl.mechanism sasl.password ssl.key.pem spark.master
-    spark.executor.memory schema_registry url username password token subject version key_format auto_register n""".split()
+    spark.executor.memory schema_registry url username password token subject version key_format auto_register connection
+    connections resolved postgres airflow pool owner tags n""".split()
 )
 SCALARS = (
     st.none()
@@ -237,7 +238,7 @@ def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[s
     place = (*path, "x") if path == ("source", "schema") else path
     result = outcome(folder, changed(place, "a ${PASSWORD:-b}"))
     assert isinstance(result, SettingsError)
-    allowed_anywhere = path[0] not in {"name", "folder"}
+    allowed_anywhere = path[0] not in NOT_IN_FILE
     assert f"{'.'.join(place)}: {'${PASSWORD} is not allowed here' if allowed_anywhere else 'not allowed'}" in str(
         result
     )
@@ -267,6 +268,9 @@ def test_the_environment_is_taken_for_no_other_field(folder: Path, path: tuple[s
         "kafka/retries",
         "spark/spark.x",
         "postgres/host",
+        "postgres/connection",
+        "kafka/connection",
+        "schema_registry.connection",
         "output.table",
     ],
 )

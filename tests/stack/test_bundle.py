@@ -66,7 +66,7 @@ def test_a_pipeline_of_a_bundle_logs_in_by_a_connection_and_is_mended_by_a_commi
     (run,) = running.api.await_intervals("bundled", [day(1)])
     assert run["state"] == "failed"
     assert running.task(run, "plan")["state"] == "success", running.last_log(run, "plan")
-    assert "TransformFailed" in running.last_log(run, "write")
+    assert "ValueError in transform.py, line 1" in running.last_log(run, "write")
 
     commit(running.repository, "mended", pipelines__bundled__transform_py=PLAIN)
     running.api.clear("bundled", run["dag_run_id"], ["write"])
