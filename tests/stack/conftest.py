@@ -272,6 +272,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "guarding.GuardingAuthManager")
         patch.setenv("PYTHONPATH", str(Path(__file__).parent / "auth"))
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+        patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH", str(root / "bundles"))
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles_of(repository)))
         stack = Stack(StateFolder(root / "state", StateFolder.default().jars), folders, ports)
         services = stack.up()

@@ -82,4 +82,5 @@ def test_a_pipeline_of_a_bundle_logs_in_by_a_connection_and_is_mended_by_a_commi
     assert "Published" in page.text or "published" in page.text
     logs = "".join(running.whole_log(run, task) for task in ("plan", "write", "validate", "advance"))
     assert LEAK not in logs + page.text
+    assert "bundled/" in logs, "what is no secret is not masked: client.id is the DAG's id"
     assert LEAK not in json.dumps(running.api.call("GET", "/dags/bundled/details"))

@@ -351,14 +351,25 @@ def test_in_another_registry_an_id_is_another_schema_so_its_url_still_counts(loa
 
 def test_each_value_that_no_message_may_show_is_a_secret_and_of_a_text_of_lines_each_line(load: Load) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nline-one-of-the-key\nline-two-of-the-key\n-----END PRIVATE KEY-----\n"
-    certificate = {"ssl.certificate.pem": "certificate", "ssl.key.pem": key, "socket.timeout.ms": 60000}
+    certificate = {
+        "ssl.certificate.pem": "certificate",
+        "ssl.key.pem": key,
+        "socket.timeout.ms": 60000,
+        "client.id": "c-id",
+    }
     pipeline = load(
         output=TABLE, kafka={"connection": "kafka_prod", "enable.auto.commit": "false"}, postgres={"connection": "shop"}
     )
     found = secrets_of(whole(pipeline, kafka(SCRAM | certificate), POSTGRES)[0])
     assert {"hunter2-of-kafka", "etl", "hunter2-of-db", "certificate", key} <= set(found)
     assert {"line-one-of-the-key", "line-two-of-the-key"} <= set(found)
-    assert not {"kafka-1:9093", "SASL_SSL", "60000", "false", "db", "reports"} & set(found)
+    assert not {"kafka-1:9093", "SASL_SSL", "60000", "c-id", "false", "db", "reports"} & set(found)
+
+
+def test_a_login_that_is_called_as_its_pipeline_does_not_mask_the_dags_id_in_its_logs(load: Load) -> None:
+    """Each pipeline often has a user of its own in Kafka."""
+    whole_, _ = whole(load(kafka={"connection": "kafka_prod"}), kafka(SCRAM | {"sasl.username": "orders"}))
+    assert secrets_of(whole_) == ["hunter2-of-kafka"]
 
 
 def test_what_a_job_is_given_makes_of_its_pipeline_what_the_task_has(load: Load) -> None:

@@ -299,22 +299,24 @@ def settings_of(pipeline: Pipeline) -> dict[str, dict[str, str]]:
     return {section: dict(_section(pipeline, section)) for section in pipeline.connections}
 
 
+TUNING = COMMON | PRODUCER_ONLY | CONSUMER_ONLY
+
+
 def secrets_of(pipeline: Pipeline) -> list[str]:
-    """Every value of these settings that no message may show; of a text of several lines each line too: logs have lines."""
-    shown = {"kafka": SHOWN_KAFKA, "schema_registry": SHOWN_REGISTRY, "postgres": SHOWN_POSTGRES}
+    """Every value of these settings that no message may show; of a text of several lines each line too: logs have lines.
+
+    Tuning is none, and neither is the pipeline's own name as a login's: masked, they would be masked wherever else they stand, as
+    numbers of rows, and as the DAG's id in each line of its logs.
+    """
+    shown = {"kafka": SHOWN_KAFKA | TUNING, "schema_registry": SHOWN_REGISTRY, "postgres": SHOWN_POSTGRES}
     values = [
         value
         for section in pipeline.connections
         for name, value in _section(pipeline, section).items()
-        if name not in shown[section] and not (HARMLESS.fullmatch(value) or _is_tuning(name, value))
+        if name not in shown[section] and not HARMLESS.fullmatch(value) and value != pipeline.name
     ]
     lines = (line for value in values if "\n" in value for line in value.splitlines() if not line.startswith("-----"))
     return [*values, *lines]
-
-
-def _is_tuning(name: str, value: str) -> bool:
-    """Whether it is a number that tunes a client: masked, it would be masked as a number of rows too."""
-    return value.isdigit() and name in COMMON | PRODUCER_ONLY | CONSUMER_ONLY
 
 
 def _section(pipeline: Pipeline, section: str) -> Settings:

@@ -48,7 +48,7 @@ def _hashes(session: Session) -> dict[str, str]:
         .where(DagVersion.dag_id.in_(ours))
         .order_by(DagVersion.version_number)
     )
-    return dict(session.execute(versions).tuples())  # the last version of each stays
+    return dict(session.execute(versions).tuples().all())  # the last version of each stays
 
 
 def _settings(session: Session, names: Iterable[str]) -> dict[str, tuple[str, Public | None]]:
