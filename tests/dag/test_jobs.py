@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from fencepost.config.connections import with_settings
+from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, WriteFailed
 from fencepost.model import Interval, StepResult
 from fencepost.steps import jobs
+from fencepost.steps.handover import handed_over
 from fencepost.steps.jobs import JobOutcome, main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,3 +225,30 @@ def gone(pid: int, timeout: float = 5.0) -> bool:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     return False
+
+
+def test_the_job_takes_the_settings_of_its_connections_from_the_task(
+    session: FakeSession,
+    arguments: list[str],
+    outcome_file: Path,
+    result: StepResult,
+    pipeline: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once: a job that comes to an empty pipe tells that its task has ended."""
+    file = pipeline.folder / "pipeline.yaml"
+    file.write_text(file.read_text().replace("bootstrap.servers:", "connection: kafka_prod, bootstrap.servers:"))
+    named = load_pipeline(pipeline.folder)
+    whole = with_settings(named, {"kafka": {"sasl.username": "etl"}})
+    seen: list[Pipeline] = []
+    monkeypatch.setattr("fencepost.steps.write.write_batch", lambda _, pipeline, *__: seen.append(pipeline) or result)
+    monkeypatch.setattr("fencepost.steps.validate.judge_what_was_written", lambda *args: seen.append(args[1]))
+    pipe = outcome_file.with_name("settings")
+    with handed_over(whole, pipe):
+        assert main(["write", *arguments, "--settings", str(pipe)]) == 0
+    assert seen == [whole, whole]
+    os.mkfifo(pipe)
+    assert main(["write", *arguments, "--settings", str(pipe)]) == 3
+    outcome = JobOutcome.read(outcome_file)
+    assert outcome is not None
+    assert (outcome.error, outcome.retriable) == ("DriverDied", True)
