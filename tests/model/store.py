@@ -72,6 +72,16 @@ class Attempt(NamedTuple):
     phase: int
     revision: int
     sent: Sent
+    adds_to: int = 0
+    rows: int = 1
+
+
+class Rows(NamedTuple):
+    """The rows of a revision in the table, and the publication that committed them."""
+
+    revision: int
+    sent: Sent
+    adds_to: int
 
 
 class World(NamedTuple):
@@ -81,13 +91,13 @@ class World(NamedTuple):
     ledger_id: int = 0
     offset: int = 0
     row: Row = Row()
-    table: frozenset[tuple[int, Sent]] = frozenset()  # the revisions that have rows there, and who committed them
+    table: frozenset[Rows] = frozenset()
     identity: int = 0
     attempts: tuple[Attempt, ...] = ()
     asked: tuple[int, Sent] | None = None  # what an operator has seen in the ledger, and is about to close
     given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
     saved_ledger: tuple[Record, ...] | None = None
-    saved_store: tuple[Row, frozenset[tuple[int, Sent]], int] | None = None
+    saved_store: tuple[Row, frozenset[Rows], int] | None = None
     events: frozenset[str] = frozenset()  # what happens once
 
 
@@ -147,6 +157,11 @@ def publication_of(sent: Sent, *, refused: bool = False) -> TablePublication:
         begun_at=NOW,
         refused="it" if refused else "",
     )
+
+
+def attempt_of(batch: Batch, sent: Sent) -> Attempt:
+    """A process that begins to publish the batch."""
+    return Attempt(READY, batch.revision, sent, batch.adds_to or 0, batch.known_written.rows)
 
 
 def record_of(batch: Batch, lease: int) -> Record:
@@ -241,13 +256,11 @@ class Store:
         return None if unknown_to(view, "p", [held], publication.identity) else LOCKED
 
     def _commit(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> World:
-        record = next((r for r in (*world.ledger, *(world.saved_ledger or ())) if r.revision == attempt.revision), None)
-        if record is None:  # the ledger was restored from a copy that has not got it
-            record = Record(attempt.revision, 0, State.PUBLISHING, attempt.sent, 1)
+        record = Record(attempt.revision, attempt.adds_to, State.PUBLISHING, attempt.sent, attempt.rows)
         batch, held = batch_of(record), held_of(world.row)
-        own_only = self.rules.removes_own if record.adds_to else not self.rules.removes_all
-        kept = {one for one in world.table if own_only and one[0] != attempt.revision}
-        written = {(attempt.revision, attempt.sent)} if record.rows else set()
+        own_only = self.rules.removes_own if attempt.adds_to else not self.rules.removes_all
+        kept = {one for one in world.table if own_only and one.revision != attempt.revision}
+        written = {Rows(attempt.revision, attempt.sent, attempt.adds_to)} if attempt.rows else set()
         table = frozenset(kept | written)
         revisions = self.rules.after(held, batch, str(attempt.sent.identity))
         row = Row(attempt.sent.identity, attempt.sent.ledger, attempt.sent.lease, False, False, revisions)
@@ -290,7 +303,7 @@ class Store:
                     _written(world, record_stored(view, DAY, last.revision, own.lease, 0, NOW)),
                 )
             if own.ledger == world.ledger_id:
-                attempt = Attempt(READY, last.revision, own)
+                attempt = attempt_of(last, own)
                 yield f"an attempt at {last.revision}", world._replace(attempts=_sorted((*world.attempts, attempt)))
             return
         decision = a_decision("publish") if last.state is State.REJECTED else None
@@ -312,7 +325,7 @@ class Store:
             begun = _written(world, records)
             sent_record = next(r for r in begun.ledger if r.revision == last.revision)
             assert sent_record.sent is not None
-            attempt = Attempt(READY, last.revision, sent_record.sent)
+            attempt = attempt_of(last, sent_record.sent)
             yield f"begins to publish {last.revision}", begun._replace(attempts=_sorted((*begun.attempts, attempt)))
 
     def _operators(self, world: World) -> Iterator[tuple[str, World]]:
@@ -404,15 +417,15 @@ class Store:
         return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
 
     def fault(self, world: World) -> Fault | None:
-        there = {n for n, _ in world.table}
-        bases = [n for n in there if not any(r.revision == n and r.adds_to for r in world.ledger)]
+        there = {rows.revision for rows in world.table}
+        bases = [rows.revision for rows in world.table if not rows.adds_to]
         if len(bases) > 1:
             return Fault("doubled", f"revisions {sorted(bases)} are both in the table")
         filled = {r.revision for r in world.ledger if r.rows}
-        for record in world.ledger:
-            if record.revision in there and record.adds_to in filled - there:
-                return Fault("orphaned", f"addition {record.revision} is in the table without {record.adds_to}")
-        if any(by.identity != world.identity for _, by in world.table):
+        for addition in world.table:
+            if addition.adds_to in filled - there:
+                return Fault("orphaned", f"addition {addition.revision} is in the table without {addition.adds_to}")
+        if any(rows.sent.identity != world.identity for rows in world.table):
             return Fault("another table's", "a publication is in a table that was made after it had begun")
         if not self._is_free(world):
             return None
@@ -424,7 +437,7 @@ class Store:
         if planned.last.state is State.PUBLISHING:
             return None
         noticed, calm = self._is_noticed(world, view), not world.events - {"refuses"}
-        if there == wanted and any(sent[n] != by for n, by in world.table):
+        if there == wanted and any(sent[rows.revision] != rows.sent for rows in world.table):
             return Fault(
                 "another's", f"the table has revisions {sorted(wanted)} of another publication than the ledger"
             )
@@ -451,7 +464,7 @@ class Store:
 
     def show(self, world: World) -> str:
         ledger = ", ".join(f"{r.revision} {r.state}{f' +{r.adds_to}' if r.adds_to else ''}" for r in world.ledger)
-        there = sorted(n for n, _ in world.table)
+        there = sorted(rows.revision for rows in world.table)
         return f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {world.identity}: {there}"
 
     def settled(self, world: World) -> bool:

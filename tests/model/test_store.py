@@ -26,9 +26,14 @@ BOUNDS: dict[str, dict[str, Any]] = {
 COSTLY = {"additions", "the store is restored"}
 DEEPER: dict[str, dict[str, Any]] = {
     "three revisions, three attempts": {"rows": (1, 0, 1), "places": 3},
-    "everything at once": {
+    "three revisions, data are refused, made anew, and the store restored": {
         "rows": (1, 1, 1),
-        "events": frozenset({"refuses", "made anew", "store copy", "ledger copy"}),
+        "events": frozenset({"refuses", "made anew", "store copy"}),
+        "additions": True,
+    },
+    "three revisions, data are refused, made anew, and the ledger restored": {
+        "rows": (1, 1, 1),
+        "events": frozenset({"refuses", "made anew", "ledger copy"}),
         "additions": True,
     },
 }
