@@ -26,13 +26,21 @@ BOUNDS: dict[str, dict[str, Any]] = {
 COSTLY = {"additions", "the store is restored"}
 DEEPER: dict[str, dict[str, Any]] = {
     "three revisions, three attempts": {"rows": (1, 0, 1), "places": 3},
-    "three revisions, data are refused, made anew, and the store restored": {
+    "three revisions, the store is restored": {
         "rows": (1, 1, 1),
+        "events": frozenset({"store copy"}),
+        "additions": True,
+    },
+    "three revisions, the ledger is restored": {
+        "rows": (1, 1, 1),
+        "events": frozenset({"ledger copy"}),
+        "additions": True,
+    },
+    "data are refused, the table is made anew, the store is restored": {
         "events": frozenset({"refuses", "made anew", "store copy"}),
         "additions": True,
     },
-    "three revisions, data are refused, made anew, and the ledger restored": {
-        "rows": (1, 1, 1),
+    "data are refused, the table is made anew, the ledger is restored": {
         "events": frozenset({"refuses", "made anew", "ledger copy"}),
         "additions": True,
     },
