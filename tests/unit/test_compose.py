@@ -15,11 +15,11 @@ import compose
 # Says what it is asked for, and builds until it is interrupted.
 FAKE = """
 import signal, sys
-signal.signal(signal.SIGINT, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # one that comes before it is waited for counts too
 print(sys.argv[5], flush=True)
 if sys.argv[5] == "build":
     print("building", flush=True)
-    signal.pause()
+    signal.sigwait({signal.SIGINT})
     print("built", flush=True)
 """
 
