@@ -166,6 +166,8 @@ IDLE: tuple[Any, ...] = ()
 class Source:
     """A cluster whose source has one record for each of the first intervals in partition 0, one for the last in partition 1."""
 
+    id = "cluster-0"
+
     def __init__(self, intervals: int, partitions: int) -> None:
         self.intervals, self.partitions = intervals, partitions
         self.ends: dict[str, list[int]] = {}
