@@ -193,7 +193,7 @@ def test_a_decision_that_kafka_did_not_take_is_worth_another_try(
 class OnView:
     """A ledger that decides on that view and keeps what would be committed."""
 
-    settings = cluster = None
+    settings, cluster = None, SimpleNamespace(id="C")
     topic_id = "L"
 
     def __init__(self, view: View, pipeline: Pipeline) -> None:

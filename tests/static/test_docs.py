@@ -179,7 +179,7 @@ def test_every_test_and_file_that_is_named_exists(document: Path) -> None:
 @functools.cache
 def files() -> frozenset[str]:
     """The names of the repository's own files."""
-    places = (ROOT / name for name in ("include", "tests", "benchmarks", "docs", "dags"))
+    places = (ROOT / name for name in ("include", "tests", "benchmarks", "docs", "dags", "examples"))
     return frozenset(file.name for place in places for file in place.rglob("*.*"))
 
 

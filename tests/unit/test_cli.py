@@ -46,7 +46,10 @@ class FakeLedger:
 
     def __init__(self, batches: list[Batch]) -> None:
         self.batches = batches
-        self.cluster = SimpleNamespace(describe=lambda topic: topic, last_stable=lambda topic: [2000] * 4)
+        self.cluster = SimpleNamespace(
+            describe=lambda topic: topic, find=lambda topic: topic, last_stable=lambda topic: [2000] * 4
+        )
+        self.announcements = SimpleNamespace(lost=lambda topic: None)
 
     def exists(self) -> bool:
         return bool(self.batches)

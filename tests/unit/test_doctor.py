@@ -330,5 +330,5 @@ def test_a_missing_topic_that_kafka_would_refuse_to_anybody_is_named_with_its_re
         f"Topic {topic} does not exist, and Kafka refuses to create it: creating topic {topic}: three replicas are required.": (
             Level.WARNING
         )
-        for topic in ("out", "fencepost.p.staging", "fencepost.p.ledger")
+        for topic in ("out", "fencepost.p.staging", "fencepost.p.ledger", "fencepost.p.published")
     }
