@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 
 from conftest import at, day
 from fencepost.config.loading import load_pipeline
@@ -24,7 +25,7 @@ from fencepost.drafting.wanted import Wanted
 from fencepost.errors import SettingsError
 from fencepost.model import State
 from fencepost_stack.broker import Broker
-from kafka_tools import create_topic, produce, read_all
+from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 from steps import latest, run
 
 New = Callable[..., Draft]
@@ -315,6 +316,22 @@ REFUSED: dict[str, tuple[list[bytes | None], str]] = {
     "mostly broken": ([b"{}", *[b"{"] * 9], "9 of 10 sampled values cannot be read"),
     "no fields": ([b'{"@a": 1}'], r"names that cannot be declared: 1"),
 }
+
+
+@pytest.mark.deep
+def test_a_draft_from_records_of_a_megabyte_publishes_them(spark: Any, broker: Broker, new: New) -> None:
+    """Producers send less than that unless they are told. A cluster's topics take it, since it is compressed."""
+    create_topic(broker.bootstrap, "new-large", 1, **{"max.message.bytes": "5000000"})
+    records = [{"n": n, "note": "x" * (1_200_000 if n == 7 else 1)} for n in range(60)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 5_000_000}, logger=QUIET_LOG)
+    for one in records:
+        producer.produce("new-large", json.dumps(one), b"k", 0, timestamp=at(1))
+    assert producer.flush(30) == 0
+    draft = new("large_daily", "new-large")
+    assert any("The largest sampled record has 1,200,0" in warning for warning in draft.warnings)
+    pipeline = publish(spark, draft)
+    assert pipeline.kafka["message.max.bytes"].get_secret_value() == "4000000"
+    assert [one.json for one in read_all(broker.bootstrap, pipeline.output.topic)] == records
 
 
 @pytest.mark.parametrize("what", REFUSED)

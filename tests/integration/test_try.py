@@ -21,7 +21,7 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, SettingsError, StoreRefused
+from fencepost.errors import BatchRejected, RecordRefused, SettingsError, StoreRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Outcome
 from fencepost.steps.plan import plan_batch
@@ -197,9 +197,13 @@ def test_a_record_beyond_what_producers_send_is_told(spark: Any, broker: Broker,
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     ledger = Ledger(pipeline)
-    (remark,) = try_pipeline(spark, ledger, newest(ledger, 10)).remarks
-    assert "The largest record has 2,000,0" in remark
-    assert "producers send 1,000,000 at most: set kafka.message.max.bytes" in remark
+    trial = try_pipeline(spark, ledger, newest(ledger, 10))
+    assert trial.verdict == "would fail"
+    (stop,) = trial.stops
+    assert "The largest record has 2,000,0" in stop
+    assert "producers send 1,000,000 at most: set kafka.message.max.bytes" in stop
+    with pytest.raises(RecordRefused):
+        run(spark, pipeline, day(1))
 
 
 @pytest.mark.deep
@@ -216,6 +220,29 @@ def test_a_record_that_is_too_large_for_quarantine_is_told(spark: Any, broker: B
         (remark,) = try_pipeline(spark, ledger, newest(ledger, 2)).remarks
         assert "The largest record that goes to quarantine has 6,0" in remark
         assert f"topic {pipeline.quarantine_topic} takes 5,000" in remark
+
+
+@pytest.mark.deep
+def test_rows_are_shown_as_a_person_reads_them(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+    """Bytes as their text, or in hex; each digit of a decimal; every field of a struct."""
+    made = """
+def transform(frame):
+    return frame.selectExpr("_key", "n", "_key AS text", "X'FF00' AS raw", "CAST('1234567890123456789.50' AS decimal(38,2)) AS d",
+                            "named_struct('a', n, 'b', CAST(NULL AS string)) AS s", "named_struct('x', 0.5D) AS x")
+"""
+    pipeline = make_pipeline(made)
+    create_topic(broker.bootstrap, pipeline.source.topic, 1)
+    produce(broker.bootstrap, pipeline.source.topic, [("ü;1".encode(), {"n": 1}, 0, at(1))])
+    ledger = Ledger(pipeline)
+    (row,) = try_pipeline(spark, ledger, newest(ledger, 10)).rows
+    assert row == {
+        "n": "1",
+        "text": "ü;1",
+        "raw": "FF00",
+        "d": "1234567890123456789.50",
+        "s": '{"a": 1, "b": null}',
+        "x": '{"x": 0.5}',
+    }
 
 
 OWN = "fencepost_interval timestamptz not null, fencepost_revision int not null"
@@ -306,6 +333,7 @@ TWO_RULES = """
 expectations:
   - {type: expect_column_values_to_be_between, severity: quarantine, description: below 90, kwargs: {column: n, max_value: 89}}
   - {type: expect_column_values_to_not_be_null, severity: quarantine, description: named, kwargs: {column: name}}
+  - {type: expect_column_values_to_not_be_in_set, kwargs: {column: n, value_set: [45]}}
 """
 
 
@@ -327,6 +355,7 @@ def test_a_record_of_several_rows_is_set_aside_whole_as_a_run_does(
     assert (trial.written, trial.withheld) == (written.rows, written.withheld)
     assert trial.withheld == 62, "40 to 99, 7, and the one without a value"
     assert {one.reason for one in trial.aside if one.name in rules} == {"below 90", "named"}
+    assert trial.passes, "45 is withheld, and not judged"
 
 
 @pytest.mark.deep

@@ -16,7 +16,7 @@ from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
-from fencepost.drafting.settings import settings_yaml
+from fencepost.drafting.settings import LARGE, largest_of, settings_yaml
 from fencepost.drafting.source import source_of
 from fencepost.drafting.times import Chosen, choose_interval, doubts, in_zone
 from fencepost.drafting.wanted import Wanted
@@ -147,6 +147,11 @@ def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
 def _warnings(sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, now: datetime) -> Iterator[str]:
     if sample.cut:
         yield f"The sample has {len(sample.records):,} records, not {wanted.sample:,}: {sample.cut}."
+    if (largest := largest_of(sample)) >= LARGE:
+        yield (
+            f"The largest sampled record has {largest:,} bytes. If topics of this cluster take less (max.message.bytes), make "
+            f"{wanted.output_topic} before the first run, with a higher one: the staging topic gets what the output has."
+        )
     if fields.bad:
         reasons = sorted(fields.malformed.items(), key=lambda item: -item[1])
         yield (

@@ -14,6 +14,7 @@ from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
 
 LIMIT = 0.01  # the default share that may go to quarantine
+LARGE = 900_000  # bytes of a record; producers send 1,000,000 by default, and a result may be longer than its source
 
 
 def settings_yaml(
@@ -55,7 +56,7 @@ def settings_yaml(
             f"\nquality:\n  quarantine_limit: {{share: {limit}}}  # {fields.bad:,} of {fields.records:,} sampled records are "
             "malformed\n"
         )
-    lines.append(f"\n{connection.kafka}")
+    lines.append(f"\n{_with_size(connection.kafka, largest_of(sample))}")
     if registry:
         lines.append(f"\n{_auto_register(connection.registry)}")
     if connection.spark:
@@ -69,6 +70,19 @@ def _begins(chosen: Chosen, wanted: Wanted) -> str:
     if chosen.oldest >= chosen.interval.start:
         return "  # the oldest record is of this interval"
     return f"  # the oldest record is of {in_zone(chosen.oldest, wanted.timezone)}: begin there to have all"
+
+
+def largest_of(sample: Sample) -> int:
+    """Bytes of key and value of the largest sampled record."""
+    return max((len(one.key or b"") + len(one.value or b"") for one in sample.records), default=0)
+
+
+def _with_size(section: str, largest: int) -> str:
+    """The section, with the size of records that producers send, if a record like the largest would not be sent without."""
+    if largest < LARGE or "message.max.bytes" in section:
+        return section
+    size = min(2 * math.ceil(largest / 1_000_000) * 1_000_000, 1_000_000_000)
+    return f"{section.rstrip()}\n  message.max.bytes: {size}  # the largest sampled record has {largest:,}\n"
 
 
 def _auto_register(section: str) -> str:

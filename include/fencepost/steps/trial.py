@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.kafka.cluster import time_of
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval, Layout, Outcome, Schemas
 from fencepost.quality.checks import Evaluation
+from fencepost.quality.columns import JSON
 from fencepost.quality.evaluation import SAMPLE, evaluate
 from fencepost.quality.history import History, PastBatch, published_before
 from fencepost.quality.quarantine import Accounts, over_limit
@@ -139,6 +141,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     if pipeline.source.on_malformed == "quarantine":
         largest_aside = max(largest_aside, source.largest)
     refused, changed = of_table(ledger, looked.interval, schema)  # 4
+    too_large, large = of_sizes(ledger, largest, largest_aside)
     return Trial(
         looked=looked,
         read=source.read,
@@ -150,8 +153,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, source.bad, unfit), *refused),
-        remarks=(*_remarks(pipeline, looked, told), *changed, *of_sizes(ledger, largest, largest_aside)),
+        stops=(*_stops(pipeline, source.bad, unfit), *refused, *too_large),
+        remarks=(*_remarks(pipeline, looked, told), *changed, *large),
     )
 
 
@@ -204,14 +207,25 @@ def _judged(
     part = SAMPLE if whole is None else None
     quality = pipeline.quality.model_copy(update={"sample_rows": 0})
     evaluation = evaluate(frame, pipeline.suite, quality, written, history, part=part)
-    columns = [F.to_json(F.struct(F.col(f"`{name}`"))).alias(f"c{n}") for n, name in enumerate(schema.fieldNames())]
+    columns = [F.to_json(F.struct(_shown(f).alias(f.name)), JSON).alias(f"c{n}") for n, f in enumerate(schema.fields)]
     first = frame.select(*columns).limit(SHOWN).collect() if written else []
     rows = tuple({name: _text(row[n], name) for n, name in enumerate(schema.fieldNames())} for row in first)
     return evaluation, rows
 
 
+def _shown(field: StructField) -> Column:
+    """The column for a person: bytes as their text, or in hex if they are none."""
+    column = F.col(f"`{field.name}`")
+    if not isinstance(field.dataType, BinaryType):
+        return column
+    text = column.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.hex(column))
+
+
 def _text(packed: str, name: str) -> str | None:
-    value = json.loads(packed).get(name)
+    value = json.loads(packed)[name]
+    if isinstance(value, float):
+        value = json.loads(packed, parse_float=str)[name]  # a decimal has digits that a double has not
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -22,10 +22,10 @@ def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> t
     return [], [f"{told[0].upper()}{told[1:]}"] if told else []
 
 
-def of_sizes(ledger: Ledger, written: int, aside: int) -> list[str]:
-    """What producers or topics would refuse of the largest record of the output and of the largest one that goes to quarantine,
-    which have so many bytes."""
-    pipeline, found = ledger.pipeline, []
+def of_sizes(ledger: Ledger, written: int, aside: int) -> tuple[list[str], list[str]]:
+    """What producers would refuse, and what they or topics may refuse, whose limit is about the compressed record: of the largest
+    record of the output, and of the largest one that goes to quarantine, which have so many bytes."""
+    pipeline, refused, doubts = ledger.pipeline, list[str](), list[str]()
     sent = int(ledger.settings.values.get("message.max.bytes", PRODUCERS))
     topics = [pipeline.output.topic] if pipeline.output.topic is not None else []
     topics += [pipeline.staging_topic] if pipeline.output.publish == "staged" else []
@@ -35,12 +35,13 @@ def of_sizes(ledger: Ledger, written: int, aside: int) -> list[str]:
     ):
         said = f"The largest {what} has {size:,} bytes, and"
         if size + OVERHEAD > sent:
-            found.append(f"{said} producers send {sent:,} at most: set kafka.message.max.bytes.")
+            told = f"{said} producers send {sent:,} at most: set kafka.message.max.bytes"
+            (refused if size > sent else doubts).append(told if size > sent else f"{told}.")
         for name in names if size else ():
             taken = _taken(ledger, name)
             if 0 < taken < size + OVERHEAD:
-                found.append(f"{said} topic {name} takes {taken:,} (max.message.bytes): raise it.")
-    return found
+                doubts.append(f"{said} topic {name} takes {taken:,} (max.message.bytes): raise it.")
+    return refused, doubts
 
 
 def _taken(ledger: Ledger, name: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.drafting.drift import Drift, FieldDrift, drift_of, told
+from fencepost.doctor.fields import check_source_fields
+from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, drift_of, told
+from fencepost.preflight.finding import Level
 
 
 def declaring(folder: Path, **schema: str) -> Pipeline:
@@ -38,7 +42,7 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
         b'{"n": 1, "at": "2026-01-01T00:00:00Z", "inner": {"a": 1}, "items": [{"b": 1}]}',
         b'{"n": 3000000000, "at": null, "inner": {"a": "x", "c": 1}, "items": [{"b": 1, "d": 1}, {"d": 2}], "user-id": 7}',
         b'{"n": "x", "at": "2026-01-01", "new": 1.5, "user-id": 8}',
-        b"{broken at some place",
+        b'{"n": 1, broken',
         b"{broken",
         None,
     ]
@@ -64,6 +68,24 @@ def test_each_field_that_drifted_is_told_with_its_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [[], [None], [b'{"n": 1}', None]])
 def test_a_topic_that_has_what_is_declared_has_not_drifted(values: list[bytes | None], tmp_path: Path) -> None:
     assert drift_of(declaring(tmp_path, n="int"), values).fits
+
+
+def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
+    def record(*fields: dict[str, Any]) -> Any:
+        return SimpleNamespace(id=1, text=json.dumps({"type": "record", "name": "R", "fields": list(fields)}))
+
+    old, new = {"name": "buyer", "type": "int"}, {"name": "customer", "type": "int", "aliases": ["buyer"]}
+    schemas: Any = SimpleNamespace(reader=record(new), writers=[record(old, {"name": "more", "type": "int"})])
+    decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
+    found = _of_avro([b"\0\0\0\0\1\2\2"], decoder, schemas)
+    assert found.undeclared == (FieldDrift("more", 1, "int"),)
+
+
+def test_the_doctor_does_not_look_where_a_consumer_would_be_the_first() -> None:
+    """A look would make Kafka's topic of offsets."""
+    look: Any = SimpleNamespace(has_groups=False)
+    (found,) = check_source_fields(look)
+    assert found.level is Level.SKIPPED
 
 
 def test_nothing_is_declared_of_bytes(tmp_path: Path) -> None:
