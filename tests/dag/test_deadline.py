@@ -36,19 +36,11 @@ def test_the_alert_is_reckoned_from_the_intervals_end(make_pipeline: MakePipelin
     assert alert.name == "published 90 minutes after the interval's end"
 
 
-def test_a_callback_of_ones_own_takes_the_place_of_the_log_entry(make_pipeline: MakePipeline) -> None:
-    own = settings("deadline_minutes: 90, deadline_callback: company.alerts.page_somebody")
-    (alert,) = build_dag(make_pipeline(settings=own)).deadline
-    assert alert.callback.path == "company.alerts.page_somebody"
-
-
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         ("deadline_minutes: 0", "schedule.deadline_minutes"),
         ("deadline_minutes: soon", "schedule.deadline_minutes"),
-        ("deadline_minutes: 5, deadline_callback: page()", "not the import path of a function"),
-        ("deadline_callback: company.page", "deadline_callback needs deadline_minutes"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make_pipeline: MakePipeline, more: str, says: str) -> None:
@@ -87,6 +79,7 @@ def test_a_missed_deadline_is_told_with_where_the_batch_stands_as_far_as_that_is
     run: dict[str, Any] = {
         "dag_id": "counted",
         "dag_run_id": "scheduled__2",
+        "run_type": "scheduled",
         "data_interval_start": "2013-03-01T05:00:00Z",
         "data_interval_end": "2013-03-02T05:00:00Z",
     }

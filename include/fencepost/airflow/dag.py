@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from airflow.sdk import DAG, Param, TriggerRule, get_parsing_context
 
+from fencepost.airflow.aftermath import watch
 from fencepost.airflow.arguments import check_arguments, merged
 from fencepost.airflow.deadline import alert_of
 from fencepost.airflow.decision import DECIDE, AgainOperator, DecideOperator
@@ -173,6 +174,7 @@ def _with_tasks(dag: DAG, pipeline: Pipeline) -> DAG:
             decide >> advance
         else:
             plan >> write >> validate >> advance
+    watch(dag, pipeline)
     dag.validate()  # type: ignore[no-untyped-call]
     return dag
 

@@ -15,14 +15,14 @@ from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
 
 from fencepost.config.loading import find_pipeline
-from fencepost.config.pipeline import Schedule
+from fencepost.config.pipeline import Pipeline, Schedule
 from fencepost.config.public import pipeline_of_public
 from fencepost.errors import FencepostError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from fencepost.model import Interval
+    from fencepost.model import Batch, Interval
 
 log = logging.getLogger("fencepost.deadline")
 
@@ -46,38 +46,51 @@ def alert_of(schedule: Schedule, public: Mapping[str, Any] | None = None) -> Dea
         return None
     name = f"published {schedule.deadline_minutes:g} minutes after the interval's end"
     after = timedelta(minutes=schedule.deadline_minutes)
-    own = None if schedule.deadline_callback else {"public": public} if public is not None else None
-    callback = SyncCallback(schedule.deadline_callback or f"{__name__}.{say_so.__name__}", own)
-    return DeadlineAlert(IntervalEnd(), after, callback, name=name)
+    own = {"public": public} if public is not None else None
+    return DeadlineAlert(IntervalEnd(), after, SyncCallback(f"{__name__}.{say_so.__name__}", own), name=name)
 
 
 def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
-    """Log that a deadline was missed, and the state of the batch. `context` is Airflow's, for callbacks.
+    """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is Airflow's, for
+    callbacks.
 
-    A ledger that does not exist yet, or cannot be read, does not stop this message.
+    A ledger that does not exist yet, or cannot be read, stops neither. Airflow calls this once for each missed deadline, and
+    gives it no state store for notes.
     """
+    from fencepost.airflow.happening import Facts, Happening, Run
+    from fencepost.airflow.notifying import NoNotes, tell
     from fencepost.model import Interval
 
     run = context["dag_run"]
-    start, end = (datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end"))
+    interval = Interval.of(*(datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end")))
+    pipeline, batch, standing = _standing(run["dag_id"], interval, public)
     log.error(
         "pipeline %s, interval %s to %s: not published by %s. Its batch is %s; see run %s.",
         run["dag_id"],
-        start.isoformat(),
-        end.isoformat(),
+        interval.start.isoformat(),
+        interval.end.isoformat(),
         context["deadline"]["deadline_time"],
-        _standing(run["dag_id"], Interval.of(start, end), public),
+        standing,
         run["dag_run_id"],
     )
+    if pipeline is None:
+        return
+    facts = Facts.of_batch(batch) if batch else Facts()
+    until = interval.end + timedelta(minutes=pipeline.schedule.deadline_minutes or 0)
+    tell(context, pipeline, Happening("late", pipeline.name, interval, Run.of(context), facts, until=until), NoNotes())
 
 
-def _standing(name: str, interval: Interval, public: Mapping[str, Any] | None) -> str:
+def _standing(
+    name: str, interval: Interval, public: Mapping[str, Any] | None
+) -> tuple[Pipeline | None, Batch | None, str]:
+    """The pipeline and its batch, as far as they can be read, and the batch's state in words."""
     from fencepost.airflow.connections import with_connections
     from fencepost.ledger.ledger import Ledger
 
+    pipeline = None
     try:
         pipeline = find_pipeline(name) if public is None else pipeline_of_public(public)
         batch = Ledger(with_connections(pipeline)).read().last(interval)
     except FencepostError as error:
-        return f"unknown ({error})"
-    return f"{batch.state}, revision {batch.revision}" if batch else "not planned"
+        return pipeline, None, f"unknown ({error})"
+    return pipeline, batch, f"{batch.state}, revision {batch.revision}" if batch else "not planned"

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.execution_time.hitl import HITLUser
 from pydantic import JsonValue
 
+from fencepost.airflow.aftermath import after_question
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.airflow.question import PUBLISH, SKIP, WRITE_AGAIN, body_of, subject_of
 from fencepost.airflow.spark_operator import FencepostSparkOperator
 from fencepost.config.pipeline import Pipeline
-from fencepost.model import Asked, Decision, StepResult
+from fencepost.model import Asked, Decision, StepResult, utc_now
 from fencepost.protocol.awaiting import Need
 from fencepost.protocol.decisions import asked_about
 from fencepost.protocol.snapshot import snapshot_of
@@ -52,6 +54,8 @@ class DecideOperator(HITLOperator):
             response_timeout=timedelta(minutes=pipeline.quality.ask_operator_minutes),
             execution_timeout=None,  # it would count the person's time
             trigger_rule="all_done",
+            assigned_users=[HITLUser(id=user.id, name=user.name) for user in pipeline.quality.ask.assigned_users]
+            or None,
             **kwargs,
         )
         self.pipeline = pipeline
@@ -86,6 +90,8 @@ class DecideOperator(HITLOperator):
             super().execute(context)
         except TaskAwaitingInput as waiting:
             waiting.kwargs = {"asked": asked.model_dump(mode="json", exclude_defaults=True)}
+            until = utc_now() + timedelta(minutes=self.pipeline.quality.ask_operator_minutes)
+            after_question(context, self.pipeline, batch, until)
             raise
         raise AssertionError("the operator waits for its answer elsewhere")
 

@@ -53,7 +53,7 @@ def body_of(found: Awaiting) -> str:
 
 
 def _failed(batch: Batch, verdict: Verdict) -> str:
-    report = _report(batch, verdict)
+    report = report_of(batch)
     if report is None:
         named = [("**critical**", name) for name in verdict.failed_critical]
         named += [("warning", name) for name in verdict.failed_warning]
@@ -72,13 +72,14 @@ def _more(failed: int) -> list[str]:
     return [f"- and {failed - CHECKS:,} more; the report lists them all"] if failed > CHECKS else []
 
 
-def _report(batch: Batch, verdict: Verdict) -> Report | None:
-    """The verdict's own report, or None if this worker does not have it."""
+def report_of(batch: Batch) -> Report | None:
+    """The report of the batch's verdict, or None if it has none or this worker does not have it."""
     try:
         report = Report.model_validate_json(report_file(batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):
         return None
-    same = (report.batch.id, report.batch.lease, report.number) == (batch.id, batch.lease, verdict.number)
+    number = batch.verdict.number if batch.verdict else None
+    same = (report.batch.id, report.batch.lease, report.number) == (batch.id, batch.lease, number)
     return report if same else None
 
 

@@ -15,11 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -28,11 +26,13 @@ from airflow.sdk.exceptions import (
 )
 from pydantic import JsonValue
 
+from fencepost.airflow.addresses import report_address
+from fencepost.airflow.aftermath import Kept, after_step, after_verdict
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.connections import with_connections
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import BatchRejected, ReceiptsDisagree, VerdictUndetermined
+from fencepost.errors import BatchRejected, ReceiptsDisagree, TableRefusedData, VerdictUndetermined
 from fencepost.model import Interval, StepResult, offsets_of
 from fencepost.steps.handover import handed_over
 from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 SPARK_JOBS = Path(__file__).resolve().with_name("spark_jobs")  # what spark-submit is given
 LAST_LINES = 15
 REPORTED = {kind.__name__ for kind in (BatchRejected, VerdictUndetermined, ReceiptsDisagree)}
+DECIDED = REPORTED | {TableRefusedData.__name__}  # the ledger knows of these
 
 
 class FencepostSparkOperator(SparkSubmitOperator):
@@ -59,6 +60,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         super().__init__(application=str(SPARK_JOBS / "run_step.py"), name=f"{pipeline.name}.{step}", **kwargs)
         self.step = step
         self.pipeline = pipeline
+        self.kept = Kept()
 
     def execute(self, context: Context) -> dict[str, JsonValue]:  # type: ignore[override]
         """Run the step and return its result."""
@@ -70,11 +72,16 @@ class FencepostSparkOperator(SparkSubmitOperator):
             with airflow_errors(self.pipeline):
                 pipeline = with_connections(self.pipeline)
                 result = self._without_spark(pipeline, context, interval)
-            return result or self._on_spark(pipeline, context, interval)
+            result = result or self._on_spark(pipeline, context, interval)
         except AirflowException as error:
-            if str(error).partition(":")[0] not in REPORTED:
+            kind, run = str(error).partition(":")[0], context["dag_run"]
+            if kind in DECIDED:
+                after_verdict(self, context, interval)
+            if kind not in REPORTED:
                 raise
-            raise type(error)(f"{error} It is shown at {report_page(context)}") from error
+            raise type(error)(f"{error} It is shown at {report_address(run.dag_id, run.run_id)}") from error
+        after_step(self, context, interval, result)
+        return result
 
     def on_kill(self) -> None:
         """End the JVM, if there is one; the driver and its workers follow it."""
@@ -206,13 +213,6 @@ def _returned(context: Context, task_id: str) -> Mapping[str, Any]:
     """What a task of this run returned; empty if Airflow has nothing of it."""
     found: Any = context["ti"].xcom_pull(task_ids=task_id)
     return found if isinstance(found, Mapping) else {}
-
-
-def report_page(context: Context) -> str:
-    """The page in Airflow's UI with the report of the run's batch (the plugin's tab of a DAG run)."""
-    base = conf.get("api", "base_url", fallback="http://localhost:8080/").rstrip("/")
-    run = context["dag_run"]
-    return f"{base}/dags/{run.dag_id}/runs/{quote(run.run_id)}/plugin/run-report"
 
 
 def _no_outcome(step: str, failure: AirflowException | None) -> str:

@@ -23,6 +23,7 @@ from fencepost.cli.doctor import doctor
 from fencepost.cli.extensions import mount_commands
 from fencepost.cli.jars import jars
 from fencepost.cli.new import new
+from fencepost.cli.notify import notify
 from fencepost.cli.pipelines import pipelines
 from fencepost.cli.quarantine import quarantine
 from fencepost.cli.replay import replay
@@ -104,6 +105,7 @@ for command in (
     schema,
     acls,
     announce,
+    notify,
     jars,
 ):
     app.command()(command)

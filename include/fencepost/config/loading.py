@@ -261,7 +261,7 @@ def _hidden(loc: tuple[int | str, ...], one: Any) -> bool:
 def _siblings(loc: tuple[int | str, ...], output: type[BaseModel] | None) -> list[str]:
     """The fields that are allowed where an unknown one was found; `output` is the model of its output."""
     model: Any = output or Pipeline
-    for part in () if output else loc[:-1]:
+    for part in () if output else (part for part in loc[:-1] if isinstance(part, str)):
         field = model.model_fields[part].annotation
         model = next(
             kind for kind in get_args(field) or (field,) if kind is not type(None)

@@ -32,6 +32,7 @@ from pydantic import (
 from fencepost.config.airflow_settings import AirflowSettings
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
 from fencepost.config.kafka_options import check_kafka
+from fencepost.config.notify import Ask, Notify
 from fencepost.config.postgres_options import check_postgres
 from fencepost.config.registry import RegistrySettings
 from fencepost.config.spark_options import check_spark
@@ -306,21 +307,12 @@ class Schedule(Section):
     timeout_minutes: int = Field(default=60, ge=1, le=MINUTES_OF_A_YEAR)
     # Airflow raises its deadline alert if a scheduled run has not succeeded this long after its interval's end.
     deadline_minutes: float | None = Field(default=None, gt=0, le=MINUTES_OF_A_YEAR)
-    # The import path of a function or notifier that gets the alert too, besides Fencepost's own log entry.
-    deadline_callback: str | None = None
 
     @property
     def patience(self) -> timedelta:
         """The longest time that one step may take with all its retries."""
         tries = timedelta(minutes=self.timeout_minutes) * (self.retries + 1)
         return tries + timedelta(seconds=self.retry_delay_seconds) * self.retries
-
-    @field_validator("deadline_callback")
-    @classmethod
-    def _is_importable_name(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
-            raise ValueError("not the import path of a function, such as my_company.alerts.page_somebody")
-        return name
 
     @field_validator("cron")
     @classmethod
@@ -343,12 +335,6 @@ class Schedule(Section):
         except Exception as error:
             raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Vienna") from error
         return name
-
-    @model_validator(mode="after")
-    def _callback_needs_a_deadline(self) -> Self:
-        if self.deadline_callback is not None and self.deadline_minutes is None:
-            raise ValueError("deadline_callback needs deadline_minutes: without it there is no deadline to miss")
-        return self
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -382,6 +368,7 @@ class Quality(Section):
     open_transaction_wait_seconds: float = Field(default=60, ge=0)
     # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
     ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
+    ask: Ask = Ask()
     quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=0.01)
     quarantine_topic: TopicName | None = None
 
@@ -391,6 +378,12 @@ class Quality(Section):
         if limit is None:
             raise ValueError("left empty; give rows, share, or both. quarantine_limit: none is no limit")
         return None if limit == "none" else limit
+
+    @model_validator(mode="after")
+    def _users_need_a_question(self) -> Self:
+        if self.ask.assigned_users and not self.ask_operator_minutes:
+            raise ValueError("ask.assigned_users needs ask_operator_minutes above 0: without it nobody is asked")
+        return self
 
 
 class Pipeline(Section):
@@ -403,6 +396,7 @@ class Pipeline(Section):
     output: AnyOutput
     schedule: Schedule
     quality: Quality = Quality()
+    notify: tuple[Notify, ...] = ()
     # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
@@ -457,6 +451,15 @@ class Pipeline(Section):
     def _spark_keeps_the_protocol(cls, spark: dict[str, str]) -> dict[str, str]:
         check_spark(spark)
         return spark
+
+    @model_validator(mode="after")
+    def _events_can_happen(self) -> Self:
+        events = {event for entry in self.notify for event in entry.on}
+        if "late" in events and self.schedule.deadline_minutes is None:
+            raise ValueError("notify: late needs schedule.deadline_minutes: without it there is no deadline to miss")
+        if "awaiting" in events and not self.quality.ask_operator_minutes:
+            raise ValueError("notify: awaiting needs quality.ask_operator_minutes above 0: without it nobody is asked")
+        return self
 
     @model_validator(mode="after")
     def _a_store_where_one_is_asked(self) -> Self:

@@ -19,7 +19,7 @@ from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.errors import SettingsError
 
 # Sections that a plain reader of a pipeline's ledger needs. Transform, suite and Spark belong to jobs, which have the folder.
-SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "airflow")
+SECTIONS = ("description", "source", "output", "schedule", "quality", "lanes", "airflow", "notify")
 PLAIN = {
     "kafka": SHOWN_KAFKA
     | COMMON

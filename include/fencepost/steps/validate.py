@@ -328,6 +328,8 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         f"{outcome}: {verdict.reason}" if changed and verdict else already,
         changed=changed,
         verdict=str(outcome),
+        validation=verdict.number if verdict else 0,
+        rows=batch.written.rows if batch.written else 0,
         expectations=verdict.expectations if verdict else 0,
         warnings=len(verdict.failed_warning) if verdict else 0,
         report=verdict.report if verdict else "",

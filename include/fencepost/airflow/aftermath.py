@@ -1,0 +1,183 @@
+"""What follows a step in Airflow, whatever became of it: notifications.
+
+Nothing here fails a task: what goes wrong is logged, and the step's own result or error stands.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fencepost.airflow.assets import output_asset
+from fencepost.airflow.happening import Facts, Happening, Run
+from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import printable
+from fencepost.model import Batch, Interval, State, StepResult
+from fencepost.spark.diagnosis import describe
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG, Context
+
+log = logging.getLogger("fencepost.airflow")
+PASSED = {State.PUBLISHED, State.SKIPPED}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an operator keeps of its step, for what comes after the task: `told` if its failure was sent already."""
+
+    told: bool = False
+
+
+class Operator(Protocol):
+    """A task that runs a step."""
+
+    task_id: str
+    step: Any
+    pipeline: Pipeline
+    kept: Kept
+
+
+def after_step(operator: Operator, context: Context, interval: Interval, result: StepResult) -> None:
+    """After a step that ended well."""
+    pipeline = operator.pipeline
+    if not pipeline.notify:
+        return
+    with _guarded(f"{operator.task_id} ended well"):
+        facts, run = Facts.of_result(result), Run.of(context)
+        if operator.step == "validate" and result.state is State.WRITTEN:
+            happened = Happening("quarantined", pipeline.name, interval, run, facts)
+            tell(context, pipeline, happened, notes_of(context, pipeline))
+        if operator.step == "advance" and result.state in PASSED:
+            happened = Happening("recovered", pipeline.name, interval, run, facts)
+            late = _was_late(context, pipeline, interval, result, run)
+            tell_recovered(context, pipeline, happened, notes_of(context, pipeline), was_late=late)
+
+
+def after_verdict(operator: Operator, context: Context, interval: Interval) -> None:
+    """After a step that ended with a verdict, or with a table's refusal: the ledger has it."""
+    pipeline, when = operator.pipeline, f"{operator.task_id} ended with a verdict"
+    if not pipeline.notify:
+        return
+    with _guarded(when):
+        from fencepost.ledger.ledger import Ledger
+
+        batch = Ledger(pipeline).read().last(interval)
+        if batch is None:
+            return
+        operator.kept = Kept(told=True)
+        happened = Happening(
+            "rejected" if batch.state is State.REJECTED else "failed",
+            pipeline.name,
+            interval,
+            Run.of(context),
+            Facts.of_batch(batch),
+            step=operator.task_id,
+        )
+        notes = notes_of(context, pipeline)
+        tell(context, pipeline, happened, notes)
+        tell(context, pipeline, happened.about("quarantined"), notes)
+
+
+def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:
+    """After a question about a rejected batch was opened."""
+    if not pipeline.notify:
+        return
+    with _guarded("a question was opened"):
+        happened = Happening(
+            "awaiting", pipeline.name, batch.interval, Run.of(context), Facts.of_batch(batch), until=until
+        )
+        tell(context, pipeline, happened, notes_of(context, pipeline))
+
+
+def watch(dag: DAG, pipeline: Pipeline) -> DAG:
+    """Have the DAG's tasks send what `notify` says: the output's asset, whose state store has the notes, becomes an inlet, and
+    `failed` a callback beside those that a task has."""
+    if pipeline.notify:
+        for task in dag.tasks:
+            task.inlets = [*task.inlets, output_asset(pipeline.name, pipeline.output.name)]
+            callbacks: Any = task.on_failure_callback
+            task.on_failure_callback = [*callbacks, partial(_failed, pipeline)]
+    return dag
+
+
+def _failed(pipeline: Pipeline, context: Context) -> None:
+    """Airflow calls this when a task has failed and is not retried: in its process, or in the DAG processor if that was killed.
+
+    It asks no Kafka, which may be why the task failed, and Airflow ends the process 20 seconds after the task's own end.
+    """
+    task: Any = context["task"]
+    if getattr(task, "kept", Kept()).told:
+        return
+    with _guarded(f"{task.task_id} failed"):
+        start, end = context["data_interval_start"], context["data_interval_end"]
+        if start is None or end is None:
+            return
+        error = context.get("exception")
+        in_task = isinstance(error, BaseException)
+        happened = Happening(
+            "failed",
+            pipeline.name,
+            Interval.of(start, end),
+            Run.of(context),
+            replace(_last_known(context["ti"]), reason=_reason(error)),
+            step=task.task_id,
+        )
+        # Only a task's own process may ask for the state store: the DAG processor's knows no such question.
+        tell(context, pipeline, happened, notes_of(context, pipeline) if in_task else NoNotes())
+
+
+def _last_known(ti: Any) -> Facts:
+    """What tasks of the run have returned of its newest revision."""
+    known = [Facts()]
+    for task_id in ("plan", "write", "validate", "decide", "write_again", "validate_again"):
+        found = ti.xcom_pull(task_ids=task_id)
+        if isinstance(found, Mapping) and "batch" in found:
+            fields = {name: found[name] for name in StepResult.model_fields}
+            known.append(Facts.of_result(StepResult.model_validate(fields)))
+    return max(known, key=lambda facts: (facts.revision or 0, facts.number))
+
+
+def _reason(error: object) -> str:
+    """An error's words where they are Fencepost's, which quote no record; else its kind and place."""
+    from airflow.sdk.exceptions import AirflowException
+
+    if isinstance(error, AirflowException):
+        return printable(str(error))
+    return describe(error) if isinstance(error, BaseException) else "its process was killed"
+
+
+def _was_late(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult, run: Run) -> bool:
+    """Whether Airflow has called the deadline's callback for this run, which cannot note it.
+
+    Only if this run has published the batch, or skipped it: a run that is cleared later is not late again.
+    """
+    minutes = pipeline.schedule.deadline_minutes
+    if minutes is None or run.type != "scheduled":
+        return False
+    if not _settled_here(context, result):
+        return False
+    settled = datetime.fromisoformat(str(result.details["published_at"]))
+    return settled > interval.end + timedelta(minutes=minutes)
+
+
+def _settled_here(context: Context, result: StepResult) -> bool:
+    """Whether this run has published or skipped the batch, maybe by an attempt that died after its commit."""
+    if result.changed or result.state not in PASSED:
+        return result.changed
+    planned: Any = context["ti"].xcom_pull(task_ids="plan") or {}
+    return planned.get("state") not in {*PASSED, None}
+
+
+@contextmanager
+def _guarded(when: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        log.warning("after %s: not everything that follows was done: %s", when, describe(error))

@@ -1,0 +1,220 @@
+"""What happened to an interval, in the words of a notification: what templates get as `fencepost`.
+
+Nothing here quotes a record. Names of checks are of the suite, and a reason is the ledger's or an error's of Fencepost's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from fencepost.airflow.addresses import report_address, run_address
+from fencepost.airflow.question import report_of
+from fencepost.config.notify import Event
+from fencepost.model import Batch, Interval, State, StepResult
+from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.report_html import visible
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+CHECKS = 50  # that a template gets
+NAMED = 5  # that the text names
+LONGEST = 400  # characters of a reason
+
+
+@dataclass(frozen=True)
+class Run:
+    """The DAG run in which it happened."""
+
+    dag_id: str
+    id: str
+    type: str
+
+    @classmethod
+    def of(cls, context: Context | Mapping[str, Any]) -> Self:
+        """The run of a task's context, or of a callback's, where it is a mapping."""
+        run: Any = context["dag_run"]
+        if isinstance(run, Mapping):
+            return cls(str(run["dag_id"]), str(run["dag_run_id"]), str(run["run_type"]))
+        return cls(str(run.dag_id), str(run.run_id), str(getattr(run.run_type, "value", run.run_type)))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check that did not hold, or could not be evaluated: `unexpected` of `records` records do not hold."""
+
+    name: str
+    severity: str
+    status: str
+    unexpected: int | None = None
+    records: int | None = None
+
+    @classmethod
+    def of(cls, check: CheckResult) -> Self:
+        """Of a report's."""
+        counts = check.unexpected_count, check.element_count
+        return cls(check.title, str(check.severity), str(check.status), *counts)
+
+    def __str__(self) -> str:
+        counted = f" ({self.unexpected:,} of {self.records:,} records)" if self.unexpected is not None else ""
+        return f"{visible(self.name, 160)}{counted if self.records is not None else ''}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the batch that it happened to; `number` counts its revision's validations, 0 before the first."""
+
+    batch: str = ""
+    revision: int | None = None
+    number: int = 0
+    state: str = ""
+    verdict: str | None = None
+    reason: str = ""
+    rows: int | None = None
+    quarantined: Mapping[str, int] | None = None
+    checks: tuple[Check, ...] = ()
+
+    @classmethod
+    def of_batch(cls, batch: Batch) -> Self:
+        """From the ledger, with the checks of its report; only names where this worker has no report."""
+        verdict, written = batch.verdict, batch.written
+        return cls(
+            batch=str(batch.id),
+            revision=batch.revision,
+            number=verdict.number if verdict else 0,
+            state=str(batch.state),
+            verdict=str(verdict.outcome) if verdict else None,
+            reason=verdict.reason if verdict else "",
+            rows=written.rows if written else None,
+            quarantined=written.quarantined if written else None,
+            checks=checks_of(batch),
+        )
+
+    @classmethod
+    def of_result(cls, result: StepResult) -> Self:
+        """From what a step returned."""
+        details: Mapping[str, Any] = result.details
+        return cls(
+            batch=result.batch,
+            revision=result.revision,
+            number=details.get("validation") or 0,
+            state=str(result.state),
+            verdict=details.get("verdict"),
+            rows=details.get("rows"),
+            quarantined=details.get("quarantined"),
+        )
+
+    @property
+    def in_quarantine(self) -> int:
+        """How many records the batch has there."""
+        return sum((self.quarantined or {}).values())
+
+
+def checks_of(batch: Batch) -> tuple[Check, ...]:
+    """The checks that did not hold, the decisive ones first."""
+    report, verdict = report_of(batch), batch.verdict
+    if report is not None:
+        return tuple(Check.of(c) for c in report.in_order() if c.status is not Status.PASSED)[:CHECKS]
+    if verdict is None:
+        return ()
+    named = [*((n, "critical") for n in verdict.failed_critical), *((n, "warning") for n in verdict.failed_warning)]
+    return tuple(Check(name, severity, str(Status.FAILED)) for name, severity in named)[:CHECKS]
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One event. `step` is what failed; `until` is the end of a question, or the deadline. `is_test`: nothing has happened."""
+
+    event: Event
+    pipeline: str
+    interval: Interval
+    run: Run
+    facts: Facts = Facts()
+    step: str = ""
+    until: datetime | None = None
+    is_test: bool = False
+
+    def about(self, event: Event) -> Happening:
+        """The same as another event."""
+        return replace(self, event=event)
+
+    @property
+    def subject(self) -> str:
+        """What names it, for `once`: the batch, or the interval before there is one, and the validation."""
+        return f"{self.facts.batch or f'{self.pipeline}/{self.interval}'} {self.facts.number}"
+
+    def for_templates(self) -> dict[str, Any]:
+        """The value of `fencepost` in a notifier's templates: plain values."""
+        facts = asdict(self.facts)
+        facts["validation"] = facts.pop("number")
+        facts["quarantined"] = dict(facts["quarantined"] or {})
+        return {
+            "event": self.event,
+            "is_test": self.is_test,
+            "pipeline": self.pipeline,
+            "interval": {"start": self.interval.start.isoformat(), "end": self.interval.end.isoformat()},
+            **facts,
+            "checks": [asdict(check) for check in self.facts.checks],
+            "run": self.run.id,
+            "run_type": self.run.type,
+            "run_url": run_address(self.run.dag_id, self.run.id),
+            "report": report_address(self.run.dag_id, self.run.id) if self.facts.number else "",
+            "step": self.step,
+            "until": self.until.isoformat() if self.until else None,
+            "text": self.text,
+        }
+
+    @property
+    def text(self) -> str:
+        """A ready sentence, and where to look."""
+        facts, run = self.facts, self.run
+        page = report_address if facts.number and self.event != "failed" else run_address
+        revision = f", revision {facts.revision}" if facts.revision is not None else ""
+        test = "This is a test. " if self.is_test else ""
+        return (
+            f"{test}{self.pipeline}, {self.interval.told}{revision}: {self._what().strip()} {page(run.dag_id, run.id)}"
+        )
+
+    def _what(self) -> str:
+        facts = self.facts
+        reason = visible(facts.reason, LONGEST).rstrip(".")
+        match self.event:
+            case "rejected":
+                return f"rejected. {_sentence(reason)}{_named(facts.checks)}"
+            case "failed":
+                return f"{self.step} failed for good. {_sentence(reason)}"
+            case "late":
+                return f"not published by {_told(self.until)}."
+            case "awaiting":
+                asked = f" until {_told(self.until)}" if self.until else ""
+                return f"rejected, and awaits a person's decision{asked}. {_named(facts.checks)}"
+            case "quarantined":
+                rules = ", ".join(f"{visible(rule, 80)} {rows:,}" for rule, rows in (facts.quarantined or {}).items())
+                return f"{_records(facts.in_quarantine)} in quarantine ({rules})."
+            case "recovered":
+                rows = (
+                    f" with {_records(facts.rows)}" if facts.rows is not None and facts.state != State.SKIPPED else ""
+                )
+                return f"{facts.state}{rows}, after something had gone wrong."
+
+
+def _named(checks: tuple[Check, ...]) -> str:
+    if not checks:
+        return ""
+    more = f"; and {len(checks) - NAMED:,} more" if len(checks) > NAMED else ""
+    return f"Not as expected: {'; '.join(str(check) for check in checks[:NAMED])}{more}."
+
+
+def _sentence(text: str) -> str:
+    return f"{text}. " if text else ""
+
+
+def _records(rows: int) -> str:
+    return f"{rows:,} record{'' if rows == 1 else 's'}"
+
+
+def _told(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else "then"

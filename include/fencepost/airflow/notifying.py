@@ -1,0 +1,228 @@
+"""Sends what happened to a batch through Airflow's notifiers, as `notify` in `pipeline.yaml` says.
+
+Each entry of `notify` gets an event once for each batch and validation. What was sent is noted in the state store of the
+output's asset, after it was sent: so a task that is killed in between may send twice, and no event is lost. A notifier that
+fails, or that does not end in time, is logged and fails nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from jinja2 import StrictUndefined, TemplateError
+from pydantic import JsonValue
+
+from fencepost.airflow.assets import output_asset
+from fencepost.airflow.happening import Happening
+from fencepost.config.digest import digest
+from fencepost.config.notify import Event, Notify
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import SettingsError
+from fencepost.model import Interval, utc_now
+from fencepost.spark.diagnosis import describe
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseNotifier, Context
+
+log = logging.getLogger("fencepost.notify")
+
+LIMIT = 10.0  # seconds for all notifiers of one event, which run side by side
+BAD: frozenset[Event] = frozenset({"rejected", "failed", "late", "awaiting"})  # what an interval can recover from
+
+
+class Notes(Protocol):
+    """What is remembered between tasks and runs, by key."""
+
+    def get(self, key: str) -> JsonValue:
+        """The value; None if there is none."""
+
+    def set(self, key: str, value: JsonValue) -> None:
+        """Write it."""
+
+    def delete(self, key: str) -> None:
+        """Forget it."""
+
+
+class NoNotes:
+    """Where Airflow gives a callback no state store."""
+
+    def get(self, key: str) -> JsonValue:
+        """None."""
+
+    def set(self, key: str, value: JsonValue) -> None:
+        """Nothing."""
+
+    def delete(self, key: str) -> None:
+        """Nothing."""
+
+
+def notes_of(context: Context | Mapping[str, Any], pipeline: Pipeline) -> Notes:
+    """The state store of the output's asset, which is an inlet of every task of a pipeline with `notify`."""
+    stores: Any = context.get("asset_state_store")
+    notes: Notes = stores[output_asset(pipeline.name, pipeline.output.name)] if stores is not None else NoNotes()
+    return notes
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How it ended for one entry: `error` is empty if the notifier sent it."""
+
+    entry: Notify
+    error: str = ""
+
+
+def tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes) -> list[Sent]:
+    """Send the event through each entry that wants it and has not sent it. It raises nothing."""
+    try:
+        return _tell(context, pipeline, happened, notes)
+    except Exception as error:
+        log.warning("pipeline %s: %s was not sent: %s", pipeline.name, happened.event, describe(error))
+        return []
+
+
+def tell_recovered(
+    context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes, *, was_late: bool
+) -> list[Sent]:
+    """Send that an interval is published or skipped, if something bad was sent of it before. It raises nothing."""
+    if not _wanting(pipeline, happened):
+        return []
+    key = _trouble(happened.interval)
+    if not was_late and _noted(notes, key) is None:
+        return []
+    sent = tell(context, pipeline, happened, notes)
+    if all(not one.error for one in sent):
+        _note(notes.delete, key)
+    return sent
+
+
+def _tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes) -> list[Sent]:
+    wanted = {_key(entry, happened): entry for entry in _wanting(pipeline, happened)}
+    new = {key: entry for key, entry in wanted.items() if _noted(notes, key) is None}
+    sent = send(context, tuple(new.values()), happened)
+    told = False
+    for key, one in zip(new, sent, strict=True):
+        if one.error:
+            log.warning(
+                "pipeline %s: %s did not send %s: %s", pipeline.name, one.entry.notifier, happened.event, one.error
+            )
+        else:
+            told = True
+            log.info("pipeline %s: sent %s through %s", pipeline.name, happened.event, one.entry.notifier)
+            _note(notes.set, key, utc_now().isoformat())
+    if told and happened.event in BAD:
+        _note(notes.set, _trouble(happened.interval), happened.event)
+    return sent
+
+
+def _wanting(pipeline: Pipeline, happened: Happening) -> list[Notify]:
+    is_backfill = happened.run.type == "backfill"
+    found = [entry for entry in pipeline.notify if happened.event in entry.on and (entry.backfills or not is_backfill)]
+    if happened.event == "quarantined":
+        return [entry for entry in found if happened.facts.in_quarantine > entry.above]
+    return found
+
+
+def send(context: Context | Mapping[str, Any], entries: Sequence[Notify], happened: Happening) -> list[Sent]:
+    """Run the notifiers side by side, each in a thread of its own, for as long as `LIMIT`.
+
+    A thread that has not ended by then is left behind: it ends with the process.
+    """
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    values = happened.for_templates()
+    errors = [f"did not end within {LIMIT:g} seconds"] * len(entries)
+
+    def run(position: int) -> None:
+        try:
+            _send(dict(context), entries[position], values)
+            errors[position] = ""
+        except (SettingsError, AirflowNotFoundException) as error:
+            errors[position] = str(error)
+        except Exception as error:  # its message may quote an address with a token
+            errors[position] = describe(error)
+
+    threads = [
+        threading.Thread(target=run, args=(position,), daemon=True, name=f"notify-{position}")
+        for position in range(len(entries))
+    ]
+    until = time.monotonic() + LIMIT
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0.0))
+    return [Sent(entry, error) for entry, error in zip(entries, tuple(errors), strict=True)]
+
+
+def _send(context: dict[str, Any], entry: Notify, values: Mapping[str, Any]) -> None:
+    """Render and run a fresh notifier, since rendering changes it in place.
+
+    Not by calling it: that logs the message of an error, which may quote an address with a token.
+    """
+    notifier = notifier_of(entry)
+    context["fencepost"] = json.loads(json.dumps(values))
+    known = cast("Context", context)
+    environment = notifier.get_template_env(dag=known.get("dag"))
+    environment.undefined = StrictUndefined  # as in a DAG: a misspelt name is an error, and not an empty text
+    try:
+        notifier.render_template_fields(known, environment)
+    except TemplateError as error:
+        raise SettingsError(f"notify.kwargs: a template of {entry.notifier} cannot be filled in: {error}") from None
+    notifier.notify(known)
+
+
+def notifier_of(entry: Notify) -> BaseNotifier:
+    """A new notifier of that entry.
+
+    Raises:
+        SettingsError: there is no such class, it is no notifier, or does not take these arguments.
+    """
+    from airflow.sdk import BaseNotifier
+
+    module, _, name = entry.notifier.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        raise SettingsError(
+            f"notify.notifier: {entry.notifier} cannot be imported here. Install the provider that has it, or correct the path."
+        ) from None
+    if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+        raise SettingsError(
+            f"notify.notifier: {entry.notifier} is not a notifier of Airflow: a subclass of BaseNotifier."
+        )
+    try:
+        return kind(**json.loads(json.dumps(entry.kwargs)))
+    except TypeError as error:
+        raise SettingsError(f"notify.kwargs: {entry.notifier} does not take them: {error}.") from None
+
+
+def _key(entry: Notify, happened: Happening) -> str:
+    """Names an event of a batch for one entry. An entry that is changed is another."""
+    which = digest([entry.notifier, entry.kwargs])[:16]
+    return f"fencepost sent {happened.event} {happened.subject} {which}"
+
+
+def _trouble(interval: Interval) -> str:
+    return f"fencepost trouble {interval}"
+
+
+def _noted(notes: Notes, key: str) -> JsonValue:
+    """What was noted; None if nothing was, or the store cannot be asked: rather twice than never."""
+    try:
+        return notes.get(key)
+    except Exception as error:
+        log.warning("the state store of the output's asset was not read: %s", describe(error))
+        return None
+
+
+def _note(act: Callable[..., None], *args: Any) -> None:
+    try:
+        act(*args)
+    except Exception as error:
+        log.warning("the state store of the output's asset was not written: %s", describe(error))

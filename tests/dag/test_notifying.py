@@ -1,0 +1,566 @@
+"""Who is told of what: each event once, through a real provider's notifier, and never at a task's expense."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.configuration import ensure_secrets_loaded
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskAwaitingInput
+from airflow.sdk.execution_time import comms, task_runner
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from typer.testing import CliRunner
+
+from fencepost.airflow import build_dag, deadline, notifying, output_asset
+from fencepost.airflow.aftermath import watch
+from fencepost.airflow.rehearsal import send_test
+from fencepost.cli.app import app
+from fencepost.config.notify import EVENTS, Event
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
+from fencepost.model import Batch, Interval, Outcome, State, StepResult, Tally, Verdict
+from fencepost.paths import reports_folder
+from fencepost.protocol.view import View
+from fencepost.quality.checks import Status
+from fencepost.quality.report_files import write_report
+from makers import an_output
+from rigs.notifiers import FailsAtFirst
+from rigs.receivers import HttpReceiver, http_receiver
+from unit.quality.reports import NOON, REPORTS
+
+from .conftest import PIPELINE_YAML, ContextOf
+
+MakePipeline = Callable[..., Pipeline]
+SLACK = "airflow.providers.slack.notifications.slack_webhook.SlackWebhookNotifier"
+KWARGS = "{slack_webhook_conn_id: slack, text: '{{ fencepost.text }}', blocks: [{text: '{{ fencepost | tojson }}'}]}"
+NOTIFY = """
+quality: {{ask_operator_minutes: 90}}
+notify:
+  - {{on: [{on}], notifier: {notifier}, kwargs: {kwargs}{more}}}
+"""
+ENVIRONMENT = "airflow.secrets.environment_variables.EnvironmentVariablesBackend"
+TOKEN = "T0/B0/a-token-that-nobody-sees"
+
+
+def settings(on: str, more: str = "", notifier: str = SLACK, kwargs: str = KWARGS) -> str:
+    late = PIPELINE_YAML.replace("retries: 2}", "retries: 2, deadline_minutes: 90}")
+    return late + NOTIFY.format(on=on, notifier=notifier, kwargs=kwargs, more=more and f", {more}")
+
+
+@pytest.fixture
+def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
+    """A receiver in the place of Slack's webhook."""
+    with http_receiver() as receiver:
+        connection = {"conn_type": "slackwebhook", "host": receiver.url, "password": TOKEN}
+        monkeypatch.setenv("AIRFLOW_CONN_SLACK", json.dumps(connection))
+        yield receiver
+
+
+def texts(slack: HttpReceiver) -> list[str]:
+    return [json.loads(body)["text"] for body in slack.bodies]
+
+
+def last(slack: HttpReceiver) -> dict[str, Any]:
+    """What the template got as `fencepost`."""
+    found: dict[str, Any] = json.loads(json.loads(slack.bodies[-1])["blocks"][0]["text"])
+    return found
+
+
+class Store:
+    """Airflow's API with the state of assets, behind the supervisor."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], Any] = {}
+        self.is_away = False
+
+    def send(self, msg: Any) -> Any:
+        if self.is_away:
+            raise OSError("no API server")
+        key = (msg.name, msg.key)
+        match msg:
+            case comms.GetAssetStateStoreByName():
+                if key in self.values:
+                    return comms.AssetStateStoreResult(value=self.values[key])
+            case comms.SetAssetStateStoreByName():
+                self.values[key] = msg.value
+            case comms.DeleteAssetStateStoreByName():
+                self.values.pop(key, None)
+            case _:
+                raise AssertionError(msg)
+        return None
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    found = Store()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", found, raising=False)
+    monkeypatch.setattr(
+        "airflow.sdk.execution_time.supervisor.ensure_secrets_backend_loaded",
+        lambda: ensure_secrets_loaded(default_backends=[ENVIRONMENT]),  # not the one that asks the supervisor
+    )
+    return found
+
+
+InTask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def in_task(context_of: ContextOf, store: Store) -> InTask:
+    """The context of a task that has the output's asset as an inlet, with Airflow's own accessors."""
+
+    def make(pipeline: Pipeline, returned: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        context = context_of(**options)
+        context["asset_state_store"] = AssetStateStoreAccessors([output_asset(pipeline.name, pipeline.output.name)])
+        context["ti"].returned = returned or {}
+        return context
+
+    return make
+
+
+def judged(name: str, number: int = 1) -> Batch:
+    """A batch of pipeline `counted` that was judged as in that report, which lies in the folder of reports."""
+    made = REPORTS[name]
+    batch = made.batch.model_copy(update={"pipeline": "counted"})
+    report = made.model_copy(update={"batch": batch, "number": number})
+    verdict = Verdict(
+        outcome=report.evaluation.outcome,
+        reason=report.evaluation.reason,
+        number=number,
+        expectations=len(report.evaluation.checks),
+        failed_critical=report.evaluation.failed_critical,
+        failed_warning=report.evaluation.failed_warning,
+        suite_digest="d",
+        report=str(write_report(report, reports_folder()).html),
+        seconds=1,
+        judged_at=NOON,
+    )
+    state = State.REJECTED if verdict.outcome is Outcome.REJECTED else State.WRITTEN
+    return batch.model_copy(update={"state": state, "verdict": verdict})
+
+
+def with_quarantined(batch: Batch, rows: int) -> Batch:
+    assert batch.written is not None
+    quarantine = an_output(9, topic="quarantine")
+    topics = batch.written.topics | {"quarantine": Tally(rows=rows)}
+    written = batch.written.model_copy(update={"quarantine": quarantine, "topics": topics})
+    return batch.model_copy(update={"written": written})
+
+
+def of_batch(context: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    return context | {"data_interval_start": batch.interval.start, "data_interval_end": batch.interval.end}
+
+
+Fails = Callable[..., None]
+
+
+@pytest.fixture
+def validate_fails(monkeypatch: pytest.MonkeyPatch, in_task: InTask) -> Fails:
+    """Run the task validate on a ledger with that batch; the step raises the error, and the task fails with it."""
+
+    def run(pipeline: Pipeline, batch: Batch, error: Exception, **options: Any) -> None:
+        def step(pipeline: Pipeline, interval: Interval, rejected: bool) -> StepResult:
+            raise error
+
+        monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", step)
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+        monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
+        task = build_dag(pipeline).get_task("validate")
+        context = of_batch(in_task(pipeline, **options), batch) | {"task": task}
+        with pytest.raises(AirflowFailException) as failed:
+            task.execute(context)
+        context["exception"] = failed.value
+        for callback in task.on_failure_callback:
+            callback(context)
+
+    return run
+
+
+def test_a_verdict_is_sent_with_checks_and_counts_and_no_record(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = judged("hostile")
+    with caplog.at_level(logging.DEBUG, logger="fencepost"):
+        validate_fails(make_pipeline(settings=settings("rejected, failed")), batch, BatchRejected("batch: no."))
+    assert slack.paths == [f"/{TOKEN}"]
+    (text,) = texts(slack)
+    assert text.startswith("counted, 2013-01-01 00:00 to 2013-01-02 00:00 UTC, revision 1: rejected. ")
+    assert text.endswith("/dags/counted/runs/run%201/plugin/run-report")
+    told = last(slack)
+    (hostile,) = [c for c in REPORTS["hostile"].evaluation.checks if c.status is not Status.PASSED]
+    assert told["checks"] == [
+        {
+            "name": hostile.title,
+            "severity": "critical",
+            "status": "failed",
+            "unexpected": hostile.unexpected_count,
+            "records": hostile.element_count,
+        }
+    ]
+    expected = {"event": "rejected", "batch": str(batch.id), "revision": 1, "validation": 1, "verdict": "rejected"}
+    expected |= {"run": "run 1", "run_type": "scheduled", "rows": 50_000_000, "is_test": False, "pipeline": "counted"}
+    expected |= {"interval": {"start": "2013-01-01T00:00:00+00:00", "end": "2013-01-02T00:00:00+00:00"}}
+    assert {name: told[name] for name in expected} == expected
+    assert hostile.sample[0].key
+    assert hostile.sample[0].key not in slack.bodies[0].decode()
+    for one in (hostile.observed, *(value for row in hostile.sample for value in row.values.values())):
+        assert not one or not isinstance(one, str) or json.dumps(one)[1:-1] not in slack.bodies[0].decode()
+    assert TOKEN not in caplog.text
+
+
+def test_an_event_is_sent_once_for_each_validation_of_a_batch(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails
+) -> None:
+    pipeline = make_pipeline(settings=settings("rejected, quarantined"))
+    for number in (1, 1, 2, 2, 1):
+        validate_fails(pipeline, with_quarantined(judged("rejected", number), 7), BatchRejected("batch: no."))
+    seen = [(one["event"], one["validation"]) for one in map(told_in, slack.bodies)]
+    assert seen == [("rejected", 1), ("quarantined", 1), ("rejected", 2), ("quarantined", 2)]
+
+
+def told_in(body: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.loads(body)["blocks"][0]["text"])
+    return found
+
+
+def test_each_entry_sends_for_itself(make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails) -> None:
+    """One that fails is tried again with the next attempt; one that has sent is not."""
+    both = settings("rejected") + "  - {on: [rejected], notifier: rigs.notifiers.FailsAtFirst, kwargs: {times: 1}}\n"
+    pipeline = make_pipeline(settings=both)
+    FailsAtFirst.calls = 0
+    for _ in range(3):
+        validate_fails(pipeline, judged("rejected"), BatchRejected("batch: no."))
+    assert (len(slack.bodies), FailsAtFirst.calls) == (1, 2)
+
+
+def test_what_a_notifier_fails_with_is_logged_by_its_kind_and_the_task_fails_with_its_own_error(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails, caplog: pytest.LogCaptureFixture
+) -> None:
+    slack.status = 500
+    batch = judged("rejected")
+    pipeline = make_pipeline(settings=settings("rejected"))
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    assert "did not send rejected" in caplog.text
+    assert TOKEN not in caplog.text
+    slack.status = 200
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    assert len(slack.bodies) == 2, "it was not noted as sent"
+
+
+def test_a_notifier_that_hangs_delays_nothing_for_longer_than_the_limit(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    validate_fails: Fails,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert notifying.LIMIT == 10
+    monkeypatch.setattr(notifying, "LIMIT", 0.5)
+    slack.hangs = True
+    began = time.monotonic()
+    validate_fails(make_pipeline(settings=settings("rejected")), judged("rejected"), BatchRejected("batch: no."))
+    assert time.monotonic() - began < 5
+    assert "did not end within 0.5 seconds" in caplog.text
+
+
+def test_a_notifier_is_made_anew_for_each_event(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails
+) -> None:
+    """Rendering changes a notifier, and the lists in its arguments, in place."""
+    pipeline = make_pipeline(settings=settings("rejected, quarantined"))
+    validate_fails(pipeline, with_quarantined(judged("rejected"), 7), BatchRejected("batch: no."))
+    first, second = texts(slack)
+    assert "rejected" in first
+    assert "7 records in quarantine (malformed 7)." in second
+    assert told_in(slack.bodies[1])["event"] == "quarantined"
+
+
+@pytest.mark.parametrize(("more", "sent"), [("", 0), ("backfills: true", 1)])
+def test_a_backfill_tells_nobody_unless_asked_to(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails, more: str, sent: int
+) -> None:
+    pipeline = make_pipeline(settings=settings("rejected", more))
+    validate_fails(pipeline, judged("rejected"), BatchRejected("batch: no."), run_type="backfill")
+    assert len(slack.bodies) == sent
+
+
+def test_a_batch_that_could_not_be_judged_has_failed(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails
+) -> None:
+    pipeline = make_pipeline(settings=settings("rejected, failed"))
+    validate_fails(pipeline, judged("undetermined"), VerdictUndetermined("batch: cannot say."))
+    (text,) = texts(slack)
+    assert "revision 1: validate failed for good. " in text
+
+
+@pytest.mark.parametrize(("above", "sent"), [(6, 1), (7, 0)])
+def test_quarantined_counts_above_a_number(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    in_task: InTask,
+    monkeypatch: pytest.MonkeyPatch,
+    result: StepResult,
+    above: int,
+    sent: int,
+) -> None:
+    pipeline = make_pipeline(settings=settings("quarantined", f"above: {above}"))
+    details: dict[str, Any] = {
+        "quarantined": {"malformed": 5, "rule": 2},
+        "validation": 1,
+        "verdict": "passed",
+        "rows": 9,
+    }
+    passed = result.model_copy(update={"step": "validate", "details": details})
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda *_, **__: passed)
+    for _ in range(2):
+        build_dag(pipeline).get_task("validate").execute(in_task(pipeline))
+    assert [text.partition(": ")[2].partition(" http")[0] for text in texts(slack)] == [
+        "7 records in quarantine (malformed 5, rule 2)."
+    ] * sent
+    published = passed.model_copy(update={"state": State.PUBLISHED, "batch": "counted/x/2"})
+    monkeypatch.setattr("fencepost.steps.validate.validate_without_spark", lambda *_, **__: published)
+    build_dag(pipeline).get_task("validate").execute(in_task(pipeline))
+    assert len(slack.bodies) == sent, "nothing is said of what was published before"
+
+
+Advances = Callable[..., None]
+
+
+@pytest.fixture
+def advance(monkeypatch: pytest.MonkeyPatch, in_task: InTask, result: StepResult) -> Advances:
+    """Run the task advance, which finds or makes this of the batch."""
+
+    def run(
+        pipeline: Pipeline, batch: Batch, state: State, *, changed: bool, settled: datetime, plan: str = "planned"
+    ) -> None:
+        details: dict[str, Any] = {"published_at": settled.isoformat(), "rows": 3, "output": {}, "quarantined": {}}
+        done = StepResult.of("advance", batch, "done", changed=changed, **details).model_copy(update={"state": state})
+        monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: done)
+        monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
+        context = of_batch(in_task(pipeline, {"plan": {"state": plan}}), batch)
+        build_dag(pipeline).get_task("advance").execute(context)
+
+    return run
+
+
+IN_TIME = datetime(2013, 1, 2, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("state", "says"), [(State.PUBLISHED, "published with 3 records"), (State.SKIPPED, "skipped")])
+def test_an_interval_that_had_gone_wrong_recovers_once(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    validate_fails: Fails,
+    advance: Advances,
+    store: Store,
+    state: State,
+    says: str,
+) -> None:
+    pipeline, batch = make_pipeline(settings=settings("rejected, recovered")), judged("rejected")
+    advance(pipeline, batch, state, changed=True, settled=IN_TIME)
+    assert slack.bodies == [], "nothing bad was sent of it"
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    for changed in (True, False):
+        advance(pipeline, batch, state, changed=changed, settled=IN_TIME)
+    assert len(slack.bodies) == 2
+    assert f"{says}, after something had gone wrong." in texts(slack)[1]
+    assert not any("trouble" in key for _, key in store.values)
+
+
+def test_quarantined_records_are_nothing_to_recover_from(
+    make_pipeline: MakePipeline, slack: HttpReceiver, validate_fails: Fails, advance: Advances
+) -> None:
+    pipeline = make_pipeline(settings=settings("quarantined, recovered"))
+    batch = with_quarantined(judged("rejected"), 7)
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    advance(pipeline, batch, State.PUBLISHED, changed=True, settled=IN_TIME)
+    assert [told_in(body)["event"] for body in slack.bodies] == ["quarantined"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "plan", "hour", "sent"),
+    [(True, "planned", 2, 1), (False, "planned", 2, 1), (False, "published", 2, 0), (True, "planned", 1, 0)],
+)
+def test_an_interval_recovers_from_its_deadline(
+    make_pipeline: MakePipeline, slack: HttpReceiver, advance: Advances, changed: bool, plan: str, hour: int, sent: int
+) -> None:
+    """Airflow gives the deadline's callback no notes, so the clock tells. The deadline is at half past one."""
+    pipeline, settled = make_pipeline(settings=settings("late, recovered")), datetime(2013, 1, 2, hour, 0, tzinfo=UTC)
+    for _ in range(2):
+        advance(pipeline, judged("passed"), State.PUBLISHED, changed=changed, settled=settled, plan=plan)
+    assert len(slack.bodies) == sent
+
+
+def test_a_missed_deadline_is_sent(
+    make_pipeline: MakePipeline, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pipeline(settings=settings("late"))
+    batch = judged("passed")
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
+    run = {"dag_id": "counted", "dag_run_id": "scheduled__2", "run_type": "scheduled"}
+    run |= {f"data_interval_{side}": getattr(batch.interval, side).isoformat() for side in ("start", "end")}
+    deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}})
+    (text,) = texts(slack)
+    assert "revision 1: not published by 2013-01-02 01:30 UTC." in text
+
+
+def test_a_question_is_told_of_once_it_is_open_and_stays_open_when_that_fails(
+    make_pipeline: MakePipeline, slack: HttpReceiver, in_task: InTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    monkeypatch.setattr(
+        "airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **_: opened.append(len(slack.bodies))
+    )
+    batch = judged("rejected")
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
+    pipeline = make_pipeline(settings=settings("awaiting"))
+    for status in (500, 200):
+        slack.status = status
+        context = of_batch(in_task(pipeline), batch) | {"task_instance": type("TI", (), {"id": "x"})}
+        with pytest.raises(TaskAwaitingInput):
+            build_dag(pipeline).get_task("decide").execute(context)
+    assert opened == [0, 1]
+    assert "rejected, and awaits a person's decision until " in texts(slack)[1]
+
+
+def test_a_step_that_failed_for_good_is_sent_once_with_fencepost_s_own_reason(
+    make_pipeline: MakePipeline, slack: HttpReceiver, in_task: InTask, result: StepResult
+) -> None:
+    pipeline = make_pipeline(settings=settings("failed"))
+    (callback,) = build_dag(pipeline).get_task("write").on_failure_callback
+    returned = {"plan": result.model_dump(mode="json")}
+    for error in (AirflowException("WriteFailed: aborted."), AirflowTaskTimeout("secret"), AirflowException("again")):
+        context = in_task(pipeline, returned) | {"task": SimpleNamespace(task_id="write"), "exception": error}
+        callback(context)
+    (text,) = texts(slack)
+    assert "revision 1: write failed for good. WriteFailed: aborted. http" in text
+    assert text.endswith("/dags/counted/runs/run%201")
+
+
+def test_an_unforeseen_error_is_sent_by_its_kind_alone(
+    make_pipeline: MakePipeline, slack: HttpReceiver, in_task: InTask
+) -> None:
+    """And before there is a plan, the interval names what failed."""
+    pipeline = make_pipeline(settings=settings("failed"))
+    (callback,) = build_dag(pipeline).get_task("plan").on_failure_callback
+    callback(in_task(pipeline) | {"task": SimpleNamespace(task_id="plan"), "exception": ValueError("a record's value")})
+    (text,) = texts(slack)
+    assert "UTC: plan failed for good. ValueError" in text
+    assert "record" not in text
+
+
+def test_a_task_that_was_killed_is_told_of_by_the_dag_processor_which_has_no_notes(
+    make_pipeline: MakePipeline, slack: HttpReceiver, in_task: InTask, store: Store
+) -> None:
+    pipeline = make_pipeline(settings=settings("failed"))
+    (callback,) = build_dag(pipeline).get_task("write").on_failure_callback
+    store.is_away = True
+    callback(in_task(pipeline) | {"task": SimpleNamespace(task_id="write")})
+    (text,) = texts(slack)
+    assert "write failed for good. its process was killed." in text
+
+
+def test_without_the_state_store_an_event_is_sent_all_the_same(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    validate_fails: Fails,
+    store: Store,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store.is_away = True
+    validate_fails(make_pipeline(settings=settings("rejected")), judged("rejected"), BatchRejected("batch: no."))
+    assert len(slack.bodies) == 1
+    assert "the state store of the output's asset was not" in caplog.text
+
+
+def test_the_asset_is_an_inlet_of_each_task_and_callbacks_are_added_to_those_that_are_there(
+    make_pipeline: MakePipeline,
+) -> None:
+    pipeline = make_pipeline(settings=settings("rejected"))
+    asset = output_asset("counted", "out")
+    for task in build_dag(pipeline).tasks:
+        assert task.inlets == [asset]
+        assert len(task.on_failure_callback) == 1
+    dag = build_dag(pipeline)
+    own = dag.get_task("write")
+    own.on_failure_callback, own.inlets = [print], []
+    assert next(iter(watch(dag, pipeline).get_task("write").on_failure_callback)) is print
+
+
+def test_a_pipeline_without_notify_has_neither(pipeline: Pipeline) -> None:
+    for task in build_dag(pipeline).tasks:
+        assert (list(task.inlets), list(task.on_failure_callback)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("notify", "says"),
+    [
+        ("{on: [rejected, burnt], notifier: a.B}", "notify.0.on.1: Input should be 'rejected'"),
+        ("{on: [], notifier: a.B}", "notify.0.on: "),
+        ("{on: [failed, failed], notifier: a.B}", "notify.0.on: names an event twice"),
+        ("{on: [failed], notifier: Slack}", "notify.0.notifier: not the import path of a notifier"),
+        ("{on: [failed], notifier: a.B, above: 3}", "above is for the event quarantined"),
+        ("{on: [quarantined], notifier: a.B, above: -1}", "notify.0.above"),
+        ("{on: [late], notifier: a.B}", "notify: late needs schedule.deadline_minutes"),
+        ("{on: [awaiting], notifier: a.B}", "notify: awaiting needs quality.ask_operator_minutes above 0"),
+        ("{on: [failed], notifier: a.B, to: me}", "notify.0.to: unknown field; allowed here are on, notifier, kwargs"),
+        (
+            "{on: [failed], notifier: a.B, kwargs: {token: hunter3}}",
+            "token looks like a secret. Put it into a connection",
+        ),
+        ("{on: [failed], notifier: a.B, kwargs: {a: [{url: 'http://me:hunter3@x'}]}}", "url looks like a secret"),
+        ("{on: [failed], notifier: a.B, kwargs: {text: '${HOME}'}}", "is not allowed here"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make_pipeline: MakePipeline, notify: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=r"pipeline\.yaml") as refused:
+        make_pipeline(settings=f"{PIPELINE_YAML}\nnotify: [{notify}]\n")
+    assert says in str(refused.value)
+    assert "hunter3" not in str(refused.value)
+
+
+def test_only_the_named_users_may_answer(make_pipeline: MakePipeline) -> None:
+    ask = "quality: {ask_operator_minutes: 9, ask: {assigned_users: [{id: '7', name: ada}]}}\n"
+    task: Any = build_dag(make_pipeline(settings=PIPELINE_YAML + ask)).get_task("decide")
+    assert task.assigned_users == [{"id": "7", "name": "ada"}]
+    with pytest.raises(SettingsError, match=r"ask\.assigned_users needs ask_operator_minutes above 0"):
+        make_pipeline("other", PIPELINE_YAML + ask.replace("ask_operator_minutes: 9, ", ""))
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_test_of_each_event_is_sent_and_says_that_it_is_one(
+    make_pipeline: MakePipeline, slack: HttpReceiver, event: Event
+) -> None:
+    pipeline = make_pipeline(settings=settings(", ".join(EVENTS)))
+    (sent,) = send_test(pipeline, event)
+    assert sent.error == ""
+    assert texts(slack)[0].startswith("This is a test. counted, ")
+    assert (last(slack)["event"], last(slack)["is_test"]) == (event, True)
+
+
+def test_the_command_says_how_it_ended_for_each(
+    make_pipeline: MakePipeline, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = "  - {on: [failed], notifier: nowhere.at.All}\n  - {on: [late], notifier: nowhere.else.AtAll}\n"
+    entry = "  - {{on: [failed], notifier: {}, kwargs: {{text: '{}', slack_webhook_conn_id: {}}}}}\n".format
+    wrong, unknown = entry(SLACK, "{{ fencepost.txt }}", "slack"), entry(SLACK, "x", "no_such")
+    make_pipeline(settings=settings("failed") + away + wrong + unknown)
+    done = CliRunner().invoke(app, ["notify", "counted", "--test", "failed", "--json"])
+    assert done.exit_code == 2, done.output
+    told = json.loads(done.stdout)["notifiers"]
+    assert [one["sent"] for one in told] == [True, False, False, False]
+    assert "Install the provider" in told[1]["error"]
+    assert "'txt'" in told[2]["error"]
+    assert "no_such" in told[3]["error"]
+    assert len(slack.bodies) == 1
+    for arguments, says in ((["rejected"], "no entry has rejected in on"), (["burnt"], "no such event; there are")):
+        refused = CliRunner().invoke(app, ["notify", "counted", "--test", *arguments])
+        assert isinstance(refused.exception, SettingsError)
+        assert says in str(refused.exception)
