@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +21,9 @@ from typer.testing import CliRunner
 
 from fencepost.airflow import build_dag, deadline, notifying, output_asset
 from fencepost.airflow.aftermath import watch
-from fencepost.airflow.rehearsal import send_test
+from fencepost.airflow.rehearsal import example_of, send_test
 from fencepost.cli.app import app
-from fencepost.config.notify import EVENTS, Event
+from fencepost.config.notify import EVENTS, Event, Notify
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
 from fencepost.model import Batch, Interval, Outcome, State, StepResult, Tally, Verdict
@@ -564,3 +566,12 @@ def test_the_command_says_how_it_ended_for_each(
         refused = CliRunner().invoke(app, ["notify", "counted", "--test", *arguments])
         assert isinstance(refused.exception, SettingsError)
         assert says in str(refused.exception)
+
+
+def test_the_page_has_each_event_each_field_and_each_name_of_a_template(make_pipeline: MakePipeline) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "notifications.md").read_text()
+    named = [
+        name for cell in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`([^`]+)`", cell)
+    ]
+    values = example_of(make_pipeline(settings=settings("failed")), "rejected").for_templates()
+    assert {name.partition(".")[0] for name in named} == {*EVENTS, *Notify.model_fields, *values}

@@ -1,4 +1,4 @@
-"""What follows a step in Airflow, whatever became of it: notifications.
+"""What follows a step in Airflow, whatever became of it: metrics and notifications.
 
 Nothing here fails a task: what goes wrong is logged, and the step's own result or error stands.
 """
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fencepost.airflow import metrics
 from fencepost.airflow.assets import output_asset
 from fencepost.airflow.happening import Facts, Happening, Run
 from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
@@ -44,9 +45,14 @@ class Operator(Protocol):
     kept: Kept
 
 
-def after_step(operator: Operator, context: Context, interval: Interval, result: StepResult) -> None:
-    """After a step that ended well."""
+def after_step(
+    operator: Operator, context: Context, interval: Interval, result: StepResult, seconds: float, *, judged: bool
+) -> None:
+    """After a step that ended well; `judged`: this run has judged the batch."""
     pipeline = operator.pipeline
+    if metrics.is_on():
+        with _guarded(f"{operator.task_id} ended well"):
+            metrics.emit(pipeline.name, metrics.of_step(pipeline, result, seconds, judged=judged))
     if not pipeline.notify:
         return
     with _guarded(f"{operator.task_id} ended well"):
@@ -60,10 +66,10 @@ def after_step(operator: Operator, context: Context, interval: Interval, result:
             tell_recovered(context, pipeline, happened, notes_of(context, pipeline), was_late=late)
 
 
-def after_verdict(operator: Operator, context: Context, interval: Interval) -> None:
+def after_verdict(operator: Operator, context: Context, interval: Interval, seconds: float) -> None:
     """After a step that ended with a verdict, or with a table's refusal: the ledger has it."""
     pipeline, when = operator.pipeline, f"{operator.task_id} ended with a verdict"
-    if not pipeline.notify:
+    if not (pipeline.notify or metrics.is_on()):
         return
     with _guarded(when):
         from fencepost.ledger.ledger import Ledger
@@ -72,17 +78,20 @@ def after_verdict(operator: Operator, context: Context, interval: Interval) -> N
         if batch is None:
             return
         operator.kept = Kept(told=True)
-        happened = Happening(
-            "rejected" if batch.state is State.REJECTED else "failed",
-            pipeline.name,
-            interval,
-            Run.of(context),
-            Facts.of_batch(batch),
-            step=operator.task_id,
-        )
-        notes = notes_of(context, pipeline)
-        tell(context, pipeline, happened, notes)
-        tell(context, pipeline, happened.about("quarantined"), notes)
+        if pipeline.notify:
+            happened = Happening(
+                "rejected" if batch.state is State.REJECTED else "failed",
+                pipeline.name,
+                interval,
+                Run.of(context),
+                Facts.of_batch(batch),
+                step=operator.task_id,
+            )
+            notes = notes_of(context, pipeline)
+            tell(context, pipeline, happened, notes)
+            tell(context, pipeline, happened.about("quarantined"), notes)
+        if metrics.is_on():
+            metrics.emit(pipeline.name, metrics.of_verdict(batch, operator.step, seconds))
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def run_step(self, context: Context, interval: Interval) -> StepResult:
         """The step's result. An error that has a report links to it."""
+        began = time.monotonic()
         try:
             with airflow_errors(self.pipeline):
                 pipeline = with_connections(self.pipeline)
@@ -76,11 +78,12 @@ class FencepostSparkOperator(SparkSubmitOperator):
         except AirflowException as error:
             kind, run = str(error).partition(":")[0], context["dag_run"]
             if kind in DECIDED:
-                after_verdict(self, context, interval)
+                after_verdict(self, context, interval, time.monotonic() - began)
             if kind not in REPORTED:
                 raise
             raise type(error)(f"{error} It is shown at {report_address(run.dag_id, run.run_id)}") from error
-        after_step(self, context, interval, result)
+        judged = self.step == "validate" and (result.changed or self._has_just_been_judged(context))
+        after_step(self, context, interval, result, time.monotonic() - began, judged=judged)
         return result
 
     def on_kill(self) -> None:

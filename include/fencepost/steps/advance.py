@@ -49,6 +49,7 @@ from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_
 from fencepost.protocol.frontier import Place, frontier, of_topic
 from fencepost.protocol.obstacle import Found
 from fencepost.protocol.publication import record_refused, record_rejected
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import DECIDED, PASSED, View
 from fencepost.spark.diagnosis import jvm_watched
 from fencepost.steps.obstacle import check_can_go_on, give_up, give_up_if_stopped
@@ -306,6 +307,7 @@ def _commit(
     reached("advance.answered")
     batch, changed = recorded.last(interval), bool(recorded.changed)
     revision, publication = f"revision {batch.revision}", batch.publication
+    reached_time = snapshot_of(recorded.view).frontier_time
     if batch.adds_to is not None:
         revision += f", an addition to revision {batch.adds_to}"
     if not changed:
@@ -319,6 +321,7 @@ def _commit(
         done,
         changed=changed,
         frontier={str(p): o for p, o in of_topic(frontier(recorded.view), ledger.pipeline.source.topic).items()},
+        frontier_time=reached_time.isoformat() if reached_time else None,
         rows=batch.written.rows if batch.written else 0,
         quarantined=dict(batch.written.quarantined) if batch.written else {},
         published_at=batch.changed_at.isoformat(),

@@ -1,0 +1,110 @@
+"""Figures of a step for Airflow's metrics, from the task's own process, and only if the step has changed something.
+
+Plain StatsD has no tags, and Airflow drops them there: so the pipeline, and what else tells one figure from another, stand in the
+name. Elsewhere they are tags. A receiver that is away costs nothing here: Airflow sends packets, or exports from a thread of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.observability import stats
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import FencepostError
+from fencepost.kafka.client_settings import client_settings
+from fencepost.kafka.cluster import Cluster
+from fencepost.model import Batch, Outcome, StepResult
+
+PREFIX = "fencepost"
+ANSWER = 3.0  # seconds that Kafka has to say where the source ends
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One value. A counter is added to; a gauge stays until the next one."""
+
+    kind: Literal["counter", "gauge"]
+    name: str
+    value: float
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+def is_on() -> bool:
+    """Whether Airflow sends metrics anywhere."""
+    return any(conf.getboolean("metrics", name) for name in ("statsd_on", "statsd_datadog_enabled", "otel_on"))
+
+
+def has_tags() -> bool:
+    """Whether what Airflow sends to takes tags."""
+    if conf.getboolean("metrics", "statsd_datadog_enabled"):
+        return True
+    return not conf.getboolean("metrics", "statsd_on") or conf.getboolean("metrics", "statsd_influxdb_enabled")
+
+
+def emit(pipeline: str, figures: Iterator[Figure]) -> None:
+    """Hand the figures to Airflow."""
+    tagged = has_tags()
+    for one in figures:
+        name = ".".join([PREFIX, one.name] if tagged else [PREFIX, pipeline, one.name, *one.tags.values()])
+        tags = {"pipeline": pipeline, **one.tags} if tagged else None
+        if one.kind == "counter":
+            stats.incr(name, int(one.value), tags=tags)
+        else:
+            stats.gauge(name, one.value, tags=tags)
+
+
+def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: bool) -> Iterator[Figure]:
+    """The figures of a step that ended well; none if it found its work done."""
+    details: dict[str, Any] = result.details
+    if judged:
+        yield from _of_verdict(str(details["verdict"]), _records(details))
+    if not result.changed:
+        return
+    yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": result.step})
+    if result.step == "write":
+        if details.get("rows_in") is not None:
+            yield Figure("counter", "rows_read", details["rows_in"])
+        yield Figure("counter", "rows_written", details["rows"])
+        yield Figure("counter", "rows_quarantined", _records(details))
+    if result.step == "advance":
+        if details.get("frontier_time"):
+            moment = datetime.fromisoformat(str(details["frontier_time"]))
+            yield Figure("gauge", "frontier_timestamp_seconds", moment.timestamp())
+        lag = _lag(pipeline, details["frontier"])
+        if lag is not None:
+            yield Figure("gauge", "lag_records", lag)
+
+
+def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Figure]:
+    """The figures of a step that ended with a verdict which stops the batch."""
+    if batch.verdict is None:
+        return
+    quarantined = batch.written.quarantined if batch.written else {}
+    yield from _of_verdict(str(batch.verdict.outcome), sum(quarantined.values()))
+    yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": step})
+
+
+def _of_verdict(outcome: str, quarantined: int) -> Iterator[Figure]:
+    yield Figure("counter", "verdicts", 1, {"outcome": outcome})
+    yield Figure("gauge", "verdict_passed", int(outcome == Outcome.PASSED))
+    yield Figure("gauge", "batch_quarantined", quarantined)
+
+
+def _records(details: dict[str, Any]) -> int:
+    return sum((details.get("quarantined") or {}).values())
+
+
+def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
+    """Offsets from the frontier to the end of the source; None if Kafka does not say in time."""
+    try:
+        cluster = Cluster(client_settings(pipeline), ANSWER)
+        ends = cluster.high_watermarks(cluster.describe(pipeline.source.topic))
+    except FencepostError:
+        return None
+    return sum(max(end - frontier.get(str(partition), 0), 0) for partition, end in enumerate(ends))
