@@ -30,6 +30,7 @@ from fencepost_stack.ports import any_free_port
 from fencepost_stack.stack import SERVICES, Stack
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import create_topic, produce
+from rigs.receivers import HttpReceiver, UdpReceiver, http_receiver, udp_receiver
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,6 +112,40 @@ def day(number: int) -> datetime:
     return datetime(2026, 1, number, tzinfo=UTC)
 
 
+OBSERVED = "observed"  # the only pipeline whose lineage is sent
+
+
+@dataclass(frozen=True)
+class Told:
+    """What Airflow has told others: a channel, a receiver of metrics, and a file of lineage."""
+
+    channel: HttpReceiver
+    metrics: UdpReceiver
+    lineage: Path
+
+    def environment(self) -> dict[str, str]:
+        """The settings by which Airflow tells them."""
+        policy = [
+            {"scope": {}, "controls": {"emit": False}},
+            {"scope": {"dag_id": OBSERVED}, "controls": {"emit": True, "include_full_task_info": True}},
+        ]
+        connection = {"conn_type": "slackwebhook", "host": self.channel.url, "password": CHANNEL_TOKEN}
+        return {
+            "AIRFLOW_CONN_CHANNEL": json.dumps(connection),
+            "AIRFLOW__METRICS__STATSD_ON": "True",
+            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__STATSD_PORT": str(self.metrics.port),
+            "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "fencepost",
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(self.lineage), "append": True}
+            ),
+            "AIRFLOW__OPENLINEAGE__EMISSION_POLICY": json.dumps(policy),
+        }
+
+
+CHANNEL_TOKEN = "T0/B0/a-token-that-nobody-sees"
+
+
 @dataclass(frozen=True)
 class Running:
     """The stack, and where its pipelines lie."""
@@ -122,6 +157,7 @@ class Running:
     logs: Path
     stack: Stack
     repository: Path  # of the Git bundle: DAGs lie in its folder `dags`
+    told: Told
 
     def start_registry(self) -> str:
         """Start the schema registry if it does not run; its URL, which tasks have in SCHEMA_REGISTRY_URL."""
@@ -265,7 +301,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folders = Folders(ROOT / "dags", ROOT / "plugins", pipelines)
     repository = make_repository(root / "repository")
     ports = {service: any_free_port() for service in SERVICES}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, http_receiver() as channel, udp_receiver() as metrics:
+        told = Told(channel, metrics, root / "lineage.jsonl")
         for name in [n for n in os.environ if n.startswith(("AIRFLOW_", "KAFKA_", "SCHEMA_REGISTRY_", "FENCEPOST_"))]:
             if name not in {"FENCEPOST_CI_RUN", "FENCEPOST_JARS"}:
                 patch.delenv(name)
@@ -274,6 +311,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH", str(root / "bundles"))
         patch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(bundles_of(repository)))
+        for name, value in told.environment().items():
+            patch.setenv(name, value)
         stack = Stack(StateFolder(root / "state", StateFolder.default().jars), folders, ports)
         services = stack.up()
         try:
@@ -284,7 +323,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                     who: StackAirflow(api.url, user["username"], user["password"]).token for who, user in users.items()
                 }
                 logs = stack.state.airflow / "logs"
-                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack, repository)
+                yield Running(api, services["kafka"]["bootstrap"], pipelines, tokens, logs, stack, repository, told)
         finally:
             stack.down()
 

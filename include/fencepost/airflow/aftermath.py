@@ -1,4 +1,4 @@
-"""What follows a step in Airflow, whatever became of it: metrics and notifications.
+"""What follows a step in Airflow, whatever became of it: metrics, lineage and notifications.
 
 Nothing here fails a task: what goes wrong is logged, and the step's own result or error stands.
 """
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fencepost.airflow import metrics
+from fencepost.airflow import lineage, metrics
 from fencepost.airflow.assets import output_asset
 from fencepost.airflow.happening import Facts, Happening, Run
 from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
@@ -23,6 +23,7 @@ from fencepost.model import Batch, Interval, State, StepResult
 from fencepost.spark.diagnosis import describe
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import DAG, Context
 
 log = logging.getLogger("fencepost.airflow")
@@ -33,6 +34,7 @@ PASSED = {State.PUBLISHED, State.SKIPPED}
 class Kept:
     """What an operator keeps of its step, for what comes after the task: `told` if its failure was sent already."""
 
+    lineage: OperatorLineage[Any, Any] | None = None
     told: bool = False
 
 
@@ -50,9 +52,15 @@ def after_step(
 ) -> None:
     """After a step that ended well; `judged`: this run has judged the batch."""
     pipeline = operator.pipeline
+    operator.kept = Kept()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
             metrics.emit(pipeline.name, metrics.of_step(pipeline, result, seconds, judged=judged))
+    if lineage.is_on():
+        with _guarded(f"{operator.task_id} ended well"):
+            settled = _settled_here(context, result)
+            read_and_wrote = lineage.of_step(pipeline, interval, result, judged=judged, settled=settled)
+            operator.kept = Kept(lineage=read_and_wrote)
     if not pipeline.notify:
         return
     with _guarded(f"{operator.task_id} ended well"):
@@ -69,7 +77,7 @@ def after_step(
 def after_verdict(operator: Operator, context: Context, interval: Interval, seconds: float) -> None:
     """After a step that ended with a verdict, or with a table's refusal: the ledger has it."""
     pipeline, when = operator.pipeline, f"{operator.task_id} ended with a verdict"
-    if not (pipeline.notify or metrics.is_on()):
+    if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
     with _guarded(when):
         from fencepost.ledger.ledger import Ledger
@@ -92,6 +100,8 @@ def after_verdict(operator: Operator, context: Context, interval: Interval, seco
             tell(context, pipeline, happened.about("quarantined"), notes)
         if metrics.is_on():
             metrics.emit(pipeline.name, metrics.of_verdict(batch, operator.step, seconds))
+        if lineage.is_on():
+            operator.kept = Kept(lineage=lineage.of_verdict(pipeline, batch), told=True)
 
 
 def after_question(context: Context, pipeline: Pipeline, batch: Batch, until: datetime) -> None:

@@ -31,6 +31,7 @@ from fencepost.airflow.addresses import report_address
 from fencepost.airflow.aftermath import Kept, after_step, after_verdict
 from fencepost.airflow.assets import announce, publications
 from fencepost.airflow.connections import with_connections
+from fencepost.airflow.lineage import nothing
 from fencepost.airflow.operators import airflow_errors, interval_of, report
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TableRefusedData, VerdictUndetermined
@@ -39,6 +40,7 @@ from fencepost.steps.handover import handed_over
 from fencepost.steps.jobs import JobOutcome, Step, tied_to_parent
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 SPARK_JOBS = Path(__file__).resolve().with_name("spark_jobs")  # what spark-submit is given
@@ -85,6 +87,14 @@ class FencepostSparkOperator(SparkSubmitOperator):
         judged = self.step == "validate" and (result.changed or self._has_just_been_judged(context))
         after_step(self, context, interval, result, time.monotonic() - began, judged=judged)
         return result
+
+    def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
+        """The provider's name for it."""
+        return self.kept.lineage or nothing()
+
+    def get_openlineage_facets_on_failure(self, task_instance: object) -> OperatorLineage[Any, Any]:
+        """The provider's name for it."""
+        return self.kept.lineage or nothing()
 
     def on_kill(self) -> None:
         """End the JVM, if there is one; the driver and its workers follow it."""

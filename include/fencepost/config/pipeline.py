@@ -386,6 +386,23 @@ class Quality(Section):
         return self
 
 
+HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+
+
+class Lineage(Section):
+    """The `host:port` by which lineage names a cluster or a server, where it is not to be the one of a connection."""
+
+    kafka: str | None = None
+    postgres: str | None = None
+
+    @field_validator("kafka", "postgres")
+    @classmethod
+    def _is_address(cls, address: str | None) -> str | None:
+        if address is not None and not HOST_AND_PORT.fullmatch(address):
+            raise ValueError("not host:port, such as kafka.example.com:9092")
+        return address
+
+
 class Pipeline(Section):
     """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
 
@@ -397,6 +414,7 @@ class Pipeline(Section):
     schedule: Schedule
     quality: Quality = Quality()
     notify: tuple[Notify, ...] = ()
+    lineage: Lineage = Lineage()
     # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)

@@ -167,4 +167,5 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         rows=rows,
         malformed=written.malformed if written else 0,
         quarantined=dict(quarantined),
+        adds_to=batch.adds_to,
     )

@@ -1,0 +1,203 @@
+"""What a task's step read and wrote, for Airflow's OpenLineage provider.
+
+It is put together in the task's own process, of what the step returned, the ledger's verdict and the report on this machine: the
+provider asks in a process of its own, gives it little time, and ends it. A step that found its work done has read and written
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fencepost import __version__
+from fencepost.airflow.question import report_of
+from fencepost.config.pipeline import Pipeline, TableSettings
+from fencepost.kafka.client_settings import client_settings
+from fencepost.model import Batch, Interval, State, StepResult
+from fencepost.quality.checks import CheckResult, Status
+from fencepost.quality.report import Report
+from fencepost.suite.declared import Severity
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from openlineage.client.facet_v2 import InputDatasetFacet, OutputDatasetFacet, RunFacet
+
+PRODUCER = f"urn:fencepost:{__version__}"
+POSTGRES_PORT = "5432"
+SEVERITIES = {Severity.CRITICAL: "error", Severity.WARNING: "warn"}  # OpenLineage's words
+
+
+def is_on() -> bool:
+    """Whether the provider is installed, and sends events anywhere."""
+    if find_spec("airflow.providers.openlineage") is None:
+        return False
+    from airflow.providers.openlineage import conf
+
+    return not conf.is_disabled()
+
+
+def of_step(
+    pipeline: Pipeline, interval: Interval, result: StepResult, *, judged: bool, settled: bool
+) -> OperatorLineage[Any, Any] | None:
+    """The lineage of a step that ended well; `settled`: the run has published the batch, if it is published."""
+    details: dict[str, Any] = result.details
+    facets = _batch_facet(pipeline, interval, result.batch, result.revision, str(result.state), details)
+    match result.step:
+        case "write" if result.changed:
+            outputs = [_quarantine(pipeline, details)] if pipeline.quarantines else []
+            return _lineage([_source(pipeline, details)], outputs, facets)
+        case "validate" if judged:
+            report = _report_at(str(details.get("report") or ""), result)
+            return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
+        case "advance" if settled and result.state is State.PUBLISHED:
+            return _lineage([_source(pipeline, details)], [_output(pipeline, details["rows"])], facets)
+    return None
+
+
+def of_verdict(pipeline: Pipeline, batch: Batch) -> OperatorLineage[Any, Any]:
+    """The lineage of a step that ended with a verdict which stops the batch: what it judged, and how."""
+    report, verdict, written = report_of(batch), batch.verdict, batch.written
+    details = {
+        "verdict": str(verdict.outcome) if verdict else None,
+        "validation": verdict.number if verdict else None,
+        "rows": written.rows if written else None,
+        "quarantined": written.quarantined if written else {},
+        "adds_to": batch.adds_to,
+    }
+    facets = _batch_facet(pipeline, batch.interval, str(batch.id), batch.revision, str(batch.state), details)
+    return _lineage([_judged(pipeline, report.evaluation.checks if report else ())], [], facets)
+
+
+def nothing() -> OperatorLineage[Any, Any]:
+    """Of a task without datasets."""
+    return _lineage([], [], {})
+
+
+def _lineage(
+    inputs: list[InputDataset], outputs: list[OutputDataset], facets: dict[str, RunFacet]
+) -> OperatorLineage[Any, Any]:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=facets)
+
+
+def _source(pipeline: Pipeline, details: dict[str, Any]) -> InputDataset:
+    """What the batch was read from: an addition takes records from quarantine."""
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
+
+    topic = pipeline.source.topic if details.get("adds_to") is None else pipeline.quarantine_topic
+    rows = details.get("rows_in")
+    found: dict[str, InputDatasetFacet] = {}
+    if rows is not None:
+        found["inputStatistics"] = statistics.InputStatisticsInputDatasetFacet(rowCount=rows)
+    return InputDataset(kafka_namespace(pipeline), topic, inputFacets=found)
+
+
+def _quarantine(pipeline: Pipeline, details: dict[str, Any]) -> OutputDataset:
+    rows = sum((details.get("quarantined") or {}).values())
+    return _written(kafka_namespace(pipeline), pipeline.quarantine_topic, rows)
+
+
+def _output(pipeline: Pipeline, rows: int) -> OutputDataset:
+    return _written(*output_name(pipeline), rows)
+
+
+def _written(namespace: str, name: str, rows: int) -> OutputDataset:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    found: dict[str, OutputDatasetFacet] = {
+        "outputStatistics": statistics.OutputStatisticsOutputDatasetFacet(rowCount=rows)
+    }
+    return OutputDataset(namespace, name, outputFacets=found)
+
+
+def _judged(pipeline: Pipeline, checks: tuple[CheckResult, ...]) -> InputDataset:
+    """The output as what was judged. Checks are those of the report; without it on this machine there is no facet."""
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as quality
+
+    if not checks:
+        return InputDataset(*output_name(pipeline))
+    assertions = [
+        quality.Assertion(
+            assertion=check.type,
+            success=check.status is Status.PASSED,
+            column=_column(check),
+            severity=SEVERITIES.get(check.severity),
+            name=check.title,
+            description=check.description or None,
+            expected=json.dumps(check.kwargs, ensure_ascii=False, sort_keys=True),
+            actual=_counted(check),
+        )
+        for check in checks
+    ]
+    facet = quality.DataQualityAssertionsDatasetFacet(assertions=assertions)
+    return InputDataset(*output_name(pipeline), inputFacets={"dataQualityAssertions": facet})
+
+
+def _column(check: CheckResult) -> str | None:
+    column = check.kwargs.get("column")
+    return column if isinstance(column, str) else None
+
+
+def _counted(check: CheckResult) -> str:
+    """Counts, and never what was observed: that may be a record's value."""
+    if check.status is Status.ERRORED:
+        return "not evaluated"
+    if check.unexpected_count is None:
+        return str(check.status)
+    return f"{check.unexpected_count} of {check.element_count} records are unexpected"
+
+
+def _report_at(path: str, result: StepResult) -> Report | None:
+    """The report that a step has named; None if it is not on this machine, or is another's."""
+    try:
+        report = Report.model_validate_json(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = (str(report.batch.id), report.number) == (result.batch, result.details.get("validation"))
+    return report if same else None
+
+
+def _batch_facet(
+    pipeline: Pipeline, interval: Interval, batch: str, revision: int, state: str, details: dict[str, Any]
+) -> dict[str, RunFacet]:
+    from fencepost.airflow.lineage_facets import FencepostBatchRunFacet
+
+    return {
+        "fencepost_batch": FencepostBatchRunFacet(
+            pipeline=pipeline.name,
+            batch=batch,
+            interval={"start": interval.start.isoformat(), "end": interval.end.isoformat()},
+            revision=revision,
+            state=state,
+            adds_to=details.get("adds_to"),
+            verdict=details.get("verdict"),
+            validation=details.get("validation") or None,
+            rows=details.get("rows"),
+            quarantined=dict(details.get("quarantined") or {}),
+            producer=PRODUCER,
+        )
+    }
+
+
+def kafka_namespace(pipeline: Pipeline) -> str:
+    """The namespace of topics, as the specification names a cluster: its first broker, unless the pipeline names one."""
+    first = client_settings(pipeline).bootstrap.partition(",")[0].strip()
+    return f"kafka://{pipeline.lineage.kafka or first}"
+
+
+def output_name(pipeline: Pipeline) -> tuple[str, str]:
+    """Namespace and name of the output."""
+    if not isinstance(pipeline.output, TableSettings):
+        return kafka_namespace(pipeline), pipeline.output.name
+    settings = {name: value.get_secret_value() for name, value in pipeline.postgres.items()}
+    host, port = (settings.get(name, "").partition(",")[0].strip() for name in ("host", "port"))
+    place = pipeline.lineage.postgres or f"{host or 'localhost'}:{port or POSTGRES_PORT}"
+    return f"postgres://{place}", f"{settings['dbname']}.{pipeline.output.table}"
