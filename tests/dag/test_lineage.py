@@ -39,6 +39,7 @@ DONE: dict[str, Any] = {
     "published_at": "2013-03-02T06:00:00+00:00",
     "output": {},
 }
+SUITE = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {min_value: 1}}]\n"
 TABLE = """
 source: {topic: in, format: json, schema: {a: int}}
 output: {kind: postgres, table: reporting.delays}
@@ -69,6 +70,7 @@ def told(monkeypatch: pytest.MonkeyPatch, context_of: ContextOf, result: StepRes
         monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
         context: Any = context_of()
         context["ti"].returned = {"plan": {"state": "published" if not changed else "planned"}}
+        pipeline.expectations_file.write_text(SUITE)
         task = build_dag(pipeline).get_task(step)
         task.execute(context)
         return extracted(task, TaskInstanceState.SUCCESS)
@@ -138,8 +140,6 @@ def test_a_host_is_named_with_its_port(make_pipeline: MakePipeline, bad: str) ->
 def test_a_write_leads_to_quarantine_where_there_is_one(
     make_pipeline: MakePipeline, pipeline: Pipeline, told: Told
 ) -> None:
-    some = "expectations: [{type: expect_table_row_count_to_be_between, kwargs: {min_value: 1}}]\n"
-    pipeline.expectations_file.write_text(some)
     found = told(pipeline, "write", DONE)
     assert (names(found["inputs"]), names(found["outputs"])) == ([SOURCE], [])
     assert found["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 9

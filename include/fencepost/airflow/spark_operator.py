@@ -89,11 +89,7 @@ class FencepostSparkOperator(SparkSubmitOperator):
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
-        """The provider's name for it."""
-        return self.kept.lineage or nothing()
-
-    def get_openlineage_facets_on_failure(self, task_instance: object) -> OperatorLineage[Any, Any]:
-        """The provider's name for it."""
+        """The provider's name for it, also of a task that failed."""
         return self.kept.lineage or nothing()
 
     def on_kill(self) -> None:
