@@ -43,15 +43,20 @@ class Operator(Protocol):
 
     task_id: str
     step: Any
-    pipeline: Pipeline
     kept: Kept
 
 
 def after_step(
-    operator: Operator, context: Context, interval: Interval, result: StepResult, seconds: float, *, judged: bool
+    operator: Operator,
+    pipeline: Pipeline,
+    context: Context,
+    interval: Interval,
+    result: StepResult,
+    seconds: float,
+    *,
+    judged: bool,
 ) -> None:
-    """After a step that ended well; `judged`: this run has judged the batch."""
-    pipeline = operator.pipeline
+    """After a step of the pipeline that ended well; `judged`: this run has judged the batch."""
     operator.kept = Kept()
     if metrics.is_on():
         with _guarded(f"{operator.task_id} ended well"):
@@ -74,12 +79,11 @@ def after_step(
             tell_recovered(context, pipeline, happened, notes_of(context, pipeline), was_late=late)
 
 
-def after_verdict(operator: Operator, context: Context, interval: Interval, seconds: float) -> None:
-    """After a step that ended with a verdict, or with a table's refusal: the ledger has it."""
-    pipeline, when = operator.pipeline, f"{operator.task_id} ended with a verdict"
+def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
+    """After a step of the pipeline that ended with a verdict, or with a table's refusal: the ledger has it."""
     if not (pipeline.notify or metrics.is_on() or lineage.is_on()):
         return
-    with _guarded(when):
+    with _guarded(f"{operator.task_id} ended with a verdict"):
         from fencepost.ledger.ledger import Ledger
 
         batch = Ledger(pipeline).read().last(interval)

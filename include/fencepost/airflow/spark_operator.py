@@ -80,12 +80,12 @@ class FencepostSparkOperator(SparkSubmitOperator):
         except AirflowException as error:
             kind, run = str(error).partition(":")[0], context["dag_run"]
             if kind in DECIDED:
-                after_verdict(self, context, interval, time.monotonic() - began)
+                after_verdict(self, self.pipeline, context, interval, time.monotonic() - began)
             if kind not in REPORTED:
                 raise
             raise type(error)(f"{error} It is shown at {report_address(run.dag_id, run.run_id)}") from error
         judged = self.step == "validate" and (result.changed or self._has_just_been_judged(context))
-        after_step(self, context, interval, result, time.monotonic() - began, judged=judged)
+        after_step(self, self.pipeline, context, interval, result, time.monotonic() - began, judged=judged)
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
