@@ -76,7 +76,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int] | None], None]:
             def high_watermarks(self, topic: str) -> list[int] | None:
                 return found
 
-        monkeypatch.setattr(metrics, "Cluster", FakeCluster)
+        monkeypatch.setattr("fencepost.kafka.cluster.Cluster", FakeCluster)
 
     set_to([9, 4, 3])
     return set_to
@@ -202,7 +202,7 @@ def test_where_there_are_tags_the_pipeline_is_one(
 
 def test_without_metrics_nobody_asks_kafka(monkeypatch: pytest.MonkeyPatch, run: Runs, pipeline: Pipeline) -> None:
     monkeypatch.delenv("AIRFLOW__METRICS__STATSD_ON", raising=False)
-    monkeypatch.setattr(metrics, "Cluster", None)
+    monkeypatch.setattr("fencepost.kafka.cluster.Cluster", None)
     run("advance", ADVANCED, State.PUBLISHED)
 
 

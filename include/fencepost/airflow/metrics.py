@@ -18,7 +18,6 @@ from airflow.sdk.observability import stats
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.kafka.client_settings import client_settings
-from fencepost.kafka.cluster import Cluster
 from fencepost.model import Batch, Outcome, StepResult
 
 PREFIX = "fencepost"
@@ -102,6 +101,8 @@ def _records(details: dict[str, Any]) -> int:
 
 def _lag(pipeline: Pipeline, frontier: dict[str, int]) -> int | None:
     """Offsets from the frontier to the end of the source; None if Kafka does not say in time."""
+    from fencepost.kafka.cluster import Cluster  # not while DAGs are parsed: it loads confluent-kafka
+
     try:
         cluster = Cluster(client_settings(pipeline), ANSWER)
         ends = cluster.high_watermarks(cluster.describe(pipeline.source.topic))
