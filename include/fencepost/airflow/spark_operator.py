@@ -71,21 +71,21 @@ class FencepostSparkOperator(SparkSubmitOperator):
 
     def run_step(self, context: Context, interval: Interval) -> StepResult:
         """The step's result. An error that has a report links to it."""
-        began = time.monotonic()
+        began, pipeline = time.monotonic(), self.pipeline
         try:
-            with airflow_errors(self.pipeline):
-                pipeline = with_connections(self.pipeline)
+            with airflow_errors(pipeline):
+                pipeline = with_connections(pipeline)
                 result = self._without_spark(pipeline, context, interval)
             result = result or self._on_spark(pipeline, context, interval)
         except AirflowException as error:
             kind, run = str(error).partition(":")[0], context["dag_run"]
             if kind in DECIDED:
-                after_verdict(self, self.pipeline, context, interval, time.monotonic() - began)
+                after_verdict(self, pipeline, context, interval, time.monotonic() - began)
             if kind not in REPORTED:
                 raise
             raise type(error)(f"{error} It is shown at {report_address(run.dag_id, run.run_id)}") from error
         judged = self.step == "validate" and (result.changed or self._has_just_been_judged(context))
-        after_step(self, self.pipeline, context, interval, result, time.monotonic() - began, judged=judged)
+        after_step(self, pipeline, context, interval, result, time.monotonic() - began, judged=judged)
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> OperatorLineage[Any, Any]:
