@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fencepost.review.suggested import MOST_VALUES, OFTEN, Figures, Suggestion, bounds, drawn, grows
@@ -15,6 +15,7 @@ NUMBERS = st.lists(st.floats(-1e12, 1e12, allow_nan=False), min_size=7, max_size
 
 
 @given(NUMBERS, st.booleans())
+@example([0.0] * 6 + [5e-324], False)
 def test_bounds_hold_for_every_figure_that_they_were_drawn_from(seen: list[float], whole: bool) -> None:
     low, high = bounds(seen, whole=whole)
     assert low <= min(seen)

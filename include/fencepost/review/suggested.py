@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -154,8 +155,10 @@ def _rounded(value: float, way: Callable[[float], int]) -> float:
     if value == 0 or not math.isfinite(value):
         return value
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
-    rounded = way(value / unit) * unit
-    return float(f"{rounded:.6g}")
+    if unit < sys.float_info.min:  # no three digits so near to zero
+        return value
+    rounded = float(f"{way(value / unit) * unit:.6g}")
+    return rounded if math.isfinite(rounded) else value
 
 
 def _of_nulls(name: str, figures: Sequence[Figures]) -> Iterator[Suggestion]:
