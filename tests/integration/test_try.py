@@ -511,7 +511,7 @@ def test_watching_tries_again_with_the_new_text_of_every_file(
         assert output.read_text().count("other") == 2
         pipeline.transform_file.write_text("def nothing(): pass\n")
         await_true(lambda: "expected a function transform" in output.read_text(), "the error", 60)
-        assert process.poll() is None
+        await_true(lambda: output.read_text().count("Waiting for a change") == 3, "it to wait for the next change", 20)
     finally:
         process.terminate()
         process.wait(30)

@@ -7,13 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.fields import check_source_fields
-from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, drift_of, told
+from fencepost.drafting.drift import Drift, FieldDrift, _of_avro, _of_json_schema, drift_of, told
 from fencepost.preflight.finding import Level
 
 
@@ -79,6 +80,15 @@ def test_a_field_that_the_reader_knows_by_an_alias_has_not_drifted() -> None:
     decoder: Any = SimpleNamespace(decode_values=lambda values: ([], [None] * len(values)))
     found = _of_avro([b"\0\0\0\0\1\2\2"], decoder, schemas)
     assert found.undeclared == (FieldDrift("more", 1, "int"),)
+
+
+def test_a_property_that_the_schema_requires_is_missed_where_it_is_not_there() -> None:
+    text = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    schemas: Any = SimpleNamespace(reader=SimpleNamespace(text=text), writers=[SimpleNamespace(id=1)], refused={})
+    decoder: Any = SimpleNamespace(_schema=pa.schema([("n", pa.int64())]))
+    frame = b"\0\0\0\0\1"
+    found = _of_json_schema([frame + b"{}", frame + b'{"n": 1}'], decoder, {}, [], schemas)
+    assert [(one.name, one.records) for one in found.misfits] == [("n", 1)]
 
 
 def test_the_doctor_does_not_look_where_a_consumer_would_be_the_first() -> None:
