@@ -1,4 +1,4 @@
-"""Fencepost: exactly-once batch ETL from Kafka to Kafka."""
+"""Fencepost: exactly-once batch ETL from Kafka to Kafka or PostgreSQL."""
 
 from typing import TYPE_CHECKING, Any
 

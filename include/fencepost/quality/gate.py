@@ -93,6 +93,7 @@ def judge(
     # 7.
     idle = [r.title for r in by_index.values() if r.no_value]
     hollow = f" Found no value to judge: {_named(idle)}." if idle else ""
+    all_of_them = f"All {len(declared)} expectations hold." if len(declared) > 1 else "The expectation holds."
     held = f"No critical expectation failed, of {expectations(len(declared))}." if warnings else ""
     if not held and none and idle:  # these are most of them, so count them instead of naming them
         left = len(declared) - len(idle)
@@ -100,7 +101,7 @@ def judge(
         held = f"{left} of {expectations(len(declared))} could still be judged, and {'holds' if left == 1 else 'hold'}."
         if not left:
             held = f"None of the {expectations(len(declared))} had anything to judge, and quality.empty is 'pass'."
-    return Outcome.PASSED, f"{none}{held or f'All {expectations(len(declared))} hold.'}{beside}{hollow}"
+    return Outcome.PASSED, f"{none}{held or all_of_them}{beside}{hollow}"
 
 
 def expectations(number: int) -> str:

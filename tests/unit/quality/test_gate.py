@@ -40,6 +40,7 @@ def outcome(*pairs: tuple[Severity, Status]) -> tuple[Outcome, str]:
 
 def test_all_that_hold_pass() -> None:
     assert outcome((CRITICAL, P), (WARNING, P)) == (Outcome.PASSED, "All 2 expectations hold.")
+    assert outcome((CRITICAL, P)) == (Outcome.PASSED, "The expectation holds.")
 
 
 def test_a_failed_critical_expectation_rejects_and_is_named() -> None:
