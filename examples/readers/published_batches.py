@@ -44,14 +44,14 @@ def records(reader: Consumer, ranges: dict[TopicPartition, int]) -> Iterator[Mes
     left, deadline = {place.partition: end for place, end in ranges.items()}, time.monotonic() + PATIENCE
     while left and time.monotonic() < deadline:
         for message in reader.consume(10_000, timeout=1.0):
-            deadline = time.monotonic() + PATIENCE
             error, partition = message.error(), message.partition()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise RuntimeError(str(error))
-            if error is not None or message.offset() >= left.get(partition, 0):
+            if message.offset() >= left.get(partition, 0):
                 left.pop(partition, None)
-            else:
-                yield message
+            elif error is None:
+                deadline = time.monotonic() + PATIENCE
+                yield message  # an end before that of the range: an open transaction hides what follows
 
 
 def read_batch(reader: Consumer, told: dict[str, Any]) -> pd.DataFrame:

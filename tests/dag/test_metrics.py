@@ -151,6 +151,18 @@ def test_a_verdict_that_stops_the_batch_is_counted_too(
     ]
 
 
+def test_what_a_table_refused_is_no_verdict_that_passed() -> None:
+    from fencepost.model import Outcome, TablePublication
+
+    verdict = rejected().verdict
+    assert verdict is not None
+    tried = TablePublication(table="t", identity="1", ledger="", lease=3, begun_at=verdict.judged_at, refused="no")
+    passed = verdict.model_copy(update={"outcome": Outcome.PASSED})
+    batch = rejected().model_copy(update={"verdict": passed, "publication": tried})
+    figures = {figure.name: figure.value for figure in metrics.of_verdict(batch, "advance", 1.0)}
+    assert figures == {"verdicts": 1, "verdict_passed": 0, "batch_quarantined": 0, "step_seconds": 1.0}
+
+
 def rejected() -> Batch:
     from fencepost.model import Outcome, Verdict
 

@@ -19,14 +19,16 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from typer.testing import CliRunner
 
-from fencepost.airflow import build_dag, deadline, notifying, output_asset
+from fencepost.airflow import aftermath, build_dag, deadline, notifying, output_asset
 from fencepost.airflow.aftermath import watch
+from fencepost.airflow.happening import Facts
 from fencepost.airflow.rehearsal import example_of, send_test
 from fencepost.cli.app import app
 from fencepost.config.notify import EVENTS, Event, Notify
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, SettingsError, VerdictUndetermined
-from fencepost.model import Batch, Interval, Outcome, State, StepResult, Tally, Verdict
+from fencepost.model import Batch, Interval, Outcome, State, StepResult, TablePublication, Tally, Verdict
+from fencepost.model import Event as Entered
 from fencepost.paths import reports_folder
 from fencepost.protocol.view import View
 from fencepost.quality.checks import Status
@@ -148,6 +150,13 @@ def judged(name: str, number: int = 1) -> Batch:
     )
     state = State.REJECTED if verdict.outcome is Outcome.REJECTED else State.WRITTEN
     return batch.model_copy(update={"state": state, "verdict": verdict})
+
+
+def refused(batch: Batch) -> Batch:
+    """The batch, which its table has refused."""
+    said = "SQLSTATE 23505, constraint one"
+    tried = TablePublication(table="public.t", identity="1", ledger="", lease=3, begun_at=NOON, refused=said)
+    return batch.model_copy(update={"state": State.REJECTED, "publication": tried})
 
 
 def with_quarantined(batch: Batch, rows: int) -> Batch:
@@ -346,13 +355,20 @@ def advance(monkeypatch: pytest.MonkeyPatch, in_task: InTask, result: StepResult
     """Run the task advance, which finds or makes this of the batch."""
 
     def run(
-        pipeline: Pipeline, batch: Batch, state: State, *, changed: bool, settled: datetime, plan: str = "planned"
+        pipeline: Pipeline,
+        batch: Batch,
+        state: State,
+        *,
+        changed: bool,
+        settled: datetime,
+        plan: str = "planned",
+        **options: Any,
     ) -> None:
         details: dict[str, Any] = {"published_at": settled.isoformat(), "rows": 3, "output": {}, "quarantined": {}}
         done = StepResult.of("advance", batch, "done", changed=changed, **details).model_copy(update={"state": state})
         monkeypatch.setattr("fencepost.steps.advance.advance_without_spark", lambda *_: done)
         monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
-        context = of_batch(in_task(pipeline, {"plan": {"state": plan}}), batch)
+        context = of_batch(in_task(pipeline, {"plan": {"state": plan}}, **options), batch)
         build_dag(pipeline).get_task("advance").execute(context)
 
     return run
@@ -380,6 +396,20 @@ def test_an_interval_that_had_gone_wrong_recovers_once(
     assert len(slack.bodies) == 2
     assert f"{says}, after something had gone wrong." in texts(slack)[1]
     assert not any("trouble" in key for _, key in store.values)
+
+
+def test_who_was_told_hears_of_the_end_that_a_backfill_brings(
+    make_pipeline: MakePipeline,
+    slack: HttpReceiver,
+    validate_fails: Fails,
+    advance: Advances,
+) -> None:
+    """Airflow makes a backfill of the scheduled run that it runs again."""
+    pipeline, batch = make_pipeline(settings=settings("rejected, recovered")), judged("rejected")
+    validate_fails(pipeline, batch, BatchRejected("batch: no."))
+    validate_fails(pipeline, judged("rejected", number=2), BatchRejected("batch: no."), run_type="backfill")
+    advance(pipeline, batch, State.PUBLISHED, changed=True, settled=IN_TIME, run_type="backfill")
+    assert [told_in(body)["event"] for body in slack.bodies] == ["rejected", "recovered"]
 
 
 def test_quarantined_records_are_nothing_to_recover_from(
@@ -418,6 +448,48 @@ def test_a_missed_deadline_is_sent(
     deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}})
     (text,) = texts(slack)
     assert "revision 1: not published by 2013-01-02 01:30 UTC." in text
+
+
+def test_what_was_published_by_a_command_in_time_is_not_late(
+    make_pipeline: MakePipeline, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow calls all the same: the run has not succeeded."""
+    make_pipeline(settings=settings("late"))
+    batch = judged("passed").model_copy(
+        update={"state": State.PUBLISHED, "history": (Entered(state=State.PUBLISHED, at=IN_TIME),)}
+    )
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
+    run = {"dag_id": "counted", "dag_run_id": "scheduled__2", "run_type": "scheduled"}
+    run |= {f"data_interval_{side}": getattr(batch.interval, side).isoformat() for side in ("start", "end")}
+    deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}})
+    assert slack.bodies == []
+
+
+def test_what_a_table_refused_is_told_with_its_reason_and_not_as_a_verdict() -> None:
+    facts = Facts.of_batch(refused(judged("passed")))
+    assert facts.reason == "table public.t refused its data: SQLSTATE 23505, constraint one"
+
+
+def test_the_output_of_a_job_that_was_killed_is_not_sent() -> None:
+    error = AirflowException("write: the job was killed.\nits last lines\nsecret row")
+    assert aftermath._reason(error) == "write: the job was killed."
+
+
+def test_a_question_that_has_nothing_to_ask_tells_nobody_a_second_time(
+    make_pipeline: MakePipeline, in_task: InTask, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that failed before it has told people."""
+    pipeline = make_pipeline(settings=settings("failed"))
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View())
+    task = build_dag(pipeline).get_task("decide")
+    context = of_batch(in_task(pipeline, {}), judged("undetermined"))
+    with pytest.raises(AirflowFailException) as raised:
+        task.execute(context)
+    for callback in task.on_failure_callback:
+        callback({**context, "task": task, "exception": raised.value})
+    assert slack.bodies == []
 
 
 def test_a_question_is_told_of_once_it_is_open_and_stays_open_when_that_fails(

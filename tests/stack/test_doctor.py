@@ -6,9 +6,8 @@ import pytest
 
 from fencepost.cli.airflow import known_airflow
 from fencepost.cli.airflow_api import AirflowApi
-from fencepost.doctor import airflow as of_airflow
+from fencepost.config.airflow_settings import DEFAULT_CONNECTION
 from fencepost.doctor.airflow import (
-    CONNECTION,
     check_airflow_connection,
     check_airflow_dag,
     check_airflow_pool,
@@ -46,23 +45,28 @@ def test_a_dag_that_is_paused_or_missing_is_named(running: Running, api: Airflow
     assert (missing.level, "has no DAG nobodys" in missing.found) == (Level.ERROR, True)
 
 
-def test_a_missing_pool_is_named(api: AirflowApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pool_is_named(api: AirflowApi) -> None:
     assert check_airflow_pool(api).level is Level.OK
-    monkeypatch.setattr(of_airflow, "POOL", "nobodys")
-    assert "has no pool nobodys" in check_airflow_pool(api).found
+    assert "has no pool nobodys" in check_airflow_pool(api, "nobodys").found
 
 
 def test_a_connection_that_is_missing_or_of_no_use_is_named(api: AirflowApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     assert check_airflow_connection(api).level is Level.WARNING, "the API does not see what is in the environment"
     extra = '{"deploy-mode": "cluster"}'
-    made = {"connection_id": CONNECTION, "conn_type": "spark", "host": "spark://a", "port": 7077, "extra": extra}
+    made = {
+        "connection_id": DEFAULT_CONNECTION,
+        "conn_type": "spark",
+        "host": "spark://a",
+        "port": 7077,
+        "extra": extra,
+    }
     api.call("POST", "/connections", made)
     try:
         assert "deploy-mode cluster" in check_airflow_connection(api).found
         assert masters(api) == ["spark://a:7077"]
     finally:
-        api.call("DELETE", f"/connections/{CONNECTION}")
+        api.call("DELETE", f"/connections/{DEFAULT_CONNECTION}")
 
 
 def test_an_airflow_that_is_away_is_a_finding_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:

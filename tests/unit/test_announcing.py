@@ -210,6 +210,14 @@ def test_the_history_says_again_what_was_announced_however_it_went_on() -> None:
     assert told_of(play.view, play.view.known(a_day(2)).last) is None
 
 
+@pytest.mark.parametrize("action", ["publish", "publish anyway"])
+def test_who_published_what_a_table_had_refused_after_it_passed_is_told(action: str) -> None:
+    """By command, or as an answer in Airflow."""
+    play = Play()
+    play.commit([play.plan(0).model_copy(update={"state": State.WRITTEN, "verdict": a_verdict(Outcome.PASSED)})])
+    assert play.publish(0, decision=play.decision(action))[0].decided_by_person is True
+
+
 def test_who_decided_is_told_of_what_has_not_passed_or_was_published_by_command() -> None:
     play = Play()
     rejected = play.plan(0).model_copy(update={"state": State.REJECTED, "verdict": a_verdict(Outcome.REJECTED)})

@@ -168,11 +168,14 @@ def _last_known(ti: Any) -> Facts:
 
 
 def _reason(error: object) -> str:
-    """An error's words where they are Fencepost's, which quote no record; else its kind and place."""
+    """An error's first line where the words are Fencepost's, which quote no record; else its kind and place.
+
+    Of a job that ended without an outcome, the lines behind it are the job's own output.
+    """
     from airflow.sdk.exceptions import AirflowException
 
     if isinstance(error, AirflowException):
-        return printable(str(error))
+        return printable(str(error).partition("\n")[0])
     return describe(error) if isinstance(error, BaseException) else "its process was killed"
 
 

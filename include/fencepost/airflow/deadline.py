@@ -60,6 +60,7 @@ def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> 
     from fencepost.airflow.happening import Facts, Happening, Run
     from fencepost.airflow.notifying import NoNotes, tell
     from fencepost.model import Interval
+    from fencepost.protocol.view import PASSED
 
     run = context["dag_run"]
     interval = Interval.of(*(datetime.fromisoformat(run[f"data_interval_{side}"]) for side in ("start", "end")))
@@ -75,8 +76,10 @@ def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> 
     )
     if pipeline is None:
         return
-    facts = Facts.of_batch(batch) if batch else Facts()
     until = interval.end + timedelta(minutes=pipeline.schedule.deadline_minutes or 0)
+    if batch is not None and batch.state in PASSED and batch.changed_at <= until:
+        return  # by a command: Airflow knows only that this run did not succeed
+    facts = Facts.of_batch(batch) if batch else Facts()
     tell(context, pipeline, Happening("late", pipeline.name, interval, Run.of(context), facts, until=until), NoNotes())
 
 

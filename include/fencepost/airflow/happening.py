@@ -80,14 +80,17 @@ class Facts:
     @classmethod
     def of_batch(cls, batch: Batch) -> Self:
         """From the ledger, with the checks of its report; only names where this worker has no report."""
-        verdict, written = batch.verdict, batch.written
+        verdict, written, publication = batch.verdict, batch.written, batch.publication
+        reason = verdict.reason if verdict else ""
+        if batch.state is State.REJECTED and publication is not None and publication.refused:
+            reason = f"{publication.taker} refused its data: {publication.refused}"
         return cls(
             batch=str(batch.id),
             revision=batch.revision,
             number=verdict.number if verdict else 0,
             state=str(batch.state),
             verdict=str(verdict.outcome) if verdict else None,
-            reason=verdict.reason if verdict else "",
+            reason=reason,
             rows=written.rows if written else None,
             quarantined=written.quarantined if written else None,
             checks=checks_of(batch),
@@ -126,7 +129,10 @@ def checks_of(batch: Batch) -> tuple[Check, ...]:
 
 @dataclass(frozen=True)
 class Happening:
-    """One event. `step` is what failed; `until` is the end of a question, or the deadline. `is_test`: nothing has happened."""
+    """One event. `step` is what failed; `until` is the end of a question, or the deadline. `is_test`: nothing has happened.
+
+    `ends_trouble`: something bad was sent of the interval, so backfills are told of too.
+    """
 
     event: Event
     pipeline: str
@@ -136,6 +142,7 @@ class Happening:
     step: str = ""
     until: datetime | None = None
     is_test: bool = False
+    ends_trouble: bool = False
 
     def about(self, event: Event) -> Happening:
         """The same as another event."""

@@ -22,6 +22,7 @@ from fencepost.model import Batch, Outcome, StepResult
 
 PREFIX = "fencepost"
 ANSWER = 3.0  # seconds that Kafka has to say where the source ends
+REFUSED = "refused"  # the outcome of a batch that had passed, and that its table refused
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,12 @@ def of_step(pipeline: Pipeline, result: StepResult, seconds: float, *, judged: b
 
 
 def of_verdict(batch: Batch, step: str, seconds: float) -> Iterator[Figure]:
-    """The figures of a step that ended with a verdict which stops the batch."""
+    """The figures of a step that ended with a verdict which stops the batch, or with a table's refusal of one that had passed."""
     if batch.verdict is None:
         return
     quarantined = batch.written.quarantined if batch.written else {}
-    yield from _of_verdict(str(batch.verdict.outcome), sum(quarantined.values()))
+    outcome = REFUSED if batch.publication is not None and batch.publication.refused else str(batch.verdict.outcome)
+    yield from _of_verdict(outcome, sum(quarantined.values()))
     yield Figure("gauge", "step_seconds", round(seconds, 3), {"step": step})
 
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jinja2 import StrictUndefined, TemplateError
@@ -91,10 +91,13 @@ def tell_recovered(
     context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes, *, was_late: bool
 ) -> list[Sent]:
     """Send that an interval is published or skipped, if something bad was sent of it before. It raises nothing."""
-    if not _wanting(pipeline, happened):
+    if not any(happened.event in entry.on for entry in pipeline.notify):
         return []
     key = _trouble(happened.interval)
-    if not was_late and _noted(notes, key) is None:
+    if _noted(notes, key) is not None:
+        # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
+        happened = replace(happened, ends_trouble=True)
+    elif not was_late:
         return []
     sent = tell(context, pipeline, happened, notes)
     if all(not one.error for one in sent):
@@ -123,7 +126,8 @@ def _tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Ha
 
 def _wanting(pipeline: Pipeline, happened: Happening) -> list[Notify]:
     is_backfill = happened.run.type == "backfill"
-    found = [entry for entry in pipeline.notify if happened.event in entry.on and (entry.backfills or not is_backfill)]
+    is_wanted = happened.ends_trouble or not is_backfill
+    found = [entry for entry in pipeline.notify if happened.event in entry.on and (entry.backfills or is_wanted)]
     if happened.event == "quarantined":
         return [entry for entry in found if happened.facts.in_quarantine > entry.above]
     return found

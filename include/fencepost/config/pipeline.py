@@ -494,6 +494,10 @@ class Pipeline(Section):
             raise ValueError(
                 f"output.topic is the source topic ({self.source.topic}); a batch would read its own output"
             )
+        if own in {self.ledger_topic, self.announcements_topic}:
+            raise ValueError(
+                f"output.topic is {own}, which is the pipeline's ledger or topic of announcements; name another"
+            )
         if self.staging_topic in {self.source.topic, own, self.ledger_topic, self.announcements_topic}:
             raise ValueError(
                 f"output.staging_topic is {self.staging_topic}, which is the pipeline's source, output, ledger or topic of "

@@ -20,6 +20,7 @@ from fencepost.protocol.announcement import Announcement, Column, SchemaIds
 from fencepost.protocol.view import ALWAYS, OVER, PASSED, Revisions, View
 
 ANNOUNCED = PASSED | {State.WITHDRAWN}
+PUBLISHES = {"publish", "publish anyway"}  # a decision's action: the command's, and the answer's in Airflow
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def announcement(view: View, one: News, cluster_id: str, until: datetime | None)
 def _is_by_person(batch: Batch) -> bool:
     """Whether a batch is published on a person's word: it has not passed, or its table refused it, and a person published it."""
     passed = batch.verdict is not None and batch.verdict.outcome is Outcome.PASSED
-    return not passed or (batch.decision is not None and batch.decision.action == "publish")
+    return not passed or (batch.decision is not None and batch.decision.action in PUBLISHES)
 
 
 def _columns(view: View, batch: Batch, at: datetime) -> tuple[Column, ...]:
