@@ -69,10 +69,13 @@ def airflow_errors(pipeline: Pipeline) -> Iterator[None]:
 
 
 def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
-    """Log what a step did, and return it in its form for XCom."""
+    """Log what a step did, and return it in its form for XCom: without the announcement, which has every column of the output.
+
+    The asset event has it.
+    """
     level = logging.WARNING if "starved_by" in result.details else logging.INFO
     log.log(level, "batch %s: %s", result.batch, result.message)
-    return result.model_dump(mode="json")
+    return result.model_dump(mode="json", exclude={"details": {"announcement"}})
 
 
 class PlanOperator(BaseSensorOperator):
