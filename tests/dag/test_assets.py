@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fencepost.airflow import AdvanceOperator, build_dag, output_asset
+from fencepost.airflow.assets import last_cluster
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import State, StepResult
 from makers import an_announcement
@@ -97,3 +99,31 @@ def test_no_task_names_the_asset_itself_as_its_outlet_or_every_green_run_would_e
 ) -> None:
     outlets = {type(outlet).__name__ for task in build_dag(pipeline).tasks for outlet in task.outlets}
     assert outlets == {"AssetAlias"}
+
+
+class Told:
+    """What Airflow's accessor gives of an asset's events, the oldest first unless asked otherwise."""
+
+    def __init__(self, extras: list[dict[str, Any]]) -> None:
+        self.extras = extras
+
+    def ascending(self, way: bool) -> Told:
+        return self if way else Told(self.extras[::-1])
+
+    def limit(self, most: int) -> Told:
+        return Told(self.extras[:most])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([SimpleNamespace(extra=extra) for extra in self.extras])
+
+
+@pytest.mark.parametrize(
+    ("clusters", "found"),
+    [([], None), (["old"], "old"), (["old", "new"], "new"), (["old", None], None)],
+)
+def test_the_newest_event_of_the_output_names_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, clusters: list[str | None], found: str | None
+) -> None:
+    extras = [{**ANNOUNCED, "cluster_id": cluster} for cluster in clusters]
+    monkeypatch.setattr("fencepost.airflow.assets.InletEventsAccessor", lambda **_: Told(extras))
+    assert last_cluster(pipeline) == found
