@@ -13,7 +13,8 @@ from fencepost.errors import AnotherCluster
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import State
+from fencepost.model import Decision, State, utc_now
+from fencepost.steps.advance import skip_batch
 from fencepost.steps.plan import plan_batch
 from kafka_tools import create_topic, produce
 from steps import latest, run
@@ -60,5 +61,7 @@ def test_a_copied_ledger_tells_by_itself_until_somebody_says_that_the_pipeline_m
     assert Ledger(pipeline).read().all() == before
     assert not plan_batch(pipeline, day(1)).changed, "what is published needs no plan"
     plan_batch(pipeline, day(2), another_cluster=True)
+    skip_batch(pipeline, day(2), Decision(action="skip", by="ann", reason="test", decided_at=utc_now()))
+    assert plan_batch(pipeline, day(2), reprocess=True).revision == 2, "it was said of this interval before"
     run(spark, pipeline, day(2))
     assert plan_batch(pipeline, day(3)).state is State.PLANNED

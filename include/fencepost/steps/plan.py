@@ -92,7 +92,9 @@ def plan_batch(
     def gather(view: View) -> Facts | None:
         if is_carried_out(view, interval, decision) or standing_plan(view, interval, reprocess, given_up) is not None:
             return None
-        if (known := last_cluster(view)) is not None and not another_cluster:
+        earlier, known = view.last(interval), last_cluster(view)
+        was_told = another_cluster or (earlier is not None and earlier.plan.cluster_id == ledger.cluster.id)
+        if known is not None and not was_told:
             check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
         check_not_lost(ledger, view, output.newest_batches)
         if view.holder(interval) is None and not allow_future:
