@@ -48,9 +48,9 @@ def latest(pipeline: Pipeline, interval: Interval) -> Batch:
     return batch
 
 
-def announced(pipeline: Pipeline, interval: Interval) -> dict[str, Any]:
-    """What was announced of the interval last: the `extra` of its asset event."""
-    records = read_all(kafka_of(pipeline)["bootstrap.servers"], pipeline.announcements_topic)
+def announced(pipeline: Pipeline, interval: Interval, bootstrap: str = "") -> dict[str, Any]:
+    """What was announced of the interval last: the `extra` of its asset event. `bootstrap`: another listener."""
+    records = read_all(bootstrap or kafka_of(pipeline)["bootstrap.servers"], pipeline.announcements_topic)
     told: dict[str, Any] = next(r.json for r in reversed(records) if f"/{interval}/" in r.json["batch"])
     return told
 

@@ -344,7 +344,7 @@ def test_a_reader_with_the_printed_rights_reads_and_may_do_nothing_else(
     run(spark, staged, day(1))
     secured.set_password("reports")
     kafka = secured.scram("reports")
-    event = announced(staged, day(1))
+    event = announced(staged, day(1), secured.bootstrap)
     with pytest.raises(AccessDenied):
         read_validated(spark, event, kafka=kafka, group="reports")
     grant(secured, rights_of_reader(staged, "reports"), "reports")

@@ -332,6 +332,7 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     told = {one.found.removesuffix(".") for one in of(found, "rights")}
     assert told == {
         f"The pipeline's user lacks DescribeConfigs on topic {pipeline.output.topic}: {Use.OPTIONAL}",
+        f"The pipeline's user lacks Write, DescribeConfigs on topic {pipeline.announcements_topic}",
         f"Topic {pipeline.ledger_topic} does not exist, and this user may not create it",
         f"The pipeline's user lacks Read on groups beginning with {pipeline.name}.",
         f"The pipeline's user lacks DescribeConfigs on the cluster: {Use.OPTIONAL}",
@@ -343,6 +344,8 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(strict: Brok
     )
     assert "sesame" not in "".join(one.message for one in found)
     allow(strict, ResourceType.TOPIC, pipeline.output.topic, AclOperation.DESCRIBE_CONFIGS)
+    announcements = AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
+    allow(strict, ResourceType.TOPIC, pipeline.announcements_topic, *announcements)
     allow(strict, ResourceType.GROUP, pipeline.lane_group("0"), AclOperation.READ)
     allow(
         strict,
