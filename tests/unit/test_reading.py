@@ -15,7 +15,8 @@ from fencepost.config.reader import Reader
 from fencepost.errors import NeedsOperator, SettingsError, Superseded
 from fencepost.kafka.cluster import Topic
 from fencepost.protocol.announcement import Announcement
-from fencepost.reading.validated import _place, batches_told_of, check_types, columns_of
+from fencepost.reading.validated import _place, batches_told_of, columns_of
+from fencepost.spark.unions import check_types
 from makers import an_announcement
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

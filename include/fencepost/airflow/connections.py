@@ -1,4 +1,4 @@
-"""Looks a pipeline's connections up in Airflow: in a task, in a callback, and in the API server for the pages.
+"""Looks connections up in Airflow, a pipeline's and a reader's: in a task, in a callback, and in the API server for the pages.
 
 Airflow's own order holds: the secrets backend, the environment, and then Airflow's database, which a task asks through Airflow's
 API. Nothing is looked up while a DAG's file is parsed.
@@ -12,13 +12,13 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from fencepost.config.connections import Connection, resolved, secrets_of
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.asker import Asker
+from fencepost.config.connections import Connection, Who, resolved, secrets_of
 from fencepost.errors import AccessDenied, ConnectionNotFound
 
 
-def with_connections(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the settings of its connections, looked up now; the same if it names none.
+def with_connections(asker: Who) -> Who:
+    """The pipeline, or its reader, with the settings of its connections, looked up now; the same if it names none.
 
     Airflow masks each value that no message may show, in the logs of this task and of all that it starts. Airflow's own masks
     leave out `ssl.key.pem` and `basic.auth.user.info`, and the lines of a key.
@@ -28,16 +28,16 @@ def with_connections(pipeline: Pipeline) -> Pipeline:
         AccessDenied: Airflow does not let this task have it.
         SettingsError: what it holds is no settings for this section.
     """
-    if not pipeline.connections or pipeline.resolved:
-        return pipeline
-    whole, _ = resolved(pipeline, _look_up)
+    if not asker.connections or asker.resolved:
+        return asker
+    whole, _ = resolved(asker, _look_up)
     mask(whole)
     return whole
 
 
-def mask(pipeline: Pipeline) -> None:
-    """Have Airflow mask the secrets in a pipeline's settings."""
-    for secret in secrets_of(pipeline):
+def mask(asker: Asker) -> None:
+    """Have Airflow mask the secrets in these settings."""
+    for secret in secrets_of(asker):
         mask_secret(secret)
 
 

@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import SecretStr, ValidationError
 
+from fencepost.config.asker import Asker
 from fencepost.config.kafka_options import (
     COMMON,
     CONSUMER_ONLY,
@@ -21,7 +23,6 @@ from fencepost.config.kafka_options import (
     SHOWN_KAFKA,
     check_kafka,
 )
-from fencepost.config.pipeline import Pipeline
 from fencepost.config.postgres_options import SHOWN_POSTGRES, check_postgres
 from fencepost.config.registry import SHOWN_REGISTRY, RegistrySettings
 from fencepost.config.secret_names import HARMLESS
@@ -29,6 +30,7 @@ from fencepost.config.strict_yaml import NO_TEXT
 from fencepost.errors import FencepostError, LoginRefused, Retriable, SettingsError
 
 Settings = Mapping[str, str]
+Who = TypeVar("Who", bound=Asker)
 
 # What a connection of a plain consumer or producer has and no client of ours uses.
 OF_PLAIN_CLIENTS = frozenset(
@@ -226,32 +228,32 @@ READ: dict[str, Callable[[Connection], Found]] = {
 }
 
 
-def resolved(pipeline: Pipeline, look_up: Callable[[str], Connection]) -> tuple[Pipeline, dict[str, Found]]:
-    """The pipeline with the settings of its connections under its own, and what each section was given.
+def resolved(asker: Who, look_up: Callable[[str], Connection]) -> tuple[Who, dict[str, Found]]:
+    """The asker with the settings of its connections under its own, and what each section was given.
 
     Raises:
         SettingsError: what is wrong with the whole; names section, connection and setting, and never a secret.
     """
-    found = {section: READ[section](look_up(name)) for section, name in pipeline.connections.items()}
-    return with_settings(pipeline, {section: one.settings for section, one in found.items()}), found
+    found = {section: READ[section](look_up(name)) for section, name in asker.connections.items()}
+    return with_settings(asker, {section: one.settings for section, one in found.items()}), found
 
 
-def with_settings(pipeline: Pipeline, given: Mapping[str, Settings]) -> Pipeline:
-    """The pipeline with these settings, by section, under its own. Its own win, under whatever name they have.
+def with_settings(asker: Who, given: Mapping[str, Settings]) -> Who:
+    """The asker with these settings, by section, under its own. Its own win, under whatever name they have.
 
     Raises:
         SettingsError: as `resolved`.
     """
     whole: dict[str, object] = {}
     for section, settings in given.items():
-        where = f"{pipeline.folder / 'pipeline.yaml'}: {section}.connection {pipeline.connections[section]}"
+        where = f"{asker.written_in}: {section}.connection {asker.connections[section]}"
         try:
-            whole[section] = WHOLE[section](pipeline, settings)
+            whole[section] = WHOLE[section](asker, settings)
         except ValidationError as error:  # its own text quotes what was given
             raise SettingsError(f"{where}: {'; '.join(_told(error))}.") from None
         except ValueError as error:
             raise SettingsError(f"{where}, with the settings beside it: {error}.") from None
-    return pipeline.model_copy(update={**whole, "resolved": True})
+    return asker.model_copy(update={**whole, "resolved": True})
 
 
 def _told(error: ValidationError) -> Iterator[str]:
@@ -260,8 +262,8 @@ def _told(error: ValidationError) -> Iterator[str]:
         yield f"{name}{': ' if name else ''}{one['msg'].removeprefix('Value error, ')}"
 
 
-def _kafka(pipeline: Pipeline, given: Settings) -> dict[str, SecretStr]:
-    own = _plain(pipeline.kafka)
+def _kafka(asker: Asker, given: Settings) -> dict[str, SecretStr]:
+    own = _plain(asker.kafka)
     hidden = {name for names in EXCLUSIVE if own.keys() & set(names) for name in names}
     if "ssl.keystore.location" in hidden:
         hidden.add("ssl.keystore.password")
@@ -270,14 +272,14 @@ def _kafka(pipeline: Pipeline, given: Settings) -> dict[str, SecretStr]:
     return _hidden(merged)
 
 
-def _postgres(pipeline: Pipeline, given: Settings) -> dict[str, SecretStr]:
-    merged = {**given, **_plain(pipeline.postgres)}
+def _postgres(asker: Asker, given: Settings) -> dict[str, SecretStr]:
+    merged = {**given, **_plain(asker.postgres)}
     check_postgres(merged)
     return _hidden(merged)
 
 
-def _registry(pipeline: Pipeline, given: Settings) -> RegistrySettings:
-    beside = pipeline.schema_registry
+def _registry(asker: Asker, given: Settings) -> RegistrySettings:
+    beside = asker.schema_registry
     own = beside.model_dump(exclude_unset=True, exclude={"connection"}) if beside is not None else {}
     hidden: set[str] = set()
     if "token" in own:
@@ -287,22 +289,22 @@ def _registry(pipeline: Pipeline, given: Settings) -> RegistrySettings:
     return RegistrySettings(**{k: v for k, v in given.items() if k not in hidden} | own)
 
 
-WHOLE: dict[str, Callable[[Pipeline, Settings], object]] = {
+WHOLE: dict[str, Callable[[Asker, Settings], object]] = {
     "kafka": _kafka,
     "schema_registry": _registry,
     "postgres": _postgres,
 }
 
 
-def settings_of(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+def settings_of(asker: Asker) -> dict[str, dict[str, str]]:
     """The whole settings of each section that has a connection, with their secrets in plain text, for `with_settings`."""
-    return {section: dict(_section(pipeline, section)) for section in pipeline.connections}
+    return {section: dict(_section(asker, section)) for section in asker.connections}
 
 
 TUNING = COMMON | PRODUCER_ONLY | CONSUMER_ONLY
 
 
-def secrets_of(pipeline: Pipeline) -> list[str]:
+def secrets_of(asker: Asker) -> list[str]:
     """Every value of these settings that no message may show; of a text of several lines each line too: logs have lines.
 
     Tuning is none, and neither is the pipeline's own name as a login's: masked, they would be masked wherever else they stand, as
@@ -311,19 +313,19 @@ def secrets_of(pipeline: Pipeline) -> list[str]:
     shown = {"kafka": SHOWN_KAFKA | TUNING, "schema_registry": SHOWN_REGISTRY, "postgres": SHOWN_POSTGRES}
     values = [
         value
-        for section in pipeline.connections
-        for name, value in _section(pipeline, section).items()
-        if name not in shown[section] and not HARMLESS.fullmatch(value) and value != pipeline.name
+        for section in asker.connections
+        for name, value in _section(asker, section).items()
+        if name not in shown[section] and not HARMLESS.fullmatch(value) and value != asker.name
     ]
     lines = (line for value in values if "\n" in value for line in value.splitlines() if not line.startswith("-----"))
     return [*values, *lines]
 
 
-def _section(pipeline: Pipeline, section: str) -> Settings:
+def _section(asker: Asker, section: str) -> Settings:
     if section != "schema_registry":
-        return _plain(pipeline.kafka if section == "kafka" else pipeline.postgres)
-    assert pipeline.schema_registry is not None
-    values = pipeline.schema_registry.model_dump(exclude_unset=True, exclude={"connection"})
+        return _plain(asker.kafka if section == "kafka" else asker.postgres)
+    assert asker.schema_registry is not None
+    values = asker.schema_registry.model_dump(exclude_unset=True, exclude={"connection"})
     return {k: v.get_secret_value() if isinstance(v, SecretStr) else str(v) for k, v in values.items() if v is not None}
 
 
@@ -335,14 +337,14 @@ def _hidden(settings: Settings) -> dict[str, SecretStr]:
     return {name: SecretStr(value) for name, value in settings.items()}
 
 
-def is_worth_a_retry(error: BaseException, pipeline: Pipeline) -> bool:
+def is_worth_a_retry(error: BaseException, asker: Asker) -> bool:
     """Whether a new attempt may succeed. One that looks a connection up again may find the password that a login now needs."""
-    return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(pipeline.connections))
+    return isinstance(error, Retriable) or (isinstance(error, LoginRefused) and bool(asker.connections))
 
 
-def told_with_connections(error: FencepostError, pipeline: Pipeline) -> str:
+def told_with_connections(error: FencepostError, asker: Asker) -> str:
     """The error's message; of a refused login with the connections that it may have come from."""
-    if not isinstance(error, LoginRefused) or not pipeline.connections:
+    if not isinstance(error, LoginRefused) or not asker.connections:
         return str(error)
-    names = ", ".join(sorted(set(pipeline.connections.values())))
+    names = ", ".join(sorted(set(asker.connections.values())))
     return f"{error} Settings come from Airflow's connection {names}; the next attempt looks it up again."

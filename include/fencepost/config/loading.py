@@ -15,10 +15,10 @@ from pydantic import (
     ValidationError,
 )
 
+from fencepost.config.asker import CONNECTED
 from fencepost.config.files import open_file, pipeline_folders, unreadable
 from fencepost.config.kafka_options import SHOWN_KAFKA
 from fencepost.config.pipeline import (
-    CONNECTED,
     NOT_IN_FILE,
     PIPELINE_NAME,
     Pipeline,

@@ -22,19 +22,15 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    SecretStr,
     Tag,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from fencepost.config.airflow_settings import AirflowSettings
+from fencepost.config.asker import Asker, require_resolved, scalars
 from fencepost.config.digest import digest, digest_of_file, digest_of_files, digest_of_spark
-from fencepost.config.kafka_options import check_kafka
 from fencepost.config.notify import Ask, Notify
-from fencepost.config.postgres_options import check_postgres
-from fencepost.config.registry import RegistrySettings
 from fencepost.config.spark_options import check_spark
 from fencepost.config.sql_types import ALLOWED, is_sql_type, without_not_null
 from fencepost.config.strict_yaml import read_yaml
@@ -48,8 +44,6 @@ if TYPE_CHECKING:
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-CONNECTION_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-CONNECTED = ("kafka", "schema_registry", "postgres")  # sections that may name a connection
 NOT_IN_FILE = frozenset(("name", "folder", "connections", "resolved"))  # fields that pipeline.yaml does not set
 MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, and Airflow could read no pipeline
 
@@ -57,12 +51,6 @@ MINUTES_OF_A_YEAR = 366 * 24 * 60  # beyond some number, no timedelta holds it, 
 def _topic_name(name: str) -> str:
     if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
         raise ValueError("a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -")
-    return name
-
-
-def _connection_name(name: str) -> str:
-    if not CONNECTION_NAME.fullmatch(name):
-        raise ValueError("the id of a connection has 1 to 200 letters, digits, _, - and .")
     return name
 
 
@@ -79,7 +67,6 @@ def _column_type(text: str) -> str:
     return text.strip()
 
 
-ConnectionName = Annotated[str, AfterValidator(_connection_name)]
 TopicName = Annotated[str, AfterValidator(_topic_name)]
 FormatName = Annotated[str, AfterValidator(_format_name)]
 ColumnType = Annotated[str, AfterValidator(_column_type)]
@@ -403,10 +390,9 @@ class Lineage(Section):
         return address
 
 
-class Pipeline(Section):
+class Pipeline(Asker):
     """One pipeline, as read from its folder. `kafka` is in librdkafka's names, `spark` in Spark's."""
 
-    name: str
     folder: Path
     description: str = ""
     source: Source
@@ -418,51 +404,13 @@ class Pipeline(Section):
     # One lane: a batch is planned only when the one before it is written, so a key's records keep their order from interval
     # to interval. More lanes write intervals side by side and give up that order.
     lanes: int = Field(default=1, ge=1, le=64)
-    # The connections of Airflow's that sections name, by section. Their settings are merged into the sections' when a step
-    # starts, and `resolved` is true from then on (`config/connections.py`).
-    connections: dict[str, ConnectionName] = Field(default_factory=dict)
-    resolved: bool = False
-    kafka: dict[str, SecretStr] = Field(default_factory=dict)
-    schema_registry: RegistrySettings | None = None
-    postgres: dict[str, SecretStr] = Field(default_factory=dict)
     spark: dict[str, str] = Field(default_factory=dict)
     airflow: AirflowSettings = AirflowSettings()
 
-    @model_validator(mode="before")
+    @field_validator("spark", mode="before")
     @classmethod
-    def _connections_stand_apart(cls, values: object) -> object:
-        """Take `connection` out of sections of settings: it is none of librdkafka's, and none of libpq's."""
-        if not isinstance(values, dict):
-            return values
-        sections = {name: found for name in CONNECTED if isinstance(found := values.get(name), Mapping)}
-        named = {name: found["connection"] for name, found in sections.items() if found.get("connection") is not None}
-        own = {
-            name: {k: v for k, v in sections[name].items() if k != "connection"}
-            for name in ("kafka", "postgres")
-            if name in named
-        }
-        return {**values, **own, "connections": {**values.get("connections", {}), **named}}
-
-    @field_validator("kafka", "postgres", "spark", mode="before")
-    @classmethod
-    def _scalars(cls, value: object) -> object:
-        return {str(k): _scalar(v) for k, v in value.items()} if isinstance(value, Mapping) else value
-
-    @field_validator("postgres")
-    @classmethod
-    def _postgres_keeps_the_protocol(
-        cls, postgres: dict[str, SecretStr], about: ValidationInfo
-    ) -> dict[str, SecretStr]:
-        whole = "postgres" not in about.data.get("connections", {})
-        check_postgres({name: value.get_secret_value() for name, value in postgres.items()}, whole=whole)
-        return postgres
-
-    @field_validator("kafka")
-    @classmethod
-    def _kafka_keeps_the_protocol(cls, kafka: dict[str, SecretStr], about: ValidationInfo) -> dict[str, SecretStr]:
-        whole = "kafka" not in about.data.get("connections", {})
-        check_kafka({name: value.get_secret_value() for name, value in kafka.items()}, whole=whole)
-        return kafka
+    def _spark_scalars(cls, value: object) -> object:
+        return scalars(value)
 
     @field_validator("spark")
     @classmethod
@@ -553,6 +501,11 @@ class Pipeline(Section):
     def told(self) -> str:
         """For a person."""
         return f"pipeline {self.name}"
+
+    @property
+    def written_in(self) -> str:
+        """Where its settings are written."""
+        return str(self.folder / "pipeline.yaml")
 
     @property
     def ledger_topic(self) -> str:
@@ -661,22 +614,6 @@ class Pipeline(Section):
         return digest(rules) if rules else None
 
 
-def require_resolved(asker: object, section: str) -> None:
-    """Check that a section of a pipeline is whole: that its connection, if it names one, was looked up. A reader names none.
-
-    Raises:
-        SettingsError: it was not. Steps in Airflow, its pages and the commands do so first.
-    """
-    if not isinstance(asker, Pipeline):
-        return
-    name = asker.connections.get(section)
-    if name is not None and not asker.resolved:
-        raise SettingsError(
-            f"pipeline {asker.name}: its {section} settings are in Airflow's connection {name}, which was not looked up. In "
-            "code of your own call fencepost.airflow.with_connections(pipeline) first."
-        )
-
-
 QUARANTINE = "quarantine"  # the severity whose rules decide what is written, and the name of their digest
 
 
@@ -689,10 +626,3 @@ def load_suite(file: Path) -> Suite:
     from fencepost.suite.declared import suite_of  # its models take a while to build, and few commands read a suite
 
     return suite_of(read_yaml(file), file)
-
-
-def _scalar(value: object) -> object:
-    """YAML's true and 5 as the texts that librdkafka and Spark expect."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value

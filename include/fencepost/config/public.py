@@ -11,9 +11,10 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from fencepost.config.asker import CONNECTED
 from fencepost.config.kafka_options import COMMON, CONSUMER_ONLY, PRODUCER_ONLY, SHOWN_KAFKA
 from fencepost.config.loading import REFERENCE, pipeline_of_values, read_settings
-from fencepost.config.pipeline import CONNECTED, Pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.errors import SettingsError

@@ -6,37 +6,28 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import ConfigDict, ValidationError
 
-from fencepost.config.kafka_options import check_kafka
-from fencepost.config.postgres_options import check_postgres
-from fencepost.config.registry import RegistrySettings
+from fencepost.config.asker import Asker
 from fencepost.errors import SettingsError
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 
 
-class Reader(BaseModel):
-    """Who reads a pipeline's output: `kafka` by librdkafka's names, `postgres` by libpq's."""
+class Reader(Asker):
+    """Who reads the output of the pipeline `name`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
-    told: str  # who it is, for messages
-    kafka: dict[str, SecretStr]
-    schema_registry: RegistrySettings | None = None
-    postgres: dict[str, SecretStr] = Field(default_factory=dict)
+    @property
+    def told(self) -> str:
+        """For a person."""
+        return f"reader of pipeline {self.name}"
 
-    @field_validator("kafka")
-    @classmethod
-    def _kafka_is_known(cls, kafka: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        check_kafka({name: value.get_secret_value() for name, value in kafka.items()})
-        return kafka
-
-    @field_validator("postgres")
-    @classmethod
-    def _postgres_is_known(cls, postgres: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        check_postgres({name: value.get_secret_value() for name, value in postgres.items()})
-        return postgres
+    @property
+    def written_in(self) -> str:
+        """It gives its settings itself."""
+        return self.told
 
     @classmethod
     def of(
@@ -54,13 +45,20 @@ class Reader(BaseModel):
         if kafka is None:
             kafka = {"bootstrap.servers": os.environ.get(BOOTSTRAP, "")}
         name = f"reader of pipeline {pipeline}"
-        if not kafka.get("bootstrap.servers"):
+        if not kafka.get("bootstrap.servers") and kafka.get("connection") is None:
             raise SettingsError(
-                f'{name}: its Kafka is not named. Give kafka={{"bootstrap.servers": "host:port"}}, or set {BOOTSTRAP}.'
+                f'{name}: its Kafka is not named. Give kafka={{"bootstrap.servers": "host:port"}}, or '
+                f'kafka={{"connection": NAME}} with a connection of Airflow\'s, or set {BOOTSTRAP}.'
             )
-        given = {"told": name, "kafka": kafka, "schema_registry": schema_registry, "postgres": postgres or {}}
+        given = {"name": pipeline, "kafka": kafka, "schema_registry": schema_registry, "postgres": postgres or {}}
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            told = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in error.errors())
             raise SettingsError(f"{name}: {told}.") from None
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Where the reader wrote it: what stands in `connections.kafka` was `connection` there."""
+    places = [*map(str, loc)]
+    return ".".join([*places[1:], "connection"] if places[:1] == ["connections"] else places)

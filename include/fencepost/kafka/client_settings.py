@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.config.asker import Asker, require_resolved
 from fencepost.config.kafka_options import CONSUMER_ONLY, PRODUCER_ONLY
-from fencepost.config.pipeline import Pipeline, require_resolved
 from fencepost.errors import (
     SettingsError,
 )
@@ -40,17 +40,19 @@ class ClientSettings:
         return {k: v for k, v in self.values.items() if k not in PRODUCER_ONLY}
 
 
-def client_settings(pipeline: Pipeline) -> ClientSettings:
-    """The pipeline's Kafka settings with their secrets in plain text, for clients only.
+def client_settings(asker: Asker) -> ClientSettings:
+    """The Kafka settings of a pipeline, or of a reader, with their secrets in plain text, for clients only.
 
     Raises:
         SettingsError: `bootstrap.servers` is missing, or in a connection that nobody has looked up.
     """
-    require_resolved(pipeline, "kafka")
-    values = {name: secret.get_secret_value() for name, secret in pipeline.kafka.items()}
+    require_resolved(asker, "kafka")
+    values = {name: secret.get_secret_value() for name, secret in asker.kafka.items()}
     if not values.get("bootstrap.servers"):
+        name = asker.connections.get("kafka")
+        how = "write ${KAFKA_BOOTSTRAP} to take it from the environment"
         raise SettingsError(
-            f"{pipeline.folder / 'pipeline.yaml'}: kafka.bootstrap.servers: required but missing; "
-            "write ${KAFKA_BOOTSTRAP} to take it from the environment."
+            f"{asker.written_in}: kafka.bootstrap.servers: required but missing; "
+            f"{how if name is None else f'add it to the extra of connection {name}, or beside connection'}."
         )
     return ClientSettings(values)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import pyarrow as pa
-from pydantic import SecretStr
 
-from fencepost.config.pipeline import require_resolved
+from fencepost.config.asker import Asker, require_resolved
 from fencepost.errors import (
     AccessDenied,
     CommitStateUnknown,
@@ -45,15 +44,6 @@ NO_LOGIN = re.compile(
 NO_DATABASE = re.compile(
     r"database \".*\" does not exist|invalid connection option|invalid sslmode|could not (read|open)"
 )
-
-
-class HasStore(Protocol):
-    """A pipeline, or a reader: whose login it is."""
-
-    @property
-    def postgres(self) -> Mapping[str, SecretStr]:
-        """The settings of the connection, by libpq's names."""
-        ...
 
 
 class StatementFailed(Exception):
@@ -119,7 +109,7 @@ class Session:
 
 
 @contextmanager
-def session(of: HasStore, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
+def session(of: Asker, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
     """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
 
     Raises:
@@ -152,7 +142,7 @@ def session(of: HasStore, name: str = "fencepost", wait: float = LOCK_SECONDS) -
             connection.close()  # which rolls back what is not committed
 
 
-def told(of: HasStore) -> str:
+def told(of: Asker) -> str:
     """Where the store is, for a person."""
     given = _plain(of)
     return f"PostgreSQL at {given['host']}:{given.get('port', '5432')}, database {given['dbname']}"
@@ -172,12 +162,12 @@ def meaning(failed: StatementFailed, where: str) -> FencepostError:
     return StoreRefused(f"{what} Nothing was committed. Change what it names, and run again.")
 
 
-def _plain(of: HasStore) -> Mapping[str, str]:
+def _plain(of: Asker) -> Mapping[str, str]:
     require_resolved(of, "postgres")
     return {name: value.get_secret_value() for name, value in of.postgres.items()}
 
 
-def _conninfo(of: HasStore) -> str:
+def _conninfo(of: Asker) -> str:
     """The settings as libpq takes them. Only this process sees the text."""
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
@@ -186,7 +176,7 @@ def _conninfo(of: HasStore) -> str:
     return " ".join(f"{name}='{value}'" for name, value in escaped.items())
 
 
-def _not_connected(error: Any, where: str, of: HasStore) -> NoReturn:
+def _not_connected(error: Any, where: str, of: Asker) -> NoReturn:
     """Why there is no session. libpq tells it as text, which has no password; to be sure, secrets are taken out."""
     said = _first_line(str(error))
     for name in ("password", "sslpassword"):

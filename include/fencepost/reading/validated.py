@@ -17,8 +17,7 @@ from fencepost.config.reader import Reader
 from fencepost.config.rights import READER_GROUP
 from fencepost.errors import NeedsOperator, SettingsError, Superseded, TopicRecreated
 from fencepost.formats import REGISTRY_FORMATS
-from fencepost.formats.names import without_case
-from fencepost.kafka.client_settings import ClientSettings
+from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster, Topic
 from fencepost.ledger.announcements import read_announcements
 from fencepost.model import OffsetRange, RegisteredSchema, Schemas, describe_ranges
@@ -28,6 +27,7 @@ from fencepost.protocol.ranges import without_expired
 from fencepost.reading.table_rows import rows_of_revision
 from fencepost.schemas.registry import NotRegistered, Registry
 from fencepost.spark.records import parse_output
+from fencepost.spark.unions import check_types
 
 OPEN_TRANSACTION_LIMIT = 120.0  # seconds that a foreign transaction may hide records of the output
 
@@ -50,11 +50,13 @@ def read_validated(
     the same records. A column that a batch does not have is null in its records.
 
     The settings are the reader's own: `kafka` by librdkafka's names (without it KAFKA_BOOTSTRAP names the brokers),
-    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. `group` is the
-    consumer group that the reader has a right to; nothing is committed to it.
+    `schema_registry` as in pipeline.yaml for Avro and JSON Schema, `postgres` by libpq's names for a table. Each may name one of
+    Airflow's connections, as in pipeline.yaml: `{"connection": "kafka_prod"}`. It is looked up at each call, and settings beside
+    it win. `group` is the consumer group that the reader has a right to; nothing is committed to it.
 
     Raises:
         SettingsError: the events are of several pipelines or of none, or a column has different types in their batches.
+        ConnectionNotFound: Airflow has no such connection, or its secrets backend does not answer.
         Superseded: a newer revision replaced a batch, and its event is not among these.
         TopicRecreated, NeedsOperator: the output no longer has the records.
     """
@@ -63,8 +65,8 @@ def read_validated(
     if len(pipelines) != 1:
         raise SettingsError(f"read_validated takes events of one pipeline; these are of {sorted(pipelines) or 'none'}.")
     (name,) = pipelines
-    reader = Reader.of(name, kafka, schema_registry, postgres)
-    settings = ClientSettings({key: value.get_secret_value() for key, value in reader.kafka.items()})
+    reader = _whole(Reader.of(name, kafka, schema_registry, postgres))
+    settings = client_settings(reader)
     cluster = Cluster(settings)
     told = _announced(name, given, settings, cluster, group)
     batches = batches_told_of(given, told)
@@ -74,6 +76,15 @@ def read_validated(
     check_types({one.batch: schema for one, schema in zip(read, schemas, strict=True)})
     frames = [_rows(spark, reader, settings, cluster, one, columns) for one, columns in zip(read, schemas, strict=True)]
     return functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _whole(reader: Reader) -> Reader:
+    """The reader with the settings of its connections. Airflow is imported only for that: a reader may be no part of one."""
+    if not reader.connections:
+        return reader
+    from fencepost.airflow.connections import with_connections
+
+    return with_connections(reader)
 
 
 def _announced(
@@ -129,24 +140,6 @@ def columns_of(one: Announcement) -> StructType:
     """The columns of a batch's rows, with the types that its transform gave them."""
     fields = [{"name": c.name, "type": c.type, "nullable": c.nullable, "metadata": {}} for c in one.columns]
     return StructType.fromJson({"type": "struct", "fields": fields})
-
-
-def check_types(schemas: Mapping[str, StructType]) -> None:
-    """Check that each column has one type: a union would silently take the wider of two types, or text.
-
-    Raises:
-        SettingsError: names the column and two batches that differ.
-    """
-    seen: dict[str, tuple[str, str]] = {}
-    for batch, schema in schemas.items():
-        for field in schema.fields:
-            kind = field.dataType.simpleString()
-            other, known = seen.setdefault(without_case(field.name), (batch, kind))
-            if known != kind:
-                raise SettingsError(
-                    f"read_validated: column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
-                    "transform changed between them. Read their events one by one, and cast the column."
-                )
 
 
 def _rows(

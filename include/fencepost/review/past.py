@@ -16,9 +16,9 @@ from fencepost.model import Batch, Interval, State, Tally
 from fencepost.outputs.output import written_to
 from fencepost.outputs.topic import KafkaTopicOutput, RecordsGone
 from fencepost.protocol.view import Revisions, View
-from fencepost.reading.validated import check_types
 from fencepost.spark.fingerprint import count_and_sum, fingerprint_hash
 from fencepost.spark.records import parse_output
+from fencepost.spark.unions import check_types
 
 
 class NotReadable(Exception):

@@ -9,9 +9,9 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fencepost.config.pipeline import require_resolved
+from fencepost.config.asker import Asker, require_resolved
 from fencepost.config.registry import RegistrySettings
 from fencepost.errors import AccessDenied, FencepostError, LoginRefused, RegistryUnavailable, SettingsError
 from fencepost.formats import Reference
@@ -38,20 +38,6 @@ class OtherType(SettingsError):
     """The registry has it, as a schema of another type."""
 
 
-class HasRegistry(Protocol):
-    """A pipeline, or a reader of one: who asks."""
-
-    @property
-    def told(self) -> str:
-        """Its name, for messages."""
-        ...
-
-    @property
-    def schema_registry(self) -> RegistrySettings | None:
-        """The registry that it asks."""
-        ...
-
-
 @dataclass(frozen=True)
 class SchemaVersion:
     """A schema as the registry has it."""
@@ -74,7 +60,7 @@ class Registry:
         NotRegistered: it has nothing of that name.
     """
 
-    def __init__(self, asker: HasRegistry, schema_type: str) -> None:
+    def __init__(self, asker: Asker, schema_type: str) -> None:
         assert asker.schema_registry is not None, "settings without one are refused"
         require_resolved(asker, "schema_registry")
         self._asker, self._settings, self._type = asker.told, asker.schema_registry, schema_type

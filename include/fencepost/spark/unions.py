@@ -1,0 +1,28 @@
+"""Rows of several batches side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from fencepost.errors import SettingsError
+from fencepost.formats.names import without_case
+
+
+def check_types(schemas: Mapping[str, StructType]) -> None:
+    """Check that each column has one type: a union would silently take the wider of two types, or text.
+
+    Raises:
+        SettingsError: names the column and two batches that differ.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for batch, schema in schemas.items():
+        for field in schema.fields:
+            kind = field.dataType.simpleString()
+            other, known = seen.setdefault(without_case(field.name), (batch, kind))
+            if known != kind:
+                raise SettingsError(
+                    f"column {field.name} is {known} in batch {other} and {kind} in batch {batch}: the "
+                    "transform changed between them. Read their events one by one, and cast the column."
+                )
