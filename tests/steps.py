@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from fencepost.config.pipeline import Pipeline
+from fencepost.errors import WriterFenced
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Interval, StepResult
 from fencepost.protocol.replay import UNDER_WAY
@@ -77,3 +80,28 @@ def copied_and_not_recorded(
         patch.setattr("fencepost.steps.advance.reached", reached)
         with pytest.raises(Died):
             advance_batch(pipeline, interval, spark=lambda: spark)
+
+
+def unheard_commits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Have the ledger's next commit taken, and answered with "fenced"; what it sent. Emptied, it is the next one again."""
+    commit, unheard = Ledger._commit, list[Any]()
+
+    def taken_and_not_heard(self: Ledger, *sent: Any) -> None:
+        commit(self, *sent)
+        if not unheard:
+            unheard.append(sent)
+            raise WriterFenced("a newer producer took over")
+
+    monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
+    return unheard
+
+
+def on_session(monkeypatch: pytest.MonkeyPatch, spark: Any, pipeline: Pipeline) -> None:
+    """Have commands about the pipeline run on this session, where they would start one."""
+
+    @contextmanager
+    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
+        yield lambda: spark
+
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
+    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)

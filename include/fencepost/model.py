@@ -597,6 +597,9 @@ class Asked(Frozen):
     addition: bool = False
 
 
+PUBLISH_ANYWAY = "publish anyway"  # an action: the answer to Airflow's question, where the command's is "publish"
+
+
 class Decision(Frozen):
     """An operator's decision about a batch: who, when and why.
 

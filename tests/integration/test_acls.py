@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ from fencepost_stack.jars import class_path
 from fencepost_stack.state_folder import StateFolder
 from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, produce, read_all
 from rigs.secured_broker import SecuredBroker, secured_broker
-from steps import announced, latest, replay, run
+from steps import announced, latest, on_session, replay, run
 
 pytestmark = pytest.mark.deep
 
@@ -177,12 +176,7 @@ def test_who_may_only_read_looks_back_and_tries(
     suite, before = tmp_path / "suite.yaml", len(secured.denials())
     suite.write_text("expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 5}}]")
 
-    @contextmanager
-    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
-        yield lambda: spark
-
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(reader.folder.parent))
-    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+    on_session(monkeypatch, spark, reader)
 
     def said(name: str, *options: str) -> Any:
         done = CliRunner().invoke(app, [name, reader.name, *options, "--json"], catch_exceptions=False)

@@ -14,7 +14,7 @@ from conftest import at, day
 from fencepost.cli.app import app
 from fencepost.config.pipeline import Pipeline
 from fencepost.doctor.ledger import check_announcements
-from fencepost.errors import AnnouncementsLost, NeedsOperator, TransitionRefused, WriterFenced
+from fencepost.errors import AnnouncementsLost, NeedsOperator, TransitionRefused
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs.event import extra_of
@@ -29,7 +29,7 @@ from fencepost.steps.write import write_without_spark
 from fencepost_stack.broker import Broker
 from kafka_tools import QUIET_LOG, Record, create_topic, end_offset, produce, read_all
 from makers import a_decision
-from steps import latest, replay, run
+from steps import latest, replay, run, unheard_commits
 from waiting import await_true
 
 Make = Callable[..., Pipeline]
@@ -214,15 +214,7 @@ def test_a_commit_that_was_taken_and_not_heard_of_is_announced_once_and_its_even
     plan_batch(empty, day(1))
     write_without_spark(empty, day(1))
     validate_without_spark(empty, day(1))
-    commit, unheard = Ledger._commit, list[Any]()
-
-    def taken_and_not_heard(self: Ledger, *sent: Any) -> None:
-        commit(self, *sent)
-        if not unheard:
-            unheard.append(sent)
-            raise WriterFenced("a newer producer took over")
-
-    monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
+    unheard = unheard_commits(monkeypatch)
     result = advance_batch(empty, day(1))
     assert (len(unheard), result.changed) == (1, True)
     assert [r.json for r in announced(empty)] == [extra_of(result)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +78,7 @@ def pipeline(spark: Any, broker: Broker, tmp_path_factory: pytest.TempPathFactor
 def run(spark: Any, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A command about the pipeline, in this process and on its session; its answer in JSON, unless it is asked for text."""
 
-    @contextmanager
-    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
-        yield lambda: spark
-
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+    steps.on_session(monkeypatch, spark, pipeline)
 
     def command(name: str, *options: str, text: bool = False) -> Any:
         as_json = () if text else ("--json",)

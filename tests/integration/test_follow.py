@@ -31,6 +31,7 @@ from fencepost.steps.write import write_without_spark
 from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG, create_topic, produce, read_all
 from makers import a_batch, a_plan, a_receipt, a_written, an_output
+from steps import unheard_commits
 
 Make = Callable[..., Pipeline]
 
@@ -199,15 +200,7 @@ def test_a_step_whose_commit_is_answered_with_fenced_finds_its_change_recorded(
 ) -> None:
     """Fenced does not mean that nothing was committed; whoever decides again finds it, says that it was its own doing, and
     records nothing twice."""
-    commit, unheard = Ledger._commit, []
-
-    def taken_and_not_heard(self: Ledger, *sent: Any) -> None:
-        commit(self, *sent)
-        if not unheard:
-            unheard.append(sent)
-            raise WriterFenced("a newer producer took over")
-
-    monkeypatch.setattr(Ledger, "_commit", taken_and_not_heard)
+    unheard = unheard_commits(monkeypatch)
     for step in (plan_batch, write_without_spark, validate_without_spark, advance_batch):
         unheard.clear()
         result = step(pipeline, day(1))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +90,7 @@ Run = Callable[..., Any]
 def run(spark: Any, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command about the pipeline, in this process and on its session; its answer in JSON."""
 
-    @contextmanager
-    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
-        yield lambda: spark
-
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+    steps.on_session(monkeypatch, spark, pipeline)
 
     def command(name: str, *options: str) -> Any:
         done = CliRunner().invoke(app, [name, pipeline.name, *options, "--json"], catch_exceptions=False)

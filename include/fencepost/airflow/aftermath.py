@@ -20,6 +20,7 @@ from fencepost.airflow.notifying import NoNotes, notes_of, tell, tell_recovered
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import printable
 from fencepost.model import Batch, Interval, State, StepResult
+from fencepost.protocol.view import PASSED
 from fencepost.spark.diagnosis import describe
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG, Context
 
 log = logging.getLogger("fencepost.airflow")
-PASSED = {State.PUBLISHED, State.SKIPPED}
 
 
 @dataclass(frozen=True)

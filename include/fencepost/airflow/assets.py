@@ -37,8 +37,7 @@ def last_cluster(pipeline: Pipeline) -> str | None:
 
     The ledger could not say: it is in the very cluster. One that a connection leads to by mistake has none, or another.
     """
-    asset = output_asset(pipeline.name, pipeline.output.name)
-    newest = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(1)
+    newest = _events(pipeline).ascending(False).limit(1)
     told = [event.extra.get("cluster_id") for event in newest if event.extra]
     return told[0] if told and isinstance(told[0], str) else None
 
@@ -66,7 +65,14 @@ def _is_news(context: Context, pipeline: Pipeline, result: StepResult) -> bool:
     if plan.get("state") in {State.PUBLISHED, None}:
         return False
     since = datetime.fromisoformat(str(result.details["published_at"])) - CLOCKS
-    # Not by the alias, and so not as an inlet: a command's event has none, and it may have published what this run planned.
-    asset = output_asset(pipeline.name, pipeline.output.name)
-    told = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).after(since.isoformat())
+    told = _events(pipeline).after(since.isoformat())
     return all(event.extra.get("batch") != result.batch for event in told if event.extra)
+
+
+def _events(pipeline: Pipeline) -> InletEventsAccessor:
+    """All events of the output.
+
+    Not by the alias, and so not as an inlet: a command's event has none, and it may have published what a run planned.
+    """
+    asset = output_asset(pipeline.name, pipeline.output.name)
+    return InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import re
 
-from fencepost.model import Batch, Verdict
+from fencepost.model import PUBLISH_ANYWAY, Batch, Verdict
 from fencepost.protocol.awaiting import Awaiting, sentence
 from fencepost.quality.checks import CheckResult, SampleRow, Status
 from fencepost.quality.report import Report, rank
 from fencepost.quality.report_files import ReportMissing, report_file
 from fencepost.quality.report_html import visible
 
-PUBLISH, WRITE_AGAIN, SKIP = "publish anyway", "write again", "skip this interval"
+PUBLISH, WRITE_AGAIN, SKIP = PUBLISH_ANYWAY, "write again", "skip this interval"
 CHECKS = 6  # failed checks that the question lists
 ROWS = 3  # unexpected records shown for each
 COLUMNS = 4  # values of each record

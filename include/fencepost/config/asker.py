@@ -59,6 +59,11 @@ class Asker(BaseModel):
         """Where its settings are written, for a person."""
         raise NotImplementedError
 
+    @property
+    def announcements_topic(self) -> str:
+        """Where each publication, skip and withdrawal is announced, for readers."""
+        return f"fencepost.{self.name}.published"
+
     @model_validator(mode="before")
     @classmethod
     def _connections_stand_apart(cls, values: object) -> object:

@@ -513,11 +513,6 @@ class Pipeline(Asker):
         return f"fencepost.{self.name}.ledger"
 
     @property
-    def announcements_topic(self) -> str:
-        """Where each publication, skip and withdrawal is announced, for readers."""
-        return f"fencepost.{self.name}.published"
-
-    @property
     def staging_topic(self) -> str:
         """Where batches are written under `publish: staged`."""
         return self.output.staging_topic or f"fencepost.{self.name}.staging"

@@ -15,12 +15,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
 
-from fencepost.model import BATCH_HEADER, Batch, Event, Interval, Outcome, State, TableOutput, TopicOutput
+from fencepost.model import (
+    BATCH_HEADER,
+    PUBLISH_ANYWAY,
+    Batch,
+    Event,
+    Interval,
+    Outcome,
+    State,
+    TableOutput,
+    TopicOutput,
+)
 from fencepost.protocol.announcement import Announcement, Column, SchemaIds
 from fencepost.protocol.view import ALWAYS, OVER, PASSED, Revisions, View
 
 ANNOUNCED = PASSED | {State.WITHDRAWN}
-PUBLISHES = {"publish", "publish anyway"}  # a decision's action: the command's, and the answer's in Airflow
+PUBLISHES = {"publish", PUBLISH_ANYWAY}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from fencepost.errors import DEFECT, NotRecorded, TransitionRefused
 from fencepost.model import Batch, Interval, Replayed, State
 from fencepost.protocol.advice import go_on
-from fencepost.protocol.view import View
+from fencepost.protocol.view import PASSED, View
 
 UNDER_WAY = {State.PLANNED, State.WRITTEN, State.PUBLISHING}
 
@@ -82,7 +82,7 @@ def link_to_replay(view: View, interval: Interval, pipeline: str) -> Batch | Non
             f"batch {newest.id} is {newest.state}: only the quarantined records of a published interval are replayed. "
             f"{_instead(newest)}"
         )
-    if newest.state not in {State.PUBLISHED, State.SKIPPED}:
+    if newest.state not in PASSED:
         raise TransitionRefused(
             f"batch {newest.id}, a new revision of the interval, is {newest.state}. Once it is published, it replaces what is "
             f"published now, with its quarantine. {go_on(newest)} finishes it; replay afterwards."

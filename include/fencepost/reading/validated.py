@@ -68,7 +68,7 @@ def read_validated(
     reader = _whole(Reader.of(name, kafka, schema_registry, postgres))
     settings = client_settings(reader)
     cluster = Cluster(settings)
-    told = _announced(name, given, settings, cluster, group)
+    told = _announced(reader, given, settings, cluster, group)
     batches = batches_told_of(given, told)
     # A batch without records adds nothing. If none has records, the newest one gives the columns.
     read = [one for one in batches if one.rows] or batches[-1:] or given[-1:]
@@ -88,17 +88,18 @@ def _whole(reader: Reader) -> Reader:
 
 
 def _announced(
-    name: str, given: Iterable[Announcement], settings: ClientSettings, cluster: Cluster, group: str
+    reader: Reader, given: Iterable[Announcement], settings: ClientSettings, cluster: Cluster, group: str
 ) -> list[Announcement]:
     """All that the pipeline has announced by now, in the cluster that the events are of."""
-    topic = f"fencepost.{name}.published"
     for one in given:
         if one.cluster_id != cluster.id:
             raise SettingsError(
                 f"batch {one.batch} is in cluster {one.cluster_id}, and Kafka at {settings.bootstrap} is cluster {cluster.id}. "
                 "Give the settings of the cluster that the event is of."
             )
-    return [one for _, one in read_announcements(settings, cluster, cluster.describe(topic), group)]
+    return [
+        one for _, one in read_announcements(settings, cluster, cluster.describe(reader.announcements_topic), group)
+    ]
 
 
 def batches_told_of(events: Iterable[Announcement], told: Sequence[Announcement]) -> list[Announcement]:

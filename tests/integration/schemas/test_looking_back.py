@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost_stack.broker import Broker
 from fencepost_stack.schema_registry import SchemaRegistry
 from kafka_tools import create_topic, produce, read_all
-from steps import latest, run
+from steps import latest, on_session, run
 
 Make = Callable[..., Pipeline]
 
@@ -59,12 +58,7 @@ def test_batches_in_avro_are_looked_back_on(
 ) -> None:
     """What is suggested passes on all that it was drawn from; a difference, and each way of a record, is what was written."""
 
-    @contextmanager
-    def session(pipeline: Pipeline, records: int | None = None) -> Iterator[Callable[[], Any]]:
-        yield lambda: spark
-
-    monkeypatch.setenv("FENCEPOST_PIPELINES", str(pipeline.folder.parent))
-    monkeypatch.setattr("fencepost.cli.steps.spark_session", session)
+    on_session(monkeypatch, spark, pipeline)
 
     def said(name: str, *options: str) -> Any:
         done = CliRunner().invoke(app, [name, pipeline.name, *options, "--json"], catch_exceptions=False)
