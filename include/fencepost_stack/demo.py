@@ -20,7 +20,7 @@ from rich.table import Table
 
 from fencepost.cli.airflow_api import Json
 from fencepost.errors import Retriable
-from fencepost_stack.airflow_api import StackAirflow, await_value
+from fencepost_stack.airflow_api import ENDED, StackAirflow, await_value
 from fencepost_stack.commands import start_stack
 from fencepost_stack.flights import LoadedFlights, load_flights
 from fencepost_stack.nycflights import days_between
@@ -141,8 +141,8 @@ def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str
     starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in days]
     _finish_earlier(api)
 
-    def begin(dag: str) -> int:
-        return int(api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))["id"])
+    def begin(dag: str) -> None:
+        api.backfill(dag, starts[0], starts[-1], reprocess="completed", max_active_runs=len(days))
 
     ran = _follow(api, begin, starts, watch)
     return {dag: api.await_intervals(dag, starts, timeout=TIMEOUT) for dag in ran}
@@ -155,31 +155,31 @@ def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
 
 
 def _finish_earlier(api: StackAirflow) -> None:
-    """Wait for the backfills of an interrupted demo: Airflow runs only one backfill of a DAG at a time."""
+    """Wait for the runs of an interrupted demo, and end their backfills: Airflow runs only one backfill of a DAG at a time."""
     for dag in PIPELINES:
-        for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
-            if not earlier["completed_at"]:
-                out.print(f"  an earlier backfill of {dag} is still running; waiting for it")
-                api.await_backfill(earlier["id"], timeout=TIMEOUT)
+        if any(run["state"] not in ENDED for run in api.dag_runs(dag)):
+            out.print(f"  an earlier backfill of {dag} is still running; waiting for it")
+        api.end_backfill(dag, timeout=TIMEOUT)
 
 
-def _follow(api: StackAirflow, begin: Callable[[str], int], starts: list[datetime], watch: Watch) -> Sequence[str]:
-    """Begin the backfills, and print a line for every task that ends, until they have completed; the DAGs that were run."""
+def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[datetime], watch: Watch) -> Sequence[str]:
+    """Begin the backfills, and print a line for every task that ends, until their runs have; the DAGs that were run."""
     told: set[tuple[str, str, str]] = set()
     began = time.monotonic()
-    first = PIPELINES if _are_published(api, starts) else tuple(dag for dag in PIPELINES if dag != DELAYS)
-    backfills = {dag: begin(dag) for dag in first}
+    begun = list(PIPELINES if _are_published(api, starts) else [dag for dag in PIPELINES if dag != DELAYS])
+    for dag in begun:
+        begin(dag)
     with out.status("waiting for Airflow's scheduler") as status:
         while True:
-            over = {dag for dag, number in backfills.items() if api.call("GET", f"/backfills/{number}")["completed_at"]}
-            if DELAYS not in backfills and _are_published(api, starts):
-                backfills[DELAYS] = begin(DELAYS)
-            completed = over == backfills.keys()
-            running = []
-            for dag in backfills:
-                runs = {r["dag_run_id"]: datetime.fromisoformat(r["data_interval_start"]) for r in api.dag_runs(dag)}
+            running, completed = [], True
+            for dag in begun:
+                runs = {r["dag_run_id"]: r for r in api.dag_runs(dag)}
+                days = {name: datetime.fromisoformat(run["data_interval_start"]) for name, run in runs.items()}
+                completed = completed and all(
+                    run["state"] in ENDED for name, run in runs.items() if days[name] in starts
+                )
                 for task in api.task_instances(dag, ALL):
-                    start = runs.get(task["dag_run_id"])
+                    start = days.get(task["dag_run_id"])
                     if start not in starts:
                         continue
                     label = f"{dag} {start.astimezone(NEW_YORK):%Y-%m-%d} {task['task_id']}"
@@ -192,8 +192,11 @@ def _follow(api: StackAirflow, begin: Callable[[str], int], starts: list[datetim
                         out.print(f"  {mark} {label:<31} {task['duration'] or 0:6.1f} s")
             status.update(f"running: {', '.join(running) or 'nothing yet'}")
             watch(running)
-            if completed:
-                return tuple(backfills)
+            if DELAYS not in begun and _are_published(api, starts):
+                begin(DELAYS)
+                begun.append(DELAYS)
+            elif completed:
+                return begun
             if time.monotonic() - began > TIMEOUT:
                 raise DemoFailed(
                     f"the runs did not end within {TIMEOUT:.0f} s; look at them in Airflow's UI, then run again."

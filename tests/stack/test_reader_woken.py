@@ -119,4 +119,4 @@ def test_a_dag_in_another_airflow_wakes_on_what_a_command_published_and_loses_an
     await_value(copied, "a new revision and a new day", 240)
     assert rows(database) == Counter((1, 2, 3, 4))
     with closing(sqlite3.connect(database)) as opened:
-        assert opened.execute("SELECT n, revision FROM rows ORDER BY n").fetchall() == [(1, 2), (2, 1), (3, 1), (4, 1)]
+        assert opened.execute("SELECT n, _revision FROM rows ORDER BY n").fetchall() == [(1, 2), (2, 1), (3, 1), (4, 1)]
