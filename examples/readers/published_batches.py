@@ -4,7 +4,8 @@ It knows nothing of Fencepost but the topic of announcements, and may be stopped
 
     python published_batches.py client.properties PIPELINE DATABASE
 
-Rows and position are in one database, and change in one transaction. Values are JSON objects (`output.format: json`).
+Rows and position are in one database, and change in one transaction. Values are JSON objects (`output.format: json`). The columns
+that begin with an underscore are the reader's own: no column of an output does.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ PATIENCE = 60.0  # seconds without an answer
 NEWEST = """
 CREATE VIEW IF NOT EXISTS newest AS
 SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY key ORDER BY interval DESC, revision DESC, rowid DESC) AS place FROM rows
-) WHERE place = 1 AND NOT is_tombstone
+    SELECT *, row_number() OVER (PARTITION BY _key ORDER BY _interval DESC, _revision DESC, rowid DESC) AS _place FROM rows
+) WHERE _place = 1 AND NOT _is_tombstone
 """
 
 
@@ -68,8 +69,8 @@ def read_batch(reader: Consumer, told: dict[str, Any]) -> pd.DataFrame:
     if len(found) != told["rows"]:
         raise RuntimeError(f"{told['batch']}: {len(found)} of its {told['rows']} records are there")
     rows = pd.DataFrame([value or {} for _, value in found], columns=[column["name"] for column in told["columns"]])
-    own = {"key": [key for key, _ in found], "is_tombstone": [value is None for _, value in found]}
-    return rows.assign(interval=told["interval"]["start"], revision=told["revision"], **own)
+    own = {"_key": [key for key, _ in found], "_is_tombstone": [value is None for _, value in found]}
+    return rows.assign(_interval=told["interval"]["start"], _revision=told["revision"], **own)
 
 
 def take(database: sqlite3.Connection, reader: Consumer, offset: int, told: dict[str, Any]) -> None:
@@ -79,7 +80,7 @@ def take(database: sqlite3.Connection, reader: Consumer, offset: int, told: dict
     with database:  # one transaction
         replaces_all = told["state"] == "withdrawn" or (told["state"] == "published" and told["adds_to"] is None)
         if replaces_all and database.execute("SELECT 1 FROM sqlite_master WHERE name = 'rows'").fetchone():
-            database.execute("DELETE FROM rows WHERE interval = ?", (interval,))
+            database.execute("DELETE FROM rows WHERE _interval = ?", (interval,))
         if rows is not None and len(rows):
             rows.to_sql("rows", database, if_exists="append", index=False)
             database.execute(NEWEST)

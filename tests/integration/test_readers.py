@@ -33,6 +33,10 @@ from steps import replay, run
 pytestmark = pytest.mark.deep
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "readers"
+NAMED_SO = """
+def transform(frame):
+    return frame.selectExpr("_key", "n", "name AS key", "name AS interval", "10 AS revision", "true AS is_tombstone")
+"""
 Make = Callable[..., Pipeline]
 
 
@@ -152,10 +156,12 @@ def test_a_reader_that_dies_in_the_middle_goes_on_where_its_result_is(
 def test_the_newest_value_of_a_key_is_that_of_the_newest_interval_whatever_was_written_last(
     spark: Any, broker: Broker, make_pipeline: Make, tmp_path: Path
 ) -> None:
-    """An old interval is reprocessed after a newer one: its record lies behind the newer one's, as compaction would keep it."""
+    """An old interval is reprocessed after a newer one: its record lies behind the newer one's, as compaction would keep it.
+
+    The output has columns called as what the reader keeps beside them."""
     reader = Pandas(tmp_path)
     reader.settings.write_text(f"bootstrap.servers={broker.bootstrap}\n")
-    made = make_pipeline(output={"partitions": 1})
+    made = make_pipeline(NAMED_SO, output={"partitions": 1})
     create_topic(broker.bootstrap, made.source.topic, 1)
     for number in (1, 2):
         produce(broker.bootstrap, made.source.topic, [(b"k", {"n": number, "name": "x"}, 0, at(number))])
@@ -164,5 +170,5 @@ def test_the_newest_value_of_a_key_is_that_of_the_newest_interval_whatever_was_w
     assert [r.json["n"] for r in read_all(broker.bootstrap, made.output.name)] == [1, 2, 1]
     read(reader, made)
     with closing(sqlite3.connect(reader.database)) as database:
-        assert database.execute("SELECT key, n FROM newest").fetchall() == [(b"k", 2)]
-        assert database.execute("SELECT n, revision FROM rows ORDER BY n").fetchall() == [(1, 2), (2, 1)]
+        assert database.execute("SELECT _key, n, key, interval FROM newest").fetchall() == [(b"k", 2, "x", "x")]
+        assert database.execute("SELECT n, _revision FROM rows ORDER BY n").fetchall() == [(1, 2), (2, 1)]
