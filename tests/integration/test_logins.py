@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from cryptography import x509
 
 from conftest import at, day
@@ -117,15 +116,7 @@ def test_a_password_that_is_rotated_stops_the_next_step_and_the_new_one_goes_on(
 ) -> None:
     """Executors and Spark's reader log in anew, so they hear of it. Nothing is half done."""
     secured.set_password("etl")
-    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-        (done,) = secured.admin.create_acls(
-            [
-                AclBinding(
-                    kind, "*", ResourcePatternType.LITERAL, "User:etl", "*", AclOperation.ALL, AclPermissionType.ALLOW
-                )
-            ]
-        ).values()
-        done.result(20)
+    secured.grant_all("etl")
     pipeline = make_pipeline(kafka=secured.scram("etl"))
     create_topic(secured.bootstrap, pipeline.source.topic, 1)
     produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])

@@ -13,7 +13,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,  # type: ignore[attr-defined]
     ScramMechanism,  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,  # type: ignore[attr-defined]
@@ -92,6 +97,21 @@ class SecuredBroker(Broker):
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         asked = UserScramCredentialUpsertion(user, credential, password.encode())
         self.admin.alter_user_scram_credentials([asked])[user].result(20)
+
+    def grant_all(self, user: str) -> None:
+        """Let a user do all that may be done with topics, groups and transactional ids."""
+        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+            everything = AclBinding(
+                kind,
+                "*",
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                AclOperation.ALL,
+                AclPermissionType.ALLOW,
+            )
+            (done,) = self.admin.create_acls([everything]).values()
+            done.result(20)
 
     def scram(self, user: str, password: str = SCRAM_PASSWORD) -> dict[str, Any]:
         """A pipeline's settings to log in by name and password, over TLS."""

@@ -1,0 +1,111 @@
+"""A password that changes in Kafka, and then in Airflow's connection: steps, pages and a reader go on. The broker has logins."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.configuration import clear_secrets_backends_cache
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from conftest import at, day
+from dag.conftest import FakeTaskInstance
+from fencepost import read_validated
+from fencepost.airflow import AdvanceOperator, FencepostSparkOperator, PlanOperator, with_connections
+from fencepost.config.pipeline import Pipeline
+from fencepost.errors import AccessDenied, LoginRefused
+from fencepost.model import State
+from fencepost.pages.ledgers import Ledgers
+from kafka_tools import create_topic, produce, read_all
+from rigs.secured_broker import SecuredBroker, secured_broker
+from vault import use_vault
+
+pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")]  # the provider's
+
+LEAK = "hunter2"  # each password has it
+ROTATED = "hunter2-rotated"
+
+
+@pytest.fixture
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("broker")) as broker:
+        broker.set_password("etl")
+        broker.grant_all("etl")
+        yield broker
+
+
+@pytest.fixture
+def vault(tmp_path: Path, secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file of a secrets backend."""
+    monkeypatch.setattr(
+        "fencepost.airflow.operators.last_cluster", lambda _: None
+    )  # of an asset event: no Airflow runs here
+    monkeypatch.setattr("fencepost.airflow.spark_operator.announce", lambda *_: False)
+    yield use_vault(monkeypatch, tmp_path / "vault.json", connections(secured.scram("etl")))
+    clear_secrets_backends_cache()
+    gc.collect()  # what the provider leaves open warns now, and not in another test
+
+
+def connections(login: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kafka_prod": {"conn_type": "kafka", "extra": login},
+        "spark_default": {"conn_type": "spark", "host": "local[1]"},
+    }
+
+
+def context(**returned: Any) -> dict[str, Any]:
+    """What Airflow gives a task of the run of 1 January, whose earlier tasks returned this."""
+    task = FakeTaskInstance(())
+    task.xcom_pull = lambda *, task_ids: returned.get(task_ids)  # type: ignore[method-assign]
+    run = SimpleNamespace(dag_id="counted", run_id="run 1", logical_date=day(1).start, run_type="scheduled")
+    return {
+        "data_interval_start": day(1).start,
+        "data_interval_end": day(1).end,
+        "params": {"reprocess": False},
+        "task_reschedule_count": 0,
+        "dag_run": run,
+        "ti": task,
+    }
+
+
+def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
+    spark: Any, secured: SecuredBroker, vault: Path, make_pipeline: Callable[..., Pipeline]
+) -> None:
+    pipeline = make_pipeline(kafka={"connection": "kafka_prod", "bootstrap.servers": secured.at("SCRAM")})
+    create_topic(secured.bootstrap, pipeline.source.topic, 1)
+    produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1) + n) for n in range(3)])
+    plan = PlanOperator(task_id="plan", pipeline=pipeline)
+    write = FencepostSparkOperator(task_id="write", step="write", pipeline=pipeline)
+    advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
+    pages = Ledgers()
+    pages.look_up = with_connections
+    planned = plan.poke(context()).xcom_value  # type: ignore[union-attr]
+
+    secured.set_password("etl", ROTATED)
+    for attempt in (lambda: write.execute(context(plan=planned)), lambda: advance.execute(context(plan=planned))):
+        with pytest.raises(
+            AirflowException, match=r"LoginRefused: .*kafka_prod; the next attempt looks it up"
+        ) as raised:
+            attempt()
+        assert not isinstance(raised.value, AirflowFailException), "Airflow would not try it again"
+        assert LEAK not in str(raised.value)
+    with pytest.raises(LoginRefused):
+        pages.snapshot(pipeline)
+
+    vault.write_text(json.dumps(connections(secured.scram("etl", ROTATED))))
+    written = write.execute(context(plan=planned))
+    assert written["state"] == State.WRITTEN
+    assert advance.execute(context(plan=planned, write=written))["state"] == State.PUBLISHED
+    assert [b.state for row in pages.snapshot(pipeline).rows for b in row.revisions.all] == [State.PUBLISHED]
+    (told,) = read_all(secured.bootstrap, pipeline.announcements_topic)
+    rows = read_validated(spark, told.json, kafka={"connection": "kafka_prod"})
+    assert sorted(row["n"] for row in rows.collect()) == [0, 1, 2]
+    vault.write_text(json.dumps(connections(secured.scram("etl", "hunter2-wrong"))))
+    with pytest.raises(AccessDenied, match="Authentication failed") as refused:
+        read_validated(spark, told.json, kafka={"connection": "kafka_prod"})
+    assert LEAK not in str(refused.value)
