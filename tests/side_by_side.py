@@ -65,6 +65,12 @@ PARTS = {
     "more": MORE,
     "hard": HARD,
 }
+# Of the tests of a whole stack those that `--deep` runs on a second one: they wait for backfills and callbacks.
+RUNS = [
+    f"tests/stack/test_{name}.py"
+    for name in ("backfill_in_the_browser", "bundle", "observed", "on_time", "reader_woken", "scheduling")
+]
+DEEP = {"stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)], "runs": RUNS}
 WITHOUT_JVM = "rest"
 PARTS[WITHOUT_JVM] = [
     "tests",
@@ -126,7 +132,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
-    commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in PARTS.items()}
+    together = PARTS | DEEP if deep else PARTS
+    commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in together.items()}
     parts: list[Part] = []
     try:
         if WITHOUT_JVM in commands:
