@@ -287,14 +287,13 @@ def test_otlp_gets_the_figures_with_the_pipeline_as_an_attribute() -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("hangs", [False, True])
 def test_where_otlp_is_away_or_hangs_a_task_ends_and_is_not_kept_waiting(hangs: bool) -> None:
-    if not hangs:
-        telling, ending = in_a_task(f"http://127.0.0.1:{any_free_port()}")
-    else:
-        with http_receiver() as receiver:
-            receiver.hangs = True
-            telling, ending = in_a_task(receiver.url)
+    """Beside a task whose receiver answers, since a process ends slowly on a machine that does much else."""
+    with http_receiver() as receiver:
+        _, answered = in_a_task(receiver.url)
+        receiver.hangs = True
+        telling, ending = in_a_task(receiver.url if hangs else f"http://127.0.0.1:{any_free_port()}")
     assert telling < 1
-    assert ending < 10
+    assert ending < answered + 10
 
 
 def test_the_page_has_a_row_and_a_rule_for_each_metric() -> None:
