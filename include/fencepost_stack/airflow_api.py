@@ -7,10 +7,9 @@ with StackAirflow.of_stack() as api:
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fencepost.cli.airflow_api import AirflowApi, AirflowRefused, Json
+from fencepost.cli.airflow_api import AirflowApi, Json
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.state_folder import StateFolder
 
@@ -75,23 +74,14 @@ class StackAirflow(AirflowApi):
         }
         return self.call("POST", "/backfills", body)
 
-    def end_backfill(self, dag_id: str, timeout: float = 600.0) -> None:
-        """Wait until all runs of the DAG have ended, and end its newest backfill.
+    def await_backfill(self, backfill_id: int, timeout: float = 600.0) -> Json:
+        """Wait until all runs of a backfill have ended, with or without success."""
 
-        Airflow itself looks every 30 s whether a backfill is at its end, and runs only one of a DAG at a time.
-        """
+        def completed() -> Json | None:
+            found = self.call("GET", f"/backfills/{backfill_id}")
+            return found if found["completed_at"] else None
 
-        def at_rest() -> bool | None:
-            return all(run["state"] in ENDED for run in self.dag_runs(dag_id)) or None
-
-        await_value(at_rest, f"the runs of {dag_id} to end", timeout)
-        for newest in self.call("GET", "/backfills", dag_id=dag_id, order_by="-id", limit=1)["backfills"]:
-            if newest["completed_at"] is None:
-                try:
-                    self.call("PUT", f"/backfills/{newest['id']}/cancel")
-                except AirflowRefused as refused:
-                    if refused.status != HTTPStatus.CONFLICT:  # which says that Airflow has just ended it
-                        raise
+        return await_value(completed, f"backfill {backfill_id} to complete", timeout)
 
     def dag_runs(self, dag_id: str) -> list[Json]:
         """All runs, the earliest interval first: dag_run_id, state, data_interval_start, data_interval_end, ..."""

@@ -155,11 +155,13 @@ def _are_published(api: StackAirflow, starts: list[datetime]) -> bool:
 
 
 def _finish_earlier(api: StackAirflow) -> None:
-    """Wait for the runs of an interrupted demo, and end their backfills: Airflow runs only one backfill of a DAG at a time."""
+    """Wait for the backfills of an earlier demo: Airflow runs only one backfill of a DAG at a time, and ends one within 30 s of
+    its last run."""
     for dag in PIPELINES:
-        if any(run["state"] not in ENDED for run in api.dag_runs(dag)):
-            out.print(f"  an earlier backfill of {dag} is still running; waiting for it")
-        api.end_backfill(dag, timeout=TIMEOUT)
+        for earlier in api.call("GET", "/backfills", dag_id=dag)["backfills"]:
+            if not earlier["completed_at"]:
+                out.print(f"  an earlier backfill of {dag} has not ended; waiting for it")
+                api.await_backfill(earlier["id"], timeout=TIMEOUT)
 
 
 def _follow(api: StackAirflow, begin: Callable[[str], None], starts: list[datetime], watch: Watch) -> Sequence[str]:

@@ -18,13 +18,10 @@ def test_a_backfill_runs_each_day_and_a_cleared_task_runs_again(stack: Stack) ->
     with StackAirflow.of_stack(stack.state) as api:
         api.await_dag(DAG_ID)
         api.unpause(DAG_ID)
-        api.backfill(DAG_ID, DAYS[0], DAYS[-1], conf={"asked": "for"})
+        backfill = api.backfill(DAG_ID, DAYS[0], DAYS[-1], conf={"asked": "for"})
         runs = api.await_intervals(DAG_ID, DAYS)
         assert [run["state"] for run in runs] == ["success", "success"]
-        api.end_backfill(DAG_ID)
-        (ended,) = api.call("GET", "/backfills", dag_id=DAG_ID)["backfills"]
-        assert ended["completed_at"]
-        api.end_backfill(DAG_ID)  # changes nothing
+        assert api.await_backfill(backfill["id"])["completed_at"]
 
         run_id = runs[0]["dag_run_id"]
         assert api.xcom(DAG_ID, run_id, "say") == "2013-01-01"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import chromium
 from fencepost.airflow.pools import SPARK_POOL
+from fencepost.cli.airflow_api import AirflowRefused
 from fencepost.config.loading import load_pipeline
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
 from fencepost_stack.airflow import Folders
-from fencepost_stack.airflow_api import StackAirflow
+from fencepost_stack.airflow_api import ENDED, StackAirflow, await_value
 from fencepost_stack.ports import any_free_port
 from fencepost_stack.stack import SERVICES, Stack
 from fencepost_stack.state_folder import StateFolder
@@ -225,6 +227,21 @@ class Running:
     def last_log(self, run: dict[str, Any], task_id: str) -> str:
         """The log of a task's latest try."""
         return self.whole_log(run, task_id, self.task(run, task_id)["try_number"])
+
+    def end_backfill(self, name: str) -> None:
+        """Wait for the end of the DAG's runs, and end its backfill: Airflow looks every 30 s whether it is at its end."""
+
+        def at_rest() -> bool | None:
+            return all(run["state"] in ENDED for run in self.api.dag_runs(name)) or None
+
+        await_value(at_rest, f"the runs of {name} to end", 300)
+        newest = self.api.call("GET", "/backfills", dag_id=name, order_by="-id", limit=1)["backfills"][0]
+        if newest["completed_at"] is None:
+            try:
+                self.api.call("PUT", f"/backfills/{newest['id']}/cancel")
+            except AirflowRefused as refused:
+                if refused.status != HTTPStatus.CONFLICT:  # which says that Airflow has just ended it
+                    raise
 
     def deadlines(self, name: str) -> list[dict[str, Any]]:
         """The deadlines of a DAG's runs, as Airflow's UI gets them."""

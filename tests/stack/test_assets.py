@@ -63,7 +63,7 @@ def test_a_rejected_batch_is_told_once_it_is_published_by_command_and_a_task_tha
     monkeypatch.setenv("FENCEPOST_AIRFLOW_PASSWORD", user["password"])
     running.add("by_command", PLAIN, records=5)
     running.backfill("by_command", 1, 1)
-    running.api.end_backfill("by_command")
+    running.end_backfill("by_command")
     running.produce("by_command", 2, [b"v0", b"v1"])
     (running.pipelines / "by_command" / "expectations.yaml").write_text(STRICT)
     running.backfill("by_command", 2, 2)

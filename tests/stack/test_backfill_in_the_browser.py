@@ -88,7 +88,7 @@ def filled(running: Running, browser: Browser) -> None:
         form = fill(page, running, NAME, 2, 3)
         expect(form.get_by_text("2 runs will be triggered")).to_be_visible()
         run(page, form)
-    running.api.end_backfill(NAME)
+    running.end_backfill(NAME)
 
 
 def test_days_never_run_are_in_the_output_record_for_record(running: Running, filled: None) -> None:
@@ -116,7 +116,7 @@ def test_all_runs_is_a_green_no_op_that_says_so_in_log_note_and_ledger(
     form.get_by_text("All Runs", exact=True).click()
     switch_reprocess_on(form)
     run(page, form)
-    running.api.end_backfill(NAME)
+    running.end_backfill(NAME)
     again = run_of(running, 3)
     assert again["state"] == "success"
     assert "already published, revision 1" in running.last_log(again, "plan")
@@ -141,7 +141,7 @@ def test_a_range_published_in_part_that_begins_before_the_first_interval_fills_w
     form = fill(page, running, NAME, 1, 4)
     expect(form.get_by_text("2 runs will be triggered")).to_be_visible()
     run(page, form)
-    running.api.end_backfill(NAME)
+    running.end_backfill(NAME)
     assert [run_of(running, n)["state"] for n in (1, 4)] == ["success"] * 2
     after = state_of(running)
     assert [b for b in after["ledger"] if b.interval.start in (day(2), day(3))] == before["ledger"]
@@ -162,7 +162,7 @@ def test_reprocess_makes_a_second_revision_of_the_same_input_that_replaces_the_f
     switch_reprocess_on(form)
     form.get_by_text("Override parameters on existing runs", exact=True).click()
     run(page, form)
-    running.api.end_backfill(NAME)
+    running.end_backfill(NAME)
     assert "reprocess=true" in run_of(running, 2)["note"]
     first, second = (b for b in running.ledger(NAME) if b.interval.start == day(2))
     assert (first.state, second.state, second.revision) == (State.SUPERSEDED, State.PUBLISHED, 2)
@@ -208,7 +208,7 @@ def test_a_cancelled_backfill_ends_the_run_that_is_on_and_can_be_gone_on_with(ru
     assert [b.state for b in running.ledger(name)] == [State.PUBLISHED]
     assert group_offsets(running.bootstrap, name, f"{name}-in", [0]) == {0: 1}
     running.backfill(name, 1, 3, reprocess_behavior="failed")
-    running.api.end_backfill(name)
+    running.end_backfill(name)
     assert [r["state"] for r in running.api.dag_runs(name)] == ["success"] * 3
     assert [r.value for r in read_all(running.bootstrap, f"{name}-out")] == [b"one", b"two"]
     assert group_offsets(running.bootstrap, name, f"{name}-in", [0]) == {0: 2}

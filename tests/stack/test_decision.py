@@ -67,7 +67,7 @@ def reprocessed(running: Running, asked: dict[str, dict[str, Any]]) -> dict[str,
     (run,) = running.api.await_intervals(AGAIN, [day(1)])
     assert run["state"] == "success"
     assert "published revision 1" in run["note"]
-    running.api.end_backfill(AGAIN)
+    running.end_backfill(AGAIN)
     (running.pipelines / AGAIN / "expectations.yaml").write_text(ONLY_GOOD)
     running.backfill(AGAIN, 1, 1, reprocess_behavior="completed", dag_run_conf={"reprocess": True})
     running.api.await_task(AGAIN, run["dag_run_id"], "decide", ["awaiting_input", "failed"], 400)

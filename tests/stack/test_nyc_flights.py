@@ -61,7 +61,7 @@ def first(running: Running) -> Runs:
 def runs(running: Running, first: Runs) -> Runs:
     """The other two days as well."""
     for name in PIPELINES:
-        running.api.end_backfill(name)
+        running.end_backfill(name)
     others = backfill(running, STARTS[1:])
     return {name: first[name] + others[name] for name in PIPELINES}
 
@@ -184,9 +184,9 @@ def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_fr
     assert text.count(begin) == 1
     transform.write_text(text.replace(begin, f"    {mending_line()}\n{begin}"))
     start = datetime(2013, 1, 2, tzinfo=NEW_YORK)
-    running.api.end_backfill("nyc_flights")
+    running.end_backfill("nyc_flights")
     running.api.backfill("nyc_flights", start, start, reprocess="completed", conf={"replay": True})
-    running.api.end_backfill("nyc_flights")
+    running.end_backfill("nyc_flights")
     [run] = running.api.await_intervals("nyc_flights", [start], timeout=300)
     assert run["state"] == "success"
     plan, advance = (running.api.xcom("nyc_flights", run["dag_run_id"], task) for task in ("plan", "advance"))

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def backfilled(running: Running, backfills: int) -> list[dict[str, Any]]:
     """The ended runs of `ordered`, the earliest first."""
-    running.api.end_backfill("ordered")
+    running.end_backfill("ordered")
     return running.api.dag_runs("ordered")
 
 
@@ -41,7 +41,7 @@ def test_a_published_interval_run_again_is_a_no_op_that_says_so(
     first = backfilled[0]
     run_id = first["dag_run_id"]
     running.backfill("ordered", 1, 1, reprocess_behavior="completed")
-    running.api.end_backfill("ordered")
+    running.end_backfill("ordered")
     assert running.api.await_run("ordered", run_id)["state"] == "success"
     assert "already published, revision 1" in running.last_log(first, "plan")
     results = [running.api.xcom("ordered", run_id, task) for task in ("plan", "write", "validate", "advance")]
