@@ -28,7 +28,7 @@ from rigs.postgres_server import query
 
 from .local_stack import SHARED_JARS
 
-pytestmark = [pytest.mark.deep, pytest.mark.stack]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(1700)]
 FENCEPOST = str(Path(sys.executable).with_name("fencepost"))
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 1))
 
@@ -61,7 +61,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     environment |= {"FENCEPOST_STATE": str(state), "FENCEPOST_JARS": str(SHARED_JARS), "COLUMNS": "120", **ports}
     try:
         done = subprocess.run(
-            [FENCEPOST, "cluster", "--days", "1"], env=environment, capture_output=True, text=True, timeout=850
+            [FENCEPOST, "cluster", "--days", "1"], env=environment, capture_output=True, text=True, timeout=1500
         )
         assert done.returncode == 0, done.stdout + done.stderr
         asked = subprocess.run(
