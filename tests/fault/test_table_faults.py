@@ -103,7 +103,11 @@ def test_a_publication_struck_anywhere_is_in_the_table_once(
 
 
 @pytest.mark.parametrize(
-    "place", ["store.copied", *(pytest.param(p, marks=SLOW) for p in ("store.locked", "advance.begun"))]
+    "place",
+    [
+        pytest.param("store.copied", marks=pytest.mark.deep),
+        *(pytest.param(p, marks=SLOW) for p in ("store.locked", "advance.begun")),
+    ],
 )
 def test_a_stopped_publisher_that_holds_the_lock_is_ended_and_finds_itself_overtaken(
     ready: Pipeline, started: Started, monkeypatch: pytest.MonkeyPatch, place: str

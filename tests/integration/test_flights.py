@@ -142,6 +142,7 @@ def in_utc(value: bytes) -> bytes:
     return json.dumps(found | {"time_hour": f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"}).encode()
 
 
+@pytest.mark.deep  # a day through Airflow is compared with the CSV in any case
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
 def test_the_transform_gives_what_the_csv_says_in_any_session_time_zone(spark: Any, zone: str) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -74,7 +74,9 @@ def test_a_replication_factor_above_the_brokers_is_no_silence(broker: Broker, se
             "message.timestamp.before.max.ms",
         ),
         ("with-keys", {"cleanup.policy": "compact"}, None, RecordRefused, "output.key"),
-        ("not-there", None, None, TopicMissing, "Create the topic"),
+        pytest.param(
+            "not-there", None, None, TopicMissing, "Create the topic", marks=pytest.mark.deep
+        ),  # librdkafka waits 30 s
     ],
 )
 def test_a_record_that_is_refused_says_why(

@@ -216,7 +216,8 @@ def test_a_batch_above_the_limit_is_rejected_as_a_whole_until_the_limit_is_raise
     assert (latest(raised, day(1)).state, latest(raised, day(1)).revision) == (State.PUBLISHED, 1)
 
 
-@pytest.mark.parametrize("megabytes", [256, pytest.param(0, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("megabytes", [256, 0])
 def test_a_plain_consumer_of_a_staged_output_sees_good_rows_only_and_each_bad_one_is_in_quarantine_once(
     spark: Any, broker: Broker, make_pipeline: Make, megabytes: int
 ) -> None:

@@ -157,6 +157,7 @@ def transform(frame):
     }
 
 
+@pytest.mark.deep  # Avro has each kind, too
 def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_an_unknown_id_is_looked_up(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
