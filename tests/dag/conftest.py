@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -113,26 +114,26 @@ class FakeTaskInstance:
 ContextOf = Callable[..., dict[str, Any]]
 
 
+def context_in(
+    interval: Interval,
+    *earlier: tuple[str, str | None, str, str],
+    waits: int = 0,
+    run_type: str = "scheduled",
+    reprocess: bool = False,
+    replay: bool = False,
+) -> dict[str, Any]:
+    """What Airflow gives a task of the interval's run, as far as our operators look at it."""
+    return {
+        "data_interval_start": interval.start,
+        "data_interval_end": interval.end,
+        "params": {"reprocess": reprocess, "replay": replay},
+        "task_reschedule_count": waits,
+        "dag_run": SimpleNamespace(dag_id="counted", run_id="run 1", logical_date=interval.start, run_type=run_type),
+        "ti": FakeTaskInstance(earlier),
+    }
+
+
 @pytest.fixture
 def context_of(interval: Interval) -> ContextOf:
-    """What Airflow gives a task, as far as our operators look at it."""
-
-    def make(
-        *earlier: tuple[str, str | None, str, str],
-        waits: int = 0,
-        run_type: str = "scheduled",
-        reprocess: bool = False,
-        replay: bool = False,
-    ) -> dict[str, Any]:
-        return {
-            "data_interval_start": interval.start,
-            "data_interval_end": interval.end,
-            "params": {"reprocess": reprocess, "replay": replay},
-            "task_reschedule_count": waits,
-            "dag_run": SimpleNamespace(
-                dag_id="counted", run_id="run 1", logical_date=interval.start, run_type=run_type
-            ),
-            "ti": FakeTaskInstance(earlier),
-        }
-
-    return make
+    """`context_in` that interval."""
+    return partial(context_in, interval)

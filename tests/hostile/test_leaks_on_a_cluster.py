@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from conftest import EXPECTATIONS, at, day
 from kafka_tools import create_topic, produce, read_all
-from rigs.secured_broker import SecuredBroker, secured_broker
+from rigs.secured_broker import secured_broker
 from rigs.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.deep
@@ -59,7 +58,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with secured_broker(folder) as broker, spark_cluster(folder) as master:
         broker.set_password("etl", SECRET)
         for user in ("etl", "client"):
-            allow_all(broker, user)
+            broker.grant_all(user)
         certificate = {
             **{k: v for k, v in broker.mutual().items() if not k.endswith((".certificate.location", ".key.location"))},
             "ssl.certificate.pem": (folder / "client.pem").read_text(),
@@ -83,14 +82,6 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "arguments": (folder / "arguments").read_text(errors="replace"),
         "ledgers": ledgers,
     }
-
-
-def allow_all(broker: SecuredBroker, user: str) -> None:
-    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-        any_name = AclBinding(
-            kind, "*", ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        broker.admin.create_acls([any_name])[any_name].result(20)
 
 
 def make_pipeline(folder: Path, name: str, kafka: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from fencepost.steps.plan import plan_batch
 from fencepost_stack.broker import Broker
 from fencepost_stack.state_folder import StateFolder
 from integration.test_announcements import ABSOLUTE, KEEPING, RULE, TOLERANT, announced
-from integration.test_readers import EXAMPLES, in_force
+from integration.test_readers import EXAMPLES, fill, in_force
 from kafka_tools import create_topic, produce
 from makers import a_decision
 from steps import replay, run
@@ -63,10 +63,8 @@ def test_flink_has_what_counts_and_says_what_is_incomplete(
 ) -> None:
     """Replayed, reprocessed after newer ones, skipped; then an announcement with a record more than there is."""
     made = make_pipeline(KEEPING, RULE, quality=TOLERANT)
-    create_topic(broker.bootstrap, made.source.topic, 2)
+    fill(broker, made)
     for number in (1, 2):
-        source = [(f"k{n}".encode(), {"n": n - 1, "name": "x"}, n % 2, at(number) + n) for n in range(6)]
-        produce(broker.bootstrap, made.source.topic, source)
         run(spark, made, day(number))
     mended = make_pipeline(ABSOLUTE, RULE, name=made.name, quality=TOLERANT)
     run(spark, mended, day(1), reprocess=True)

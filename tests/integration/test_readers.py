@@ -90,6 +90,14 @@ def read(reader: Any, pipeline: Pipeline, *, fails: str = "") -> None:
     assert fails in done.stderr
 
 
+def fill(broker: Broker, pipeline: Pipeline) -> None:
+    """Six records of each of two days, of which the first is for quarantine."""
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    for number in (1, 2):
+        source = [(f"k{n}".encode(), {"n": n - 1, "name": "x"}, n % 2, at(number) + n) for n in range(6)]
+        produce(broker.bootstrap, pipeline.source.topic, source)
+
+
 def counted(rows: list[Any]) -> Counter[tuple[int, int]]:
     return Counter((row["n"], row["doubled"]) for row in rows)
 
@@ -106,10 +114,7 @@ def test_a_reader_has_what_counts_after_each_decision_and_reads_nothing_twice(
 ) -> None:
     """Published, added to, reprocessed, skipped; an old interval that is reprocessed after a newer one; a lost topic."""
     made = make_pipeline(KEEPING, RULE, quality=TOLERANT)
-    create_topic(broker.bootstrap, made.source.topic, 2)
-    for number in (1, 2):
-        source = [(f"k{n}".encode(), {"n": n - 1, "name": "x"}, n % 2, at(number) + n) for n in range(6)]
-        produce(broker.bootstrap, made.source.topic, source)
+    fill(broker, made)
     run(spark, made, day(1))
     read(reader, made)
     assert counted(reader.rows()) == in_force(made) == Counter({(n, 2 * n): 1 for n in range(5)})

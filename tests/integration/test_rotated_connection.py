@@ -6,7 +6,6 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from airflow.sdk.configuration import clear_secrets_backends_cache
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from conftest import at, day
-from dag.conftest import FakeTaskInstance
+from dag.conftest import FakeTaskInstance, context_in
 from fencepost import read_validated
 from fencepost.airflow import AdvanceOperator, FencepostSparkOperator, PlanOperator, with_connections
 from fencepost.config.pipeline import Pipeline
@@ -58,23 +57,12 @@ def connections(login: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def context(**returned: Any) -> dict[str, Any]:
-    """What Airflow gives a task of the run of 1 January, whose earlier tasks returned this."""
-    task = FakeTaskInstance(())
-    task.xcom_pull = lambda *, task_ids: returned.get(task_ids)  # type: ignore[method-assign]
-    run = SimpleNamespace(dag_id="counted", run_id="run 1", logical_date=day(1).start, run_type="scheduled")
-    return {
-        "data_interval_start": day(1).start,
-        "data_interval_end": day(1).end,
-        "params": {"reprocess": False},
-        "task_reschedule_count": 0,
-        "dag_run": run,
-        "ti": task,
-    }
-
-
 def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
-    spark: Any, secured: SecuredBroker, vault: Path, make_pipeline: Callable[..., Pipeline]
+    spark: Any,
+    secured: SecuredBroker,
+    vault: Path,
+    make_pipeline: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pipeline = make_pipeline(kafka={"connection": "kafka_prod", "bootstrap.servers": secured.at("SCRAM")})
     create_topic(secured.bootstrap, pipeline.source.topic, 1)
@@ -84,23 +72,25 @@ def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
     advance = AdvanceOperator(task_id="advance", pipeline=pipeline)
     pages = Ledgers()
     pages.look_up = with_connections
-    planned = plan.poke(context()).xcom_value  # type: ignore[union-attr]
+    planned = plan.poke(context_in(day(1))).xcom_value  # type: ignore[union-attr]
+    monkeypatch.setitem(FakeTaskInstance.returned, "plan", planned)
 
     secured.set_password("etl", ROTATED)
-    for attempt in (lambda: write.execute(context(plan=planned)), lambda: advance.execute(context(plan=planned))):
+    for step in (write, advance):
         with pytest.raises(
             AirflowException, match=r"LoginRefused: .*kafka_prod; the next attempt looks it up"
         ) as raised:
-            attempt()
+            step.execute(context_in(day(1)))
         assert not isinstance(raised.value, AirflowFailException), "Airflow would not try it again"
         assert LEAK not in str(raised.value)
     with pytest.raises(LoginRefused):
         pages.snapshot(pipeline)
 
     vault.write_text(json.dumps(connections(secured.scram("etl", ROTATED))))
-    written = write.execute(context(plan=planned))
+    written = write.execute(context_in(day(1)))
     assert written["state"] == State.WRITTEN
-    assert advance.execute(context(plan=planned, write=written))["state"] == State.PUBLISHED
+    monkeypatch.setitem(FakeTaskInstance.returned, "write", written)
+    assert advance.execute(context_in(day(1)))["state"] == State.PUBLISHED
     assert [b.state for row in pages.snapshot(pipeline).rows for b in row.revisions.all] == [State.PUBLISHED]
     (told,) = read_all(secured.bootstrap, pipeline.announcements_topic)
     rows = read_validated(spark, told.json, kafka={"connection": "kafka_prod"})

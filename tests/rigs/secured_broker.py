@@ -101,17 +101,10 @@ class SecuredBroker(Broker):
     def grant_all(self, user: str) -> None:
         """Let a user do all that may be done with topics, groups and transactional ids."""
         for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-            everything = AclBinding(
-                kind,
-                "*",
-                ResourcePatternType.LITERAL,
-                f"User:{user}",
-                "*",
-                AclOperation.ALL,
-                AclPermissionType.ALLOW,
+            any_name = AclBinding(
+                kind, "*", ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW
             )
-            (done,) = self.admin.create_acls([everything]).values()
-            done.result(20)
+            self.admin.create_acls([any_name])[any_name].result(20)
 
     def scram(self, user: str, password: str = SCRAM_PASSWORD) -> dict[str, Any]:
         """A pipeline's settings to log in by name and password, over TLS."""
