@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-from benchmarks import data, processor
+from benchmarks import processor
 from benchmarks.bench import BYTES, PARTITIONS, STEADY, SUITE, Bench, batch_of
 from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import (
@@ -34,8 +32,8 @@ from benchmarks.flink import Flink, Session, install
 from benchmarks.flink_sql import JSON, avro, statements
 from benchmarks.measure import Goal, at_least, at_most, ratios
 from benchmarks.processor import Meter
+from benchmarks.read_back import Contents, contents
 from benchmarks.results import Result, result
-from fencepost.collector import without_collector
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
 from fencepost.model import BATCH_HEADER, BatchId
 from fencepost.steps.plan import plan_batch
@@ -56,8 +54,6 @@ write_batch(spark, pipeline, Interval.of(*map(datetime.fromisoformat, sys.argv[2
 spark.stop()
 """
 NO_NULL_ID = "expectations: [{type: expect_column_values_to_not_be_null, kwargs: {column: order_id}}]"
-READ_BACK = 600.0  # seconds
-Contents = tuple[int, int]  # number of records, and the sum of their hashes
 
 
 @dataclass(frozen=True)
@@ -130,10 +126,10 @@ def jobs(bench: Bench, sizes: Iterable[tuple[int, int]], orders: int) -> Iterato
     for rows, size in sizes:
         source = bench.source(rows, size)
         goals = (at_least(0.8), at_most(1.3)) if size == 1000 else (at_least(0.9), at_most(1.2))
-        yield Job(source, size_words(source, size), contents(bench, source.topic), *goals)
+        yield Job(source, size_words(source, size), found_in(bench, source.topic), *goals)
     source = bench.orders(orders)
     json: dict[str, Any] = {"source": {"format": "json", "schema": SCHEMA}, "output": {"format": "json"}}
-    keys, words = contents(bench, source.topic, values=False), f"{source.rows:,} orders in JSON"
+    keys, words = found_in(bench, source.topic, values=False), f"{source.rows:,} orders in JSON"
     yield Job(source, words, keys, at_least(0.85), at_most(1.25), AS_IT_IS, NO_NULL_ID, json, SCHEMA)
 
 
@@ -145,7 +141,7 @@ def avro_job(bench: Bench) -> Job:
         "output": {"format": "avro", "subject": "orders-by-fencepost"},
         "schema_registry": {"url": bench.registry.url, "auto_register": True},
     }
-    keys, words = contents(bench, source.topic, values=False), f"{source.rows:,} orders in Avro"
+    keys, words = found_in(bench, source.topic, values=False), f"{source.rows:,} orders in Avro"
     columns = {name: "bigint" if kind == "timestamp" else kind for name, kind in SCHEMA.items()}
     value = avro(bench.registry.url, "orders-by-flink")
     return Job(source, words, keys, at_least(0.85), None, AS_IT_IS, NO_NULL_ID, sections, columns, value)
@@ -230,45 +226,13 @@ def check_output(bench: Bench, job: Job, topic: str, batch: str) -> None:
     Bytes are compared with the source's, in whatever order; of JSON, whose text may differ, only the keys.
     """
     wanted = job.contents
-    found = contents(bench, topic, values=job.columns is None, header=(BATCH_HEADER, batch.encode()))
+    found = found_in(bench, topic, values=job.columns is None, header=(BATCH_HEADER, batch.encode()))
     if found != wanted:
         raise RuntimeError(
             f"{topic} has other records than its source: {found[0]:,} rows, not {wanted[0]:,}; or differing ones"
         )
 
 
-def contents(bench: Bench, topic: str, *, values: bool = True, header: tuple[str, bytes] | None = None) -> Contents:
-    """A topic's committed records, by their keys and, if asked for, values.
-
-    Raises:
-        RuntimeError: a record lacks the header, or the topic could not be read to its end.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bench.broker.bootstrap,
-            "group.id": "benchmark",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        },
-        logger=data.log,
-    )
-    rows = total = ends = 0
-    deadline = time.monotonic() + READ_BACK
-    try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        with without_collector():
-            while ends < PARTITIONS:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{topic} could not be read to its end in {READ_BACK:.0f} s")
-                for message in consumer.consume(10_000, 1.0):
-                    if (error := message.error()) is not None:
-                        ends += error.code() == KafkaError._PARTITION_EOF  # librdkafka goes on after any other
-                        continue
-                    if header is not None and message.headers() != [header]:
-                        raise RuntimeError(f"{topic}: a record has the headers {message.headers()}, not {header}")
-                    rows += 1
-                    total += hash((message.key(), message.value() if values else b""))
-    finally:
-        consumer.close()
-    return rows, total
+def found_in(bench: Bench, topic: str, *, values: bool = True, header: tuple[str, bytes] | None = None) -> Contents:
+    """The committed records of a topic of this run."""
+    return contents(bench.broker.bootstrap, topic, PARTITIONS, values=values, header=header)

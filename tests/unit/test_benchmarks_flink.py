@@ -13,13 +13,15 @@ import pytest
 from confluent_kafka import KafkaError
 
 import benchmarks.flink
+from benchmarks import read_back
 from benchmarks.cases import CASES, ON_REQUEST, beside_flink
-from benchmarks.cases.beside_flink import Job, check_output, contents
+from benchmarks.cases.beside_flink import Job, check_output, found_in
 from benchmarks.cases.gate import SCHEMA
 from benchmarks.cases.jobs import java_producer, sink_options
 from benchmarks.data import Source
 from benchmarks.flink import REQUIREMENTS, Flink
 from benchmarks.flink_sql import flink_type, options, statements
+from benchmarks.read_back import contents_of
 from fencepost.model import OffsetRange
 
 SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRange(partition=1, start=0, end=5)))
@@ -103,16 +105,19 @@ class FakeMessage:
 
 
 def with_records(monkeypatch: pytest.MonkeyPatch, *records: FakeMessage) -> Any:
-    """A bench whose topics have these committed records."""
-    messages = [*records, *(FakeMessage(end=True) for _ in range(4))]
+    """A bench whose topics have these committed records in one partition, which is read in this process."""
+    messages = [*records, FakeMessage(end=True)]
     consumer = SimpleNamespace(assign=lambda _: None, consume=lambda *_: messages, close=lambda: None)
-    monkeypatch.setattr(beside_flink, "Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr(read_back, "Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr(
+        beside_flink, "contents", lambda server, topic, _, **what: contents_of(server, topic, 0, **what)
+    )
     return SimpleNamespace(broker=SimpleNamespace(bootstrap="here:9092"))
 
 
 def test_an_output_must_have_all_records_once_with_the_batchs_header(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, twice = (FakeMessage(key, b"v", HEADER) for key in (b"1", b"2", b"2"))
-    source = contents(with_records(monkeypatch, FakeMessage(b"2", b"v"), FakeMessage(b"1", b"v")), "in")
+    source = found_in(with_records(monkeypatch, FakeMessage(b"2", b"v"), FakeMessage(b"1", b"v")), "in")
     job = Job(SOURCE, "some", source)
     check_output(with_records(monkeypatch, one, two), job, "out", "p/day/1")
     for wrong in ([one], [one, two, twice], [two, twice], [one, FakeMessage(b"2", b"w", HEADER)]):
