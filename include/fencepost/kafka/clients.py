@@ -83,6 +83,8 @@ def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool 
     complaints = Complaints(Need("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
+        # By default it fetches nothing for a second once so many records wait here that it need not fetch now.
+        "fetch.queue.backoff.ms": 5,
         **settings.for_consumer(),
         "group.id": group,
         "enable.auto.commit": False,
