@@ -49,7 +49,7 @@ PROPERTIES = {"log.segment.delete.delay.ms": "200", "log.initial.task.delay.ms":
 # of its documents (operations, "Java version"). In regions of 1 MB, as so small a heap has them, each produce request is a
 # humongous object, and the collector takes up to half of the broker's time *(measured)*.
 BROKER_JAVA = (
-    *("-Xms1g", "-Xmx1g", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+    *("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-XX:G1HeapRegionSize=16m"),
 )
 STEADY = 0.05  # at volume: two rounds of the warm-up in a row agree so far in processor time

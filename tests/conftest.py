@@ -29,8 +29,9 @@ names = count(1)
 # librdkafka and Java resolve "localhost" in their own ways; a test's environment must not name another broker or registry.
 os.environ.pop("KAFKA_BOOTSTRAP", None)
 os.environ.pop("SCHEMA_REGISTRY_URL", None)
-# Every JVM here lives for seconds: the second compiler would take a quarter of the processors' time and never pay.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Every JVM here lives for seconds: the second compiler would take a quarter of the processors' time and never pay, and a
+# concurrent collector some more.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def day(number: int) -> Interval:

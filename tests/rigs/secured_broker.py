@@ -78,10 +78,12 @@ class SecuredBroker(Broker):
                 f"listener.name.{name.lower()}.ssl.truststore.location": str(files / "ca.pem"),
             }
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, *more: str) -> list[str]:
         (self.folder / "authorizer.xml").write_text(LOG4J)
         wanted = f"-Dlog4j2.configurationFile={self.folder / 'authorizer.xml'}"
-        return [wanted if part.startswith("-Dlog4j2.configurationFile") else part for part in super()._java(heap)]
+        return [
+            wanted if part.startswith("-Dlog4j2.configurationFile") else part for part in super()._java(heap, *more)
+        ]
 
     def at(self, listener: str) -> str:
         """The address of a listener."""
