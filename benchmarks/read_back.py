@@ -50,6 +50,7 @@ def contents_of(
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.queue.backoff.ms": 10,  # by default it waits a second whenever 100,000 records wait to be taken
         },
         logger=log,
     )

@@ -36,9 +36,9 @@ def run(bench: Bench) -> Iterator[Result]:
     sides = {"direct": DIRECT, "staged": STAGED, "at once": ATOMIC}
     rounds = bench.measure(f"B11 {words}", {name: partial(whole, bench, source, how) for name, how in sides.items()})
     compares = "time: staged ÷ direct"
-    yield result("B11", f"whole run, {words}", ratios(rounds, "staged", "direct"), compares, goal=at_most(1.6))
+    yield result("B11", f"whole run, {words}", ratios(rounds, "staged", "direct"), compares, goal=at_most(1.25))
     case = f"whole run, {words}, published in one transaction"
-    yield result("B11", case, ratios(rounds, "at once", "direct"), compares, goal=at_most(1.6))
+    yield result("B11", case, ratios(rounds, "at once", "direct"), compares, goal=at_most(1.4))
 
     outputs = {name: bench.pipeline(source.topic, output=sides[name]) for name in NAMES}
     for pipeline in outputs.values():
