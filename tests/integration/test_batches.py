@@ -151,6 +151,7 @@ SELECT _key, n, xs, get_json_object('{"a": {"b": "{source}"}}', '$.a.b') AS b, r
 """
 
 
+@pytest.mark.deep
 def test_braces_in_a_sql_transform_are_data(spark: Any, broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline()
     pipeline.transform_file.unlink()

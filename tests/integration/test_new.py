@@ -267,7 +267,8 @@ def record(chance: random.Random, kinds: dict[str, str], depth: int = 0) -> str:
 SEEDS = int(os.environ.get("DRAFT_SEEDS", "5"))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.deep) for n in range(1, SEEDS))])
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_drafted_publishes_records_of_any_json(seed: int, spark: Any, broker: Broker, new: New) -> None:
     """Hostile names and values: each good record is read, written, judged and published, with no failed check."""
     chance, topic = random.Random(seed), f"new-hostile-{seed}"
@@ -292,6 +293,7 @@ def test_what_is_drafted_publishes_records_of_any_json(seed: int, spark: Any, br
     assert math.isclose(sum(written.quarantined.values()), draft.fields.bad)
 
 
+@pytest.mark.deep
 def test_values_of_unknown_content_are_taken_as_they_are(spark: Any, broker: Broker, new: New) -> None:
     create_topic(broker.bootstrap, "new-bytes", 1)
     values = [b"\x03\x00frame", b"", None, b"{}", bytes(range(256))]

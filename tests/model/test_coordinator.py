@@ -156,6 +156,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 }
 COSTLY = {
     "two intervals are skipped and reprocessed, group offsets expire",
+    "two intervals' quarantined records are replayed one after another",
 }
 DEEPER: dict[str, dict[str, Any]] = {
     "a quarantined record is replayed, reprocessed, rejected and skipped while settings change": {
@@ -361,12 +362,17 @@ SINGLE = "one interval, every step and operator, settings change, batches age"
             id="an addition pushes aside a new revision of the batch",
         ),
         pytest.param(
-            TWO_REPLAYED, Rules(replay_lane=in_the_first_replay_lane), "lane shared", id="additions share a lane"
+            TWO_REPLAYED,
+            Rules(replay_lane=in_the_first_replay_lane),
+            "lane shared",
+            marks=pytest.mark.deep,
+            id="additions share a lane",
         ),
         pytest.param(
             TWO_REPLAYED,
             Rules(free_lane=among_the_batches, replay_lane=among_the_batches),
             "held up",
+            marks=pytest.mark.deep,
             id="an addition holds a lane of the batches",
         ),
         pytest.param(

@@ -112,6 +112,7 @@ def make(make_pipeline: Make, schema_registry: SchemaRegistry) -> Make:
     return make
 
 
+@pytest.mark.deep  # Avro goes that way in any case
 def test_a_batch_of_two_versions_goes_from_the_sdk_through_the_steps_to_the_sdk(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
