@@ -51,7 +51,8 @@ def run(bench: Bench) -> Iterator[Result]:
     """Time of validate by time of write. Validate needs what was written, so the order is always the same."""
     source = bench.orders(ROWS)
     rounds: list[Round] = []
-    case = f"B8 {source.rows:,} rows"
+    progress, case = f"B8 {source.rows:,} rows", f"gate, {source.rows:,} rows × 10 expectations, JSON"
+    meter = bench.meter(("write", "validate"))
     for number in range(-1, bench.rounds):
         pipeline = bench.pipeline(
             source.topic,
@@ -64,17 +65,18 @@ def run(bench: Bench) -> Iterator[Result]:
         seconds = {}
         for step in ("write", "validate"):
             bench.settle()
-            began = time.perf_counter()
-            if step == "write":
-                write_all(bench, pipeline, source.rows)
-            else:
-                validate_batch(bench.spark, pipeline, DAY)  # raises unless all ten pass
-            seconds[step] = time.perf_counter() - began
-            bench.told(case, "warm-up" if number < 0 else f"round {number + 1}/{bench.rounds}", step, seconds[step])
-        if number >= 0:
+            with meter.watch(step):
+                began = time.perf_counter()
+                if step == "write":
+                    write_all(bench, pipeline, source.rows)
+                else:
+                    validate_batch(bench.spark, pipeline, DAY)  # raises unless all ten pass
+                seconds[step] = time.perf_counter() - began
+            bench.told(progress, "warm-up" if number < 0 else f"round {number + 1}/{bench.rounds}", step, seconds[step])
+        if number < 0:
+            meter.warm()
+        else:
             rounds.append(seconds)
         bench.drop_pipeline(pipeline)
-    each = ratios(rounds, "validate", "write")
-    yield result(
-        "B8", f"gate, {source.rows:,} rows × 10 expectations, JSON", each, "time: validate ÷ write", goal=at_most(0.6)
-    )
+    bench.spent += meter.spent("B8", case, source.rows)
+    yield result("B8", case, ratios(rounds, "validate", "write"), "time: validate ÷ write", goal=at_most(0.6))

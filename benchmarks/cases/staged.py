@@ -34,7 +34,10 @@ def run(bench: Bench) -> Iterator[Result]:
     source = bench.source(ROWS, SIZE)
     words = size_words(source, SIZE)
     sides = {"direct": DIRECT, "staged": STAGED, "at once": ATOMIC}
-    rounds = bench.measure(f"B11 {words}", {name: partial(whole, bench, source, how) for name, how in sides.items()})
+    runs = {name: partial(whole, bench, source, how) for name, how in sides.items()}
+    meter = bench.meter(runs)
+    rounds = bench.measure(f"B11 {words}", runs, meter=meter)
+    bench.spent += meter.spent("B11", f"whole run, {words}", source.rows)
     compares = "time: staged ÷ direct"
     yield result("B11", f"whole run, {words}", ratios(rounds, "staged", "direct"), compares, goal=at_most(1.25))
     case = f"whole run, {words}, published in one transaction"
