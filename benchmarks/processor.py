@@ -42,7 +42,7 @@ class Seen:
 def by_kind(seen: Mapping[int, Seen], jvm: int, driver: int, broker: int) -> dict[str, float]:
     """Seconds of a driver's two processes, of the broker, and of all that descend from the JVM: those are Python workers.
 
-    A worker that has ended counts too: its time went to the parent that waited for it.
+    A worker that has ended counts where its parent waited for it. Spark's daemon does not, and keeps its workers for a minute.
     """
     below = descendants(seen, jvm)
     return {
@@ -74,14 +74,17 @@ def look() -> dict[int, Seen]:
 
 
 def commands(broker: int) -> dict[str, float]:
-    """Seconds of the commands that this process has run and waited for, with all their descendants; and of the broker."""
-    seen = look()
-    return {COMMAND: seen[os.getpid()].waited, BROKER: seen[broker].own}
+    """Seconds of the broker, and of all else on the machine: of a command, with nothing else at work.
+
+    A sum over its descendants lacks Python's workers: Spark's daemon ignores SIGCHLD, so the kernel drops their times.
+    """
+    times, own = psutil.cpu_times(), look()[broker].own
+    return {COMMAND: times.user + times.nice + times.system + times.irq + times.softirq - own, BROKER: own}
 
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """What outlives its parent meanwhile is waited for at the end, and so it counts; see prctl(2), PR_SET_CHILD_SUBREAPER.
+    """What outlives its parent meanwhile is waited for at the end, so that it counts; see prctl(2), PR_SET_CHILD_SUBREAPER.
 
     Spark's Python workers do, and a JVM whose driver ends first.
 

@@ -141,10 +141,12 @@ def test_a_side_that_ran_again_replaces_its_own_line_only(tmp_path: Path) -> Non
     assert table(kept, "t").row_count == 3
 
 
-def test_a_command_counts_with_descendants_that_outlive_it() -> None:
-    """The command starts a process of its own that works on after it, as a JVM does whose driver has ended."""
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_a_command_counts_with_descendants_that_outlive_it_or_that_nobody_waits_for(ignoring: bool) -> None:
+    """A process of its own works on after it, as a JVM does whose driver has ended; Spark's daemon ignores SIGCHLD."""
     busy = "import time\nwhile time.process_time() < 0.5: pass"
-    command = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}])"
+    command = f"import signal, subprocess, sys; begin = lambda: subprocess.Popen([sys.executable, '-c', {busy!r}])\n"
+    command += "signal.signal(signal.SIGCHLD, signal.SIG_IGN); begin().wait()" if ignoring else "begin()"
     own, before = os.getpid(), set(psutil.Process().children())
     meter = Meter({"side": partial(commands, broker=own)}, adopting)
     with meter.watch("side"):
