@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
@@ -109,8 +109,12 @@ def test_any_tree_is_a_pipeline_or_a_settings_error(folder: Path, tree: Any) -> 
     outcome(folder, yaml.safe_dump(tree, allow_unicode=True))
 
 
+FORMATS = st.sampled_from("json bytes string avro json_schema postgres".split())
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(path=st.sampled_from(fields()), value=TREES)
+@given(path=st.sampled_from(fields()), value=TREES | FORMATS)
+@example(path=("output", "format"), value="avro")
 def test_any_value_of_any_field_is_taken_or_refused_by_its_name(
     folder: Path, path: tuple[str, ...], value: Any
 ) -> None:

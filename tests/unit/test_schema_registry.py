@@ -47,7 +47,7 @@ def load(tmp_path: Path) -> Load:
 
 
 REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
-    (None, {}, "formats avro and json_schema need schema_registry"),
+    (None, {}, "source.format: avro needs schema_registry: with"),
     ({}, {}, "schema_registry.url: required"),
     ({"url": "127.0.0.1:8081"}, {}, "not a URL such as https://registry:8081"),
     ({"url": "http://etl:hunter2@r:8081"}, {}, "holds a user, and messages show it"),
@@ -60,11 +60,8 @@ REFUSED: list[tuple[dict[str, Any] | None, dict[str, dict[str, Any]], str]] = [
     (URL | {"passwort": "hunter2"}, {}, "unknown field; allowed here are connection, url, username, password"),
     (URL, {"source": {"schema": {"n": "int"}}}, "format avro takes no schema: it comes from the schema registry"),
     (URL, {"output": {"subject": "s"}}, "subject needs format: avro or json_schema"),
-    (
-        None,
-        {"output": {"format": "json_schema"}, "source": {"format": "bytes"}},
-        "json_schema need schema_registry: with",
-    ),
+    (None, {"output": {"format": "json_schema"}}, "source.format: avro and output.format: json_schema needs"),
+    (None, {"output": {"format": "json_schema"}, "source": {"format": "bytes"}}, "): output.format: json_schema needs"),
     (URL, {"source": {"key_version": 1}}, "key_version needs key_format: avro"),
     (URL, {"output": {"key_format": "avro"}}, "key_format: avro needs key: a column"),
     (URL, {"source": {"version": 0}}, "source.version"),

@@ -467,17 +467,26 @@ class Pipeline(Asker):
 
     @model_validator(mode="after")
     def _a_registry_where_one_is_asked(self) -> Self:
-        if self.uses_registry and self.schema_registry is None:
-            raise ValueError("formats avro and json_schema need schema_registry: with the url of one")
+        if self._in_registry and self.schema_registry is None:
+            asking = " and ".join(f"{field}: {name}" for field, name in self._in_registry.items())
+            raise ValueError(f"{asking} needs schema_registry: with the url of one")
         return self
 
     @property
     def uses_registry(self) -> bool:
         """Whether a part of its records has its schema in a registry."""
-        return any(
-            FORMATS[name].has_registry
-            for name in (self.source.format, self.source.key_format, self.output.format, self.output.key_format)
-        )
+        return bool(self._in_registry)
+
+    @property
+    def _in_registry(self) -> dict[str, str]:
+        """The formats of parts whose schemas are in a registry, by the setting."""
+        formats = {
+            "source.format": self.source.format,
+            "source.key_format": self.source.key_format,
+            "output.format": self.output.format,
+            "output.key_format": self.output.key_format,
+        }
+        return {field: name for field, name in formats.items() if FORMATS[name].has_registry}
 
     def subject(self, part: Literal["source", "source_key", "output", "output_key"]) -> str:
         """The subject of a part's schema: by the name of its topic unless another is set."""
