@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fencepost.config.loading import PUBLIC, load_pipeline, load_pipelines
 from fencepost.config.pipeline import NOT_IN_FILE, Pipeline, load_suite
 from fencepost.errors import SettingsError
+from fencepost.formats import FORMATS
 
 SECRET = "hunter2-SECRET-value"
 GOOD = """
@@ -109,11 +110,8 @@ def test_any_tree_is_a_pipeline_or_a_settings_error(folder: Path, tree: Any) -> 
     outcome(folder, yaml.safe_dump(tree, allow_unicode=True))
 
 
-FORMATS = st.sampled_from("json bytes string avro json_schema postgres".split())
-
-
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(path=st.sampled_from(fields()), value=TREES | FORMATS)
+@given(path=st.sampled_from(fields()), value=TREES | st.sampled_from([*FORMATS]))
 @example(path=("output", "format"), value="avro")
 def test_any_value_of_any_field_is_taken_or_refused_by_its_name(
     folder: Path, path: tuple[str, ...], value: Any

@@ -467,7 +467,7 @@ class Pipeline(Asker):
 
     @model_validator(mode="after")
     def _a_registry_where_one_is_asked(self) -> Self:
-        if self._in_registry and self.schema_registry is None:
+        if self.uses_registry and self.schema_registry is None:
             asking = " and ".join(f"{field}: {name}" for field, name in self._in_registry.items())
             raise ValueError(f"{asking} needs schema_registry: with the url of one")
         return self
