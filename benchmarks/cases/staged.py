@@ -88,6 +88,7 @@ def read(bench: Bench, pipeline: Pipeline, source: Source) -> Iterator[Callable[
                 "group.id": "reader",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
+                "fetch.queue.backoff.ms": 5,  # by default it waits a second whenever 100,000 records wait to be taken
             }
         )
         try:

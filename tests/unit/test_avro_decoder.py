@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from decimal import Decimal
 from random import Random
 from time import process_time
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_type
@@ -16,12 +18,37 @@ from pyspark.sql.pandas.types import to_arrow_type
 from avro_schemas import Chance, written
 from fencepost.formats.avro import to_spark
 from fencepost.formats.avro_decoder import MOST_EMPTY, Reader, read_long
-from fencepost.formats.avro_schema import parse
+from fencepost.formats.avro_schema import Avro, parse
 from fencepost.formats.framing import Malformed
 
 
-def reader_of(writer: Any, reader: Any = None) -> Reader:
-    return Reader(parse(json.dumps(writer)), parse(json.dumps(writer if reader is None else reader)))
+def check_column(reader: Reader, kind: pa.DataType, records: Sequence[bytes]) -> np.ndarray:
+    """Of many records at once, each is left or what it is when it is read by itself. Those that are not left."""
+    column, sound = reader.read_many(pa.array([b"head" + one for one in records], pa.binary()), 4, kind)
+    assert len(column) == len(sound) == len(records)
+    for number in np.flatnonzero(sound).tolist():
+        try:
+            wanted, found = pa.array([reader.read(records[number])], kind), column.slice(number, 1)
+        except Malformed as malformed:
+            raise AssertionError(f"{records[number]!r} is malformed") from malformed
+        assert found.equals(wanted) or repr(found.to_pylist()) == repr(wanted.to_pylist()), records[number]
+    return sound
+
+
+class BothWays(Reader):
+    """Reads a record by itself, and checks that it is so in a column."""
+
+    def __init__(self, writer: Avro, reader: Avro) -> None:
+        super().__init__(writer, reader)
+        self.one_way, self.kind = Reader(writer, reader), to_arrow_type(to_spark(reader))
+
+    def read(self, data: bytes, begin: int = 0) -> Any:
+        check_column(self.one_way, self.kind, [data, data + b"\0", data[:-1], b"", data])
+        return super().read(data)
+
+
+def reader_of(writer: Any, reader: Any = None) -> BothWays:
+    return BothWays(parse(json.dumps(writer)), parse(json.dumps(writer if reader is None else reader)))
 
 
 def record(**fields: Any) -> dict[str, Any]:
@@ -210,22 +237,26 @@ def test_arrays_within_arrays_cannot_claim_nulls_without_end() -> None:
 def test_a_part_of_a_value_and_a_value_with_something_behind_it_are_malformed_and_no_bytes_are_an_error() -> None:
     """Of schemas made up by chance, and with a byte changed anywhere: a value that pyarrow takes, or `Malformed`."""
     for seed in range(40):
-        chance, random = Chance(seed), Random(seed)
+        chance, random, records = Chance(seed), Random(seed), list[bytes]()
         schema = chance.record()
-        reader, kind = reader_of(schema), to_arrow_type(to_spark(parse(json.dumps(schema))))
+        both = reader_of(schema)
         for _ in range(20):
             data = written(schema, chance.value(schema))
-            reader.read(data)
+            both.one_way.read(data)
             for bad in (data + b"\0", data[: random.randrange(len(data))] if data else b"\0"):
                 with pytest.raises(Malformed):
-                    reader.read(bad)
+                    both.one_way.read(bad)
+                records.append(bad)
+            records.append(data)
             for _ in range(10 if data else 0):
                 at = random.randrange(len(data))
+                records.append(data[:at] + random.randbytes(1) + data[at + 1 :])
                 try:
-                    found = reader.read(data[:at] + random.randbytes(1) + data[at + 1 :])
+                    found = both.one_way.read(records[-1])
                 except Malformed:
                     continue
-                pa.array([found], kind)
+                pa.array([found], both.kind)
+        check_column(both.one_way, both.kind, records)
 
 
 def test_the_field_whose_text_is_not_utf8_is_named() -> None:
@@ -248,6 +279,61 @@ def test_every_number_of_64_bits_is_read() -> None:
 
 
 def test_floats_are_the_bits_that_were_written() -> None:
+    reader, kind = reader_of(record(f="double")), pa.struct({"f": pa.float64()})
     for value in (float("inf"), -0.0, 5e-324, 0.1):
-        ((found,),) = [reader_of(record(f="double")).read(struct.pack("<d", value))]
+        ((found,),) = [reader.read(struct.pack("<d", value))]
         assert struct.pack("<d", found) == struct.pack("<d", value)
+    bits = [struct.pack("<d", -0.0), bytes.fromhex("0100000000 00f07f"), bytes.fromhex("0200000000 00f8ff")]  # two NaN
+    column, sound = reader.read_many(pa.array(bits), 0, kind)
+    assert sound.all()
+    assert bytes(column.field(0).buffers()[1]) == b"".join(bits)
+
+
+USUAL = record(
+    boolean="boolean",
+    int="int",
+    long="long",
+    float="float",
+    double="double",
+    bytes="bytes",
+    string="string",
+    enum=ENUM,
+    fixed={"type": "fixed", "name": "Four", "size": 4},
+    date=logical("int", "date"),
+    micros=logical("long", "timestamp-micros"),
+    millis=logical("long", "timestamp-millis"),
+    local=logical("long", "local-timestamp-millis"),
+    decimal=DECIMAL,
+    uuid=logical("string", "uuid"),
+    map=MAP,
+    several=["null", "int", "string"],
+    texts=array("string"),
+    inner=["null", record(x=["null", "long"], y=array(array("int"))) | {"name": "Inner"}],
+)
+
+
+@pytest.mark.parametrize("may_be_null", [False, True])
+def test_usual_records_become_columns_at_once_and_the_others_are_left(may_be_null: bool) -> None:
+    """A thousand records as fastavro writes them, with some between them that are malformed or unusual."""
+    schema, chance = json.loads(json.dumps(USUAL)), Chance(5)
+    if may_be_null:
+        for one in schema["fields"]:
+            one["type"] = one["type"] if isinstance(one["type"], list) else ["null", one["type"]]
+    good = [written(schema, chance.value(schema)) for _ in range(1000)]
+    records = [b"12345" + (one[: len(one) // 2] if n % 50 == 7 else one) for n, one in enumerate(good)]
+    reader, kind = (
+        Reader(parse(json.dumps(schema)), parse(json.dumps(schema))),
+        to_arrow_type(to_spark(parse(json.dumps(schema)))),
+    )
+    column, sound = reader.read_many(pa.array(records), 5, kind)
+    assert sound.tolist() == [n % 50 != 7 for n in range(1000)]
+    values = [reader.read(one) for n, one in enumerate(good) if n % 50 != 7]
+    assert column.filter(pa.array(sound)).equals(pa.array(values, kind))
+
+
+def test_an_array_that_is_longer_than_most_is_left() -> None:
+    """A round for each of its items would take longer than to read it by itself."""
+    schema = record(f=array("int"), g="int")
+    records = [varint(n) + b"\2" * n + b"\0" * (n > 0) + b"\6" for n in [3] * 100 + [400, 0, 20]]
+    both = reader_of(schema)
+    assert check_column(both.one_way, both.kind, records).tolist() == [True] * 100 + [False, True, False]

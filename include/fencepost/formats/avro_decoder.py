@@ -12,7 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fencepost.formats.avro_record import FieldRead, Read, read_record
+import numpy as np
+import pyarrow as pa
+
+from fencepost.formats.avro_columns import (
+    Batch,
+    Field,
+    Read,
+    Reads,
+    items,
+    nullable,
+    one_by_one,
+    plain,
+    record,
+    symbols,
+)
 from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible
 from fencepost.formats.avro_values import Convert, default_of, logical, member_of
 from fencepost.formats.framing import Malformed
@@ -36,7 +50,7 @@ class Reader:
 
     def __init__(self, writer: Avro, reader: Avro) -> None:
         self._empty = 0  # how many such items the record has had
-        self._read = self._match(writer, reader, "")
+        self._reads = self._match(writer, reader, "")
 
     def read(self, data: bytes, begin: int = 0) -> Any:
         """The value that makes up all of the bytes from `begin`.
@@ -46,7 +60,7 @@ class Reader:
         """
         self._empty = 0
         try:
-            value, end = self._read(data, begin)
+            value, end = self._reads.read(data, begin)
         except (IndexError, struct.error):
             raise Malformed("the value is not complete") from None
         if end != len(data):
@@ -55,17 +69,33 @@ class Reader:
             )
         return value
 
-    def _match(self, writer: Avro, reader: Avro, path: str) -> Read:
+    def read_many(self, records: pa.Array, begin: int, kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+        """What `read` gives of each record, as a column of this type, and of which it is true.
+
+        Of the others, which are malformed or unusual, the column says nothing. There are no nulls among the records, and each has
+        so many bytes at least.
+        """
+        self._empty = 0
+        batch, rows = Batch(records, begin), np.arange(len(records))
+        found, ends = self._reads.column(batch, rows, batch.begin, kind)
+        batch.mark(rows, ends != batch.ends)
+        return found, ~batch.marked
+
+    def _match(self, writer: Avro, reader: Avro, path: str) -> Reads:
         at = path or "the value"
         if writer.kind == "union":
-            return _union([self._match(branch, reader, path) for branch in writer.branches], at)
+            return _union(writer, [self._match(branch, reader, path) for branch in writer.branches], at)
         if reader.kind == "union":
             branch = next(
                 (one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None
             )
             if branch is None:
                 raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
-            return _then(self._match(writer, branch, path), member_of(branch, reader))
+            found = self._match(writer, branch, path)
+            if len(reader.others) > 1:
+                read = _then(found.read, member_of(branch, reader))
+                return Reads(read, one_by_one(read))
+            return found
         if writer.kind != reader.kind and not _is_promoted(writer, reader):
             raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
         _check_logical(writer, reader, at)
@@ -78,12 +108,14 @@ class Reader:
         if writer.items is not None:
             assert reader.items is not None
             if writer.kind == "map":
-                return _map(self._match(writer.items, reader.items, f"{path}{{}}"), at)
-            item = self._match(writer.items, reader.items, f"{path}[]")
-            return self._array(item, at, empty=_takes_no_bytes(writer.items))
-        return _plain(writer, reader, at)
+                read = _map(self._match(writer.items, reader.items, f"{path}{{}}").read, at)
+                return Reads(read, one_by_one(read))
+            item, empty = self._match(writer.items, reader.items, f"{path}[]"), _takes_no_bytes(writer.items)
+            return Reads(self._array(item.read, at, empty=empty), items(item.column, empty=empty))
+        read = _plain(writer, reader, at)
+        return Reads(read, plain(writer, reader, read))
 
-    def _record(self, writer: Avro, reader: Avro, path: str) -> Read:
+    def _record(self, writer: Avro, reader: Avro, path: str) -> Reads:
         written = {one.name: one for one in writer.fields}
         places: dict[str, int] = {}  # by the name in the writer's schema
         row: list[Any] = []
@@ -99,9 +131,9 @@ class Reader:
         for one in writer.fields:
             into_row = places.get(one.name)  # None: it is read, and left out
             into = one if into_row is None else reader.fields[into_row]
-            read = self._match(one.type, into.type, f"{path}.{into.name}" if path else into.name)
-            found.append(FieldRead(one.type, into.type, read, into_row))
-        return read_record(found, row)
+            reads = self._match(one.type, into.type, f"{path}.{into.name}" if path else into.name)
+            found.append(Field(reads, into_row))
+        return record(found, row)
 
     def _array(self, item: Read, where: str, *, empty: bool) -> Read:
         def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -311,24 +343,24 @@ def _text(at: str) -> Convert:
     return convert
 
 
-def _enum(writer: Avro, reader: Avro, where: str) -> Read:
+def _enum(writer: Avro, reader: Avro, where: str) -> Reads:
     lost = [s for s in writer.symbols if s not in reader.symbols]
     if lost and reader.enum_default is None:
         raise Incompatible(f"{where}: the symbols {', '.join(lost)} are not read, and {reader.says()} has no default")
-    symbols = [s if s in reader.symbols else reader.enum_default for s in writer.symbols]
+    names = [s if s in reader.symbols else reader.enum_default for s in writer.symbols]
     index = _int(where)
 
     def read(data: bytes, at: int) -> tuple[str | None, int]:
         number, at = index(data, at)
-        if not 0 <= number < len(symbols):
-            raise Malformed(f"{where}: symbol {number:,} of {len(symbols)}")
-        return symbols[number], at
+        if not 0 <= number < len(names):
+            raise Malformed(f"{where}: symbol {number:,} of {len(names)}")
+        return names[number], at
 
-    return read
+    return Reads(read, symbols(names))
 
 
-def _union(branches: Sequence[Read], where: str) -> Read:
-    index = _int(where)
+def _union(writer: Avro, matched: Sequence[Reads], where: str) -> Reads:
+    index, branches = _int(where), [one.read for one in matched]
     near = {2 * number: branch for number, branch in enumerate(branches[:64])}  # by the one byte that says which
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -339,7 +371,10 @@ def _union(branches: Sequence[Read], where: str) -> Read:
             raise Malformed(f"{where}: type {number:,} of a union of {len(branches)}")
         return branches[number](data, at)
 
-    return read
+    if len(matched) == 2 and writer.nullable:
+        null = 0 if writer.branches[0].kind == "null" else 1
+        return Reads(read, nullable(matched[1 - null].column, null))
+    return Reads(read, one_by_one(read))
 
 
 def _block(data: bytes, at: int, where: str) -> tuple[int, int | None, int]:

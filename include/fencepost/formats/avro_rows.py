@@ -1,11 +1,13 @@
-"""Decodes Avro records into rows, in executors."""
+"""Decodes Avro records into columns, in executors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fencepost.formats.avro_decoder import Reader
 from fencepost.formats.avro_schema import parse
@@ -15,7 +17,12 @@ from fencepost.formats.rows import Decoder
 
 
 class AvroDecoder(Decoder):
-    """Decodes framed values; of records, with `whole` false, the fields. Schemas are texts: executors make their own of them."""
+    """Decodes framed values; of records, with `whole` false, the fields. Schemas are texts: executors make their own of them.
+
+    Usual records become columns many at a time, and what those leave is decoded one by one.
+    """
+
+    rows_at_once = 10_000  # few of which become Python objects
 
     def __init__(
         self, schema: pa.Schema, framing: Framing, reader: str, writers: Mapping[int, str], *, whole: bool
@@ -25,14 +32,52 @@ class AvroDecoder(Decoder):
         self._reader, self._readers = parse(reader), dict[bytes, Reader]()
 
     def decode(self, value: bytes) -> Sequence[Any]:
-        reader = self._readers.get(value[:HEADER]) or self._made(value)
+        reader = self._reader_of(value)
         try:
             found = reader.read(value, HEADER)
         except Malformed as malformed:
             raise Malformed(f"schema id {int.from_bytes(value[1:HEADER])}: {malformed}") from None
         return [found] if self._whole else found
 
-    def _made(self, value: bytes) -> Reader:
-        schema_id, _ = self._framing.split(value)
-        made = self._readers[value[:HEADER]] = Reader(parse(self._writers[schema_id]), self._reader)
-        return made
+    def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
+        found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
+        left = np.ones(len(values), np.bool_)
+        for rows, reader in self._by_schema(values):
+            columns, sound = self._many(reader, values.take(pa.array(rows)))
+            if len(rows) == len(values) and sound.all():
+                return columns, why
+            found.append([column.filter(pa.array(sound)) for column in columns])
+            places.append(rows[sound])
+            left[rows[sound]] = False
+        rest = np.flatnonzero(left)
+        columns, reasons = self.decode_values(values.take(pa.array(rest)).to_pylist())
+        for row, reason in zip(rest.tolist(), reasons, strict=True):
+            why[row] = reason
+        order = pa.array(np.argsort(np.concatenate([*places, rest])))
+        return [pa.concat_arrays(parts).take(order) for parts in zip(*found, columns, strict=True)], why
+
+    def _many(self, reader: Reader, values: pa.Array) -> tuple[list[pa.Array], np.ndarray]:
+        if self._whole:
+            found, sound = reader.read_many(values, HEADER, self._schema.field(0).type)
+            return [found], sound
+        found, sound = reader.read_many(values, HEADER, pa.struct(list(self._schema)))
+        return found.flatten(), sound
+
+    def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, Reader]]:
+        """The numbers of the values that have a known schema, and its reader. What is wrong with others is said one by one."""
+        whole = pc.fill_null(pc.greater_equal(pc.binary_length(values), HEADER), False)
+        rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
+        heads = pc.binary_slice(values.take(pa.array(rows)), 0, HEADER).dictionary_encode()
+        for number, head in enumerate(heads.dictionary.to_pylist()):
+            try:
+                reader = self._reader_of(head)
+            except Malformed:
+                continue
+            yield rows[heads.indices.to_numpy() == number], reader
+
+    def _reader_of(self, value: bytes) -> Reader:
+        head = value[:HEADER]
+        if head not in self._readers:
+            schema_id, _ = self._framing.split(value)
+            self._readers[head] = Reader(parse(self._writers[schema_id]), self._reader)
+        return self._readers[head]

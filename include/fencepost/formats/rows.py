@@ -13,12 +13,13 @@ from fencepost.collector import without_collector
 from fencepost.formats.framing import Malformed
 
 # These bound the Python objects in memory, which take ten times the bytes of ordinary JSON. Spark passes several times as many.
-ROWS_AT_ONCE = 1000
 BYTES_AT_ONCE = 8_000_000
 
 
 class Decoder:
     """Decodes records' values into rows of one schema. A format says how it decodes one."""
+
+    rows_at_once = 1000
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -47,6 +48,10 @@ class Decoder:
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
         return [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], why
 
+    def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
+        """The same of a column of values, where null is None."""
+        return self.decode_values(values.to_pylist())
+
 
 def decode_first(
     make: Callable[[], Decoder], names: Sequence[str], *, keep: bool
@@ -60,10 +65,10 @@ def decode_first(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = make()
         for batch in batches:
-            for first, end in _pieces(batch.column(0)):
+            for first, end in _pieces(batch.column(0), decoder.rows_at_once):
                 piece = batch.slice(first, end - first)
                 with without_collector():  # it would look at the piece's objects again and again, and find nothing
-                    columns, why = decoder.decode_values(piece.column(0).to_pylist())
+                    columns, why = decoder.decode_array(piece.column(0))
                 others = piece.columns if keep else piece.columns[1:]
                 added = [piece.column(0).is_null(), pa.array(why, pa.string())]
                 yield pa.RecordBatch.from_arrays([*columns, *others, *added], list(names))
@@ -71,12 +76,12 @@ def decode_first(
     return decode
 
 
-def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
+def _pieces(values: pa.Array, rows_at_once: int) -> Iterator[tuple[int, int]]:
     """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):
-        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + ROWS_AT_ONCE)
+        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + rows_at_once)
         end = max(end, first + 1)
         yield first, end
         first, held = end, int(ends[end - 1])
