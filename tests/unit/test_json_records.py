@@ -58,6 +58,9 @@ def said(schema: pa.Schema, value: bytes) -> list[Any] | None:
 def decoded(schema: pa.Schema, values: list[bytes]) -> list[list[Any] | None]:
     """All of a batch, through Arrow's columns; None where it is malformed."""
     columns, why = JsonDecoder(schema).decode_values(values)
+    many, why_many = JsonDecoder(schema).decode_array(pa.array(values, pa.binary()))
+    assert why_many == why
+    assert repr([c.to_pylist() for c in many]) == repr([c.to_pylist() for c in columns])
     rows = zip(*(c.to_pylist() for c in columns), strict=True)
     kinds = [f.type for f in schema]
     return [

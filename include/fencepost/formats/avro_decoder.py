@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.formats.avro_columns import (
-    Batch,
     Field,
     Read,
     Reads,
@@ -30,6 +29,7 @@ from fencepost.formats.avro_columns import (
 from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible
 from fencepost.formats.avro_values import Convert, default_of, logical, member_of
 from fencepost.formats.framing import Malformed
+from fencepost.formats.packed import Packed
 
 PROMOTIONS = {
     "int": ("long", "float", "double"),
@@ -76,10 +76,10 @@ class Reader:
         so many bytes at least.
         """
         self._empty = 0
-        batch, rows = Batch(records, begin), np.arange(len(records))
-        found, ends = self._reads.column(batch, rows, batch.begin, kind)
-        batch.mark(rows, ends != batch.ends)
-        return found, ~batch.marked
+        packed, rows = Packed(records, begin), np.arange(len(records))
+        found, ends = self._reads.column(packed, rows, packed.begin, kind)
+        packed.mark(rows, ends != packed.ends)
+        return found, ~packed.marked
 
     def _match(self, writer: Avro, reader: Avro, path: str) -> Reads:
         at = path or "the value"

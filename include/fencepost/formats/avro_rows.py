@@ -17,12 +17,7 @@ from fencepost.formats.rows import Decoder
 
 
 class AvroDecoder(Decoder):
-    """Decodes framed values; of records, with `whole` false, the fields. Schemas are texts: executors make their own of them.
-
-    Usual records become columns many at a time, and what those leave is decoded one by one.
-    """
-
-    rows_at_once = 10_000  # few of which become Python objects
+    """Decodes framed values; of records, with `whole` false, the fields. Schemas are texts: executors make their own of them."""
 
     def __init__(
         self, schema: pa.Schema, framing: Framing, reader: str, writers: Mapping[int, str], *, whole: bool
@@ -39,22 +34,9 @@ class AvroDecoder(Decoder):
             raise Malformed(f"schema id {int.from_bytes(value[1:HEADER])}: {malformed}") from None
         return [found] if self._whole else found
 
-    def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
-        left = np.ones(len(values), np.bool_)
+    def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
         for rows, reader in self._by_schema(values):
-            columns, sound = self._many(reader, values.take(pa.array(rows)))
-            if len(rows) == len(values) and sound.all():
-                return columns, why
-            found.append([column.filter(pa.array(sound)) for column in columns])
-            places.append(rows[sound])
-            left[rows[sound]] = False
-        rest = np.flatnonzero(left)
-        columns, reasons = self.decode_values(values.take(pa.array(rest)).to_pylist())
-        for row, reason in zip(rest.tolist(), reasons, strict=True):
-            why[row] = reason
-        order = pa.array(np.argsort(np.concatenate([*places, rest])))
-        return [pa.concat_arrays(parts).take(order) for parts in zip(*found, columns, strict=True)], why
+            yield rows, *self._many(reader, values.take(pa.array(rows)))
 
     def _many(self, reader: Reader, values: pa.Array) -> tuple[list[pa.Array], np.ndarray]:
         if self._whole:

@@ -3,24 +3,27 @@
 JSON written from a row says what the record said, in values of the declared types. This runs in executors, so it does not
 import Spark.
 
-pydantic's parser reads the records, and most columns are made of all their values at once. What the parser does not tell is
-read from a record's text: whether a 0 has a minus, the text of an array or object in a field of type string, and what it
-refuses for its depth or a long number. A number with a fraction or an exponent comes as the nearest double, which takes half
-the time, until a column needs its text.
+Flat records that are written alike are read together, without a Python object for any of them (`json_alike.py`). pydantic's
+parser reads the others, and most columns are made of all their values at once. What the parser does not tell is read from a
+record's text: whether a 0 has a minus, the text of an array or object in a field of type string, and what it refuses for its
+depth or a long number. A number with a fraction or an exponent comes as the nearest double, which takes half the time, until a
+column needs its text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from jiter import LosslessFloat, from_json
 
 from fencepost.formats.framing import Framing, Malformed
+from fencepost.formats.json_alike import AlikeReader
 from fencepost.formats.json_columns import Column, Sourced, Untold, column_of, needs_digits
 from fencepost.formats.rows import Decoder
 
@@ -44,8 +47,14 @@ class JsonDecoder(Decoder):
     def __init__(self, schema: pa.Schema, required: Collection[str] = (), framing: Framing | None = None) -> None:
         super().__init__(schema)
         self._framing = framing
+        self._alike = AlikeReader(schema, required)
         self._fields = [(f.name, column_of(f.type, f.name), f.name in required) for f in schema]
         self._parse: Parse = _parsed if any(needs_digits(f.type) for f in schema) else _rounded
+
+    def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
+        rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        if self._framing is None and (found := self._alike.read(values.take(pa.array(rows)))) is not None:
+            yield rows, *found
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
         """What every decoder gives.

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from fencepost.collector import without_collector
 from fencepost.formats.framing import Malformed
 
-# These bound the Python objects in memory, which take ten times the bytes of ordinary JSON. Spark passes several times as many.
+# These bound what is in memory; Spark passes several times as many. Python objects take ten times the bytes of ordinary JSON.
+ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 8_000_000
+OBJECTS_AT_ONCE = 1000  # rows that are Python objects
 
 
 class Decoder:
-    """Decodes records' values into rows of one schema. A format says how it decodes one."""
-
-    rows_at_once = 1000
+    """Decodes records' values into rows of one schema. A format says how it decodes one, or many that are usual."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -48,9 +48,30 @@ class Decoder:
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
         return [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], why
 
+    def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
+        """Of some records at a time their numbers, ascending, the schema's columns, and of which of them these are true."""
+        yield from ()
+
     def decode_array(self, values: pa.Array) -> tuple[list[pa.Array], list[str | None]]:
-        """The same of a column of values, where null is None."""
-        return self.decode_values(values.to_pylist())
+        """What `decode_values` gives of a column of values: usual ones many at a time, and the others one by one."""
+        found, places, why = list[list[pa.Array]](), list[np.ndarray](), list[str | None]([None] * len(values))
+        left = np.ones(len(values), np.bool_)
+        for rows, columns, sound in self.read_usual(values):
+            if len(rows) == len(values) and sound.all():
+                return columns, why
+            found.append([column.filter(pa.array(sound)) for column in columns])
+            places.append(rows[sound])
+            left[rows[sound]] = False
+        rest = np.flatnonzero(left)
+        for first in range(0, len(rest), OBJECTS_AT_ONCE):
+            rows = rest[first : first + OBJECTS_AT_ONCE]
+            columns, reasons = self.decode_values(values.take(pa.array(rows)).to_pylist())
+            found.append(columns)
+            places.append(rows)
+            for row, reason in zip(rows.tolist(), reasons, strict=True):
+                why[row] = reason
+        order = pa.array(np.argsort(np.concatenate(places)))
+        return [pa.concat_arrays(parts).take(order) for parts in zip(*found, strict=True)], why
 
 
 def decode_first(
@@ -65,7 +86,7 @@ def decode_first(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = make()
         for batch in batches:
-            for first, end in _pieces(batch.column(0), decoder.rows_at_once):
+            for first, end in _pieces(batch.column(0)):
                 piece = batch.slice(first, end - first)
                 with without_collector():  # it would look at the piece's objects again and again, and find nothing
                     columns, why = decoder.decode_array(piece.column(0))
@@ -76,12 +97,12 @@ def decode_first(
     return decode
 
 
-def _pieces(values: pa.Array, rows_at_once: int) -> Iterator[tuple[int, int]]:
+def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
     """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):
-        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + rows_at_once)
+        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + ROWS_AT_ONCE)
         end = max(end, first + 1)
         yield first, end
         first, held = end, int(ends[end - 1])

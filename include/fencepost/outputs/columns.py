@@ -176,14 +176,13 @@ class Rows:
         Raises:
             Unread: one is no record of the batch's columns.
         """
-        texts = values.to_pylist()
-        if None in texts:
+        if values.null_count:
             raise Unread("a tombstone, and a table has no place for it")
-        columns, why = self._decoder.decode_values(texts)
+        columns, why = self._decoder.decode_array(values)
         if (reason := next(filter(None, why), None)) is not None:
             raise Unread(reason)
         cast = [_cast(column, target) for column, target in zip(columns, self._targets, strict=True)]
-        own = [pa.repeat(value, len(texts)) for value in self._own]
+        own = [pa.repeat(value, len(values)) for value in self._own]
         return pa.RecordBatch.from_arrays([*cast, *own], schema=self.schema)
 
 

@@ -1,0 +1,308 @@
+"""Reads many JSON records at once that are written alike: the same members in the same order, with the same spaces between.
+
+Most topics have one producer, whose records differ in nothing but the values. So what stands between the values is compared with
+a first record's, and the values are read column by column: texts without escapes, numbers without exponents, true, false and
+null. All else is marked, and read by `json_decoder.JsonDecoder`, as are records that are malformed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fencepost.formats.json_columns import DAY, FIRST, LAST, TIME, TIME_NTZ, ZONE
+from fencepost.formats.packed import Packed
+
+SPACES = rb" *+"
+NAME = rb'"([^"\\\x00-\x1f]*+)"'
+MEMBER = rb"%b%b%b:%b(\"[^\"\\\x00-\x1f]*+\"|[-+.0-9A-Za-z]++)%b" % (SPACES, NAME, SPACES, SPACES, SPACES)
+is_flat = re.compile(rb"%b\{%b(?:,%b)*+\}%b" % (SPACES, MEMBER, MEMBER, SPACES)).fullmatch
+members_of = re.compile(MEMBER).finditer
+LONGEST = 10_000  # bytes of a record that others may be like
+
+U = np.uint64
+QUOTE, BACKSLASH, SPACE, MINUS, ZERO = b'"\\ -0'
+KEEP = np.array([(1 << 8 * size) - 1 for size in range(9)], U)  # so many of a word's first bytes
+ZEROS = np.array([0x3030303030303030 >> 8 * size for size in range(9)], U)  # the digit, in all of its other bytes
+TENS = U(10) ** np.arange(20, dtype=U)
+NULL, TRUE, FALSE = (U(int.from_bytes(word, "little")) for word in (b"null", b"true", b"false"))
+# A double holds whole numbers of so many digits, and powers of ten up to 22: the quotient of the two is the nearest double.
+EXACT = 15
+
+
+@dataclass(frozen=True)
+class Values:
+    """One member's values in many records: where each begins and ends, without quotes, and which of them are texts or null."""
+
+    packed: Packed
+    rows: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    text: np.ndarray
+    null: np.ndarray
+
+    def mark(self, which: np.ndarray) -> None:
+        self.packed.mark(self.rows, which)
+
+    def mark_unless(self, right: np.ndarray) -> None:
+        self.mark(~(right | self.null))
+
+    def slices(self) -> pa.Array:
+        found, _ = self.packed.slices(self.rows, self.begin, self.end - self.begin)
+        return found.take(pa.array(np.arange(len(found)), mask=self.null)) if self.null.any() else found
+
+    def signs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which values have a minus, and where their digits begin."""
+        minus = self.packed.data[self.begin] == MINUS
+        return minus, self.begin + minus
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of numbers with a fraction or without: which have a minus, the digits as a whole number if they are 19 at most, how
+        many there are, and how many of them are the fraction's."""
+        minus, begin = self.signs()
+        size = self.end - begin
+        dot = np.minimum(_first_dot(self.packed, begin), size)
+        whole, right = self.digits(begin, dot)
+        fraction = np.maximum(size - dot - 1, 0)
+        after, right_after = _digits(self.packed, begin + dot + 1, fraction)
+        with_dot = (dot < 16) & (fraction > 0)
+        self.mark_unless(right & right_after & (with_dot | (dot == size)))
+        return minus, whole * TENS[np.minimum(fraction, 19)] + after, dot + fraction, fraction
+
+    def digits(self, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whole numbers of so many digits, and which of them JSON has."""
+        number, right = _digits(self.packed, begin, size)
+        leading = (size > 1) & (self.packed.data[begin] == ZERO)
+        return number, right & (size > 0) & ~leading & ~self.text
+
+
+Column = Callable[[Values], pa.Array]
+
+
+def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
+    """How far the first dot is from each place, or 16."""
+    found = np.full(len(at), 16)
+    for number in (1, 0):
+        other = packed.words(np.minimum(at + 8 * number, len(packed.data) - 8)) ^ U(0x2E2E2E2E2E2E2E2E)
+        zero = (other - U(0x0101010101010101)) & ~other & U(0x8080808080808080)
+        place = np.bitwise_count((zero & (~zero + U(1))) - U(1)).astype(np.int64) >> 3
+        found = np.where(zero != 0, place + 8 * number, found)
+    return found
+
+
+def _digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers of so many digits, 19 at most, and where there is nothing but digits; of none it is 0."""
+    found, right = _eight_digits(packed, at, np.clip(size, 0, 8))
+    for first in (8, 16):
+        if (size > first).any():
+            part = np.clip(size - first, 0, 8)
+            more, sound = _eight_digits(packed, at + first, part)
+            found, right = found * TENS[part] + more, right & sound
+    return found, right & (size <= 19)
+
+
+def _eight_digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    at = np.minimum(at, len(packed.data) - 8)
+    word = (packed.words(at) & KEEP[size]) << ((8 - size) % 8 * 8).astype(U) | ZEROS[size]  # zeros in front
+    high, low = U(0xF0F0F0F0F0F0F0F0), U(0x0606060606060606)
+    right = (word & high) | (((word + low) & high) >> U(4))
+    word = word - U(0x3030303030303030)
+    word = word * U(10) + (word >> U(8))
+    pairs = U(0x000000FF000000FF)
+    both = (word & pairs) * U(0x000F424000000064) + ((word >> U(16)) & pairs) * U(0x0000271000000001)
+    return both >> U(32), right == U(0x3333333333333333)
+
+
+def _integers(values: Values, bits: int) -> pa.Array:
+    minus, begin = values.signs()
+    number, right = values.digits(begin, values.end - begin)
+    values.mark_unless(right & (number <= U(2 ** (bits - 1) - 1) + minus.astype(U)))
+    return pa.array(_signed(minus, number).astype(f"i{bits // 8}"), mask=values.null)
+
+
+def _signed(minus: np.ndarray, number: np.ndarray) -> np.ndarray:
+    found = number.view(np.int64)
+    return np.where(minus, -found, found)
+
+
+def _doubles(values: Values) -> pa.Array:
+    minus, number, digits, fraction = values.parts()
+    found = number / 10.0 ** np.minimum(fraction, 22)
+    found = np.where(minus, -found, found)
+    if (more := np.flatnonzero((digits > EXACT) & ~values.null & ~values.packed.marked[values.rows])).size:
+        begin, end = values.begin[more], values.end[more]
+        texts, _ = values.packed.slices(values.rows[more], begin, end - begin)
+        found[more] = texts.cast(pa.string()).cast(pa.float64()).to_numpy()
+    return pa.array(found, mask=values.null)
+
+
+def _decimals(values: Values, kind: pa.DataType) -> pa.Array:
+    minus, number, digits, fraction = values.parts()
+    more = kind.scale - fraction
+    number = number * TENS[np.clip(more, 0, 18)]
+    values.mark_unless((more >= 0) & (digits + more <= 18) & (number < TENS[min(kind.precision, 18)]))
+    found = _signed(minus, number)
+    both = np.stack([found, found >> 63], axis=1)  # 128 bits
+    valid = None if not values.null.any() else pa.array(~values.null).buffers()[1]
+    return pa.Array.from_buffers(kind, len(found), [valid, pa.py_buffer(both)])
+
+
+def _are_booleans(values: Values) -> tuple[np.ndarray, np.ndarray]:
+    """Which are true, and which are true or false."""
+    size, word = values.end - values.begin, values.packed.words(values.begin)
+    true = (word & KEEP[4] == TRUE) & (size == 4) & ~values.text
+    return true, true | (word & KEEP[5] == FALSE) & (size == 5) & ~values.text
+
+
+def _booleans(values: Values) -> pa.Array:
+    true, right = _are_booleans(values)
+    values.mark_unless(right)
+    return pa.array(true, mask=values.null)
+
+
+def _texts(values: Values) -> pa.Array:
+    values.mark_unless(values.text)
+    return values.packed.texts(values.rows, values.slices())
+
+
+def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
+    texts = _texts(values)
+    right = pc.fill_null(pc.match_substring_regex(texts, f"^{like}$"), False)
+    found = _cast(pc.if_else(right, texts, pa.scalar(None, pa.string())), kind)
+    values.mark_unless(found.is_valid().to_numpy(zero_copy_only=False))
+    micros = pc.fill_null(found.cast(pa.timestamp("us")).cast(pa.int64()), 0).to_numpy()
+    values.mark((micros < FIRST) | (micros > LAST))
+    return found
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Null where a text does not say a value of the type, such as the 31st of April."""
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return pa.nulls(1, kind)
+        half = len(texts) // 2
+        return pa.concat_arrays([_cast(texts[:half], kind), _cast(texts[half:], kind)])
+
+
+def _anything(values: Values) -> None:
+    """What no column has, and what is JSON all the same."""
+    _, booleans = _are_booleans(values)
+    _texts(replace(values, null=~values.text))
+    _doubles(replace(values, null=values.null | values.text | booleans))
+
+
+def _column(kind: pa.DataType) -> Column | None:
+    if pa.types.is_integer(kind):
+        return partial(_integers, bits=kind.bit_width)
+    if pa.types.is_float64(kind):
+        return _doubles
+    if pa.types.is_decimal128(kind):
+        return partial(_decimals, kind=kind)
+    if pa.types.is_boolean(kind):
+        return _booleans
+    if pa.types.is_string(kind):
+        return _texts
+    if pa.types.is_date32(kind):
+        return partial(_times, kind=kind, like=DAY)
+    if pa.types.is_timestamp(kind):
+        return partial(_times, kind=kind, like=f"{DAY}[T ]{TIME}{ZONE}" if kind.tz else TIME_NTZ)
+    return None
+
+
+# The names of a flat record's members, and what stands before each value, without its quote, and behind the last one.
+Shape = tuple[list[str], list[bytes]]
+
+
+class AlikeReader:
+    """Reads flat records into columns of one schema. `required` fields must not be null."""
+
+    def __init__(self, schema: pa.Schema, required: Collection[str]) -> None:
+        columns = {f.name: _column(f.type) for f in schema}
+        self._columns = {name: column for name, column in columns.items() if column is not None}
+        self._schema, self._required = schema, set(required)
+        self._shape: Shape | None = None  # of the records before
+        self._is_worth_it = len(self._columns) == len(schema)
+
+    def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
+        """The columns of records without nulls, and of which records they are true; None if that would not be most of them.
+
+        They are compared with those before, and else with one of them. Once most differ, nothing is tried any more.
+        """
+        if not self._is_worth_it or not len(records):
+            return None
+        shapes = [self._shape, *(_shape_of(records[number].as_py()) for number in (0, len(records) // 2))]
+        for shape in shapes:
+            if shape is not None and self._required.issubset(shape[0]):
+                columns, sound = self._read(records, shape)
+                if sound.mean() >= 0.5:
+                    self._shape = shape
+                    return columns, sound
+        self._is_worth_it = False
+        return None
+
+    def _read(self, records: pa.Array, shape: Shape) -> tuple[list[pa.Array], np.ndarray]:
+        packed, found = Packed(records, 0), dict[str, pa.Array]()
+        for name, values in _members(packed, *shape):
+            if (column := self._columns.get(name)) is None:
+                _anything(values)
+                continue
+            found[name] = column(values)
+            if name in self._required:
+                values.mark(values.null)
+        return [found.get(f.name, pa.nulls(len(records), f.type)) for f in self._schema], ~packed.marked
+
+
+def _shape_of(record: bytes) -> Shape | None:
+    """None if others cannot be read by it."""
+    if len(record) > LONGEST or not is_flat(record):
+        return None
+    names, between, end = list[str](), list[bytes](), 0
+    for member in members_of(record):
+        try:
+            names.append(member[1].decode())
+        except UnicodeDecodeError:
+            return None
+        between.append(record[end : member.start(2)])
+        end = member.end(2)
+    return (names, [*between, record[end:]]) if len(set(names)) == len(names) else None
+
+
+def _members(packed: Packed, names: Sequence[str], between: Sequence[bytes]) -> Iterator[tuple[str, Values]]:
+    """Each member's values. Before the first: records with escapes and control characters are marked."""
+    rows, count = np.arange(len(packed.starts)), int(packed.ends[-1])
+    strange = np.flatnonzero((packed.data[:count] < SPACE) | (packed.data[:count] == BACKSLASH))
+    packed.marked[np.searchsorted(packed.ends, strange, side="right")] = True
+    quoted = packed.data == QUOTE
+    quoted[count] = True  # so that there is a next one everywhere
+    quotes = np.flatnonzero(quoted)
+    number = np.searchsorted(quotes, packed.starts)  # of the next quote
+    at = packed.starts
+    for name, before, after in zip(names, between[:-1], between[1:], strict=True):
+        at, number = _passed(packed, rows, at, before), number + 2  # the name's
+        text = packed.data[at] == QUOTE
+        # A value ends at its closing quote, or in front of what is before the next name's, or behind the last value.
+        closing = quotes[np.minimum(number + text, len(quotes) - 1)]
+        other = closing - after.index(QUOTE) if QUOTE in after else packed.ends - len(after)
+        begin = packed.within(rows, at + text)
+        end = packed.within(rows, np.maximum(np.where(text, closing, other), begin))
+        null = ~text & (packed.words(begin) & KEEP[4] == NULL) & (end - begin == 4)
+        yield name, Values(packed, rows, begin, end, text, null)
+        at, number = packed.within(rows, end + text), number + 2 * text
+    packed.mark(rows, _passed(packed, rows, at, between[-1]) != packed.ends)
+
+
+def _passed(packed: Packed, rows: np.ndarray, at: np.ndarray, what: bytes) -> np.ndarray:
+    """Where this ends that stands at each place; records that have something else there are marked."""
+    for begin in (*range(0, len(what) - 8, 8), max(len(what) - 8, 0)):
+        part = what[begin : begin + 8]
+        word = packed.words(np.minimum(at + begin, len(packed.data) - 8)) & KEEP[len(part)]
+        packed.mark(rows, word != U(int.from_bytes(part, "little")))
+    return packed.within(rows, at + len(what))

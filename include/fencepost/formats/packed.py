@@ -1,0 +1,78 @@
+"""Many records' bytes, one behind the other, of which whole columns are read at once.
+
+What a column cannot read, or what may be wrong, is only found: its record is marked, and is to be read by itself. Whatever is
+read of a marked record means nothing, but no place is ever outside its bytes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+WORD = 8  # bytes that are looked at together
+
+
+class Packed:
+    """Records, of which none is null, whose values begin after so many bytes, and which of them are marked."""
+
+    def __init__(self, records: pa.Array, begin: int) -> None:
+        self._records = records.cast(pa.binary())
+        _, offsets, data = self._records.buffers()
+        first, count = self._records.offset, len(records)
+        ends = np.frombuffer(offsets, np.int32, first + count + 1)[first:].astype(np.int64)
+        # Longer by what may be read from the last record's end on: two words.
+        self.data = np.zeros(ends[-1] - ends[0] + 2 * WORD, np.uint8)
+        self.data[: ends[-1] - ends[0]] = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+        ends -= ends[0]
+        self.buffer = pa.py_buffer(self.data)
+        self._words = np.ndarray((len(self.data) - WORD + 1,), "<u8", self.data, strides=(1,))
+        self.starts, self.ends, self.begin = ends[:-1], ends[1:], ends[:-1] + begin
+        self.marked = np.zeros(count, np.bool_)
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        values: list[bytes] = self._records.to_pylist()
+        return values
+
+    def mark(self, rows: np.ndarray, which: np.ndarray) -> None:
+        self.marked[rows[which]] = True
+
+    def within(self, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """The same places; where one is behind its record's end, the end, and the record is marked."""
+        ends = self.ends[rows]
+        self.mark(rows, at > ends)
+        return cast("np.ndarray", np.minimum(at, ends))
+
+    def words(self, at: np.ndarray) -> np.ndarray:
+        """The eight bytes from each place on, as a number of which the first is the lowest."""
+        return cast("np.ndarray", self._words[at])
+
+    def slices(self, rows: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        """So many bytes from each place on."""
+        self.mark(rows, sizes < 0)
+        ends = self.within(rows, at + np.clip(sizes, 0, len(self.data)))
+        around = np.full(2 * len(at) + 1, len(self.data), np.int32)  # each slice, and what is between it and the next
+        around[:-1:2], around[1::2] = at, ends
+        both = pa.Array.from_buffers(pa.binary(), 2 * len(at), [None, pa.py_buffer(around), self.buffer])
+        return both.take(pa.array(np.arange(0, 2 * len(at), 2))), ends
+
+    def texts(self, rows: np.ndarray, found: pa.Array) -> pa.Array:
+        """Slices as texts. What is not UTF-8 is marked, and null."""
+        try:
+            return found.cast(pa.string())
+        except pa.ArrowInvalid:
+            values = found.to_pylist()
+            sound = np.array([value is None or _is_utf8(value) for value in values], np.bool_)
+            self.mark(rows, ~sound)
+            return pa.array(values, pa.binary(), mask=~sound).cast(pa.string())
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

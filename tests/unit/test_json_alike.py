@@ -1,0 +1,137 @@
+"""Records that are written alike, read column by column, are what they are when each is read by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from fencepost.formats.json_decoder import JsonDecoder
+from oracle.json_writer import ANYTHING
+
+KINDS = {
+    "i8": (pa.int8(), "-7"),
+    "i64": (pa.int64(), "-9223372036854775808"),
+    "f64": (pa.float64(), "-12.5"),
+    "dec": (pa.decimal128(5, 2), "1.5"),
+    "rate": (pa.decimal128(4, 4), "0.25"),
+    "wide": (pa.decimal128(38, 10), "-12345.67"),
+    "big": (pa.decimal128(20, 1), "12345678901234.5"),
+    "s": (pa.string(), '"\u00e9 {,}:"'),
+    "ok": (pa.bool_(), "false"),
+    "day": (pa.date32(), '"2024-02-29"'),
+    "t": (pa.timestamp("us", tz="UTC"), '"2024-02-29T12:00:00.5+01:00"'),
+    "ntz": (pa.timestamp("us"), '"1969-12-31 12:00"'),
+}
+SCHEMA = pa.schema([(name, kind) for name, (kind, _) in KINDS.items()])
+USUAL = {name: text for name, (_, text) in KINDS.items()} | {"more": "1.25"}
+
+
+def record(**other: str) -> bytes:
+    return ("{" + ", ".join(f'"{name}": {text}' for name, text in (USUAL | other).items()) + "}").encode()
+
+
+def sound(schema: pa.Schema, records: Sequence[bytes | None], required: Sequence[str] = ()) -> list[int]:
+    """How many of the records are read with others. All that are not are what they are by themselves, and so are those."""
+    values = pa.array(records, pa.binary())
+    columns, why = JsonDecoder(schema, required).decode_array(values)
+    one_by_one, reasons = JsonDecoder(schema, required).decode_values(records)
+    assert why == reasons
+    for column, other in zip(columns, one_by_one, strict=True):
+        assert column.type == other.type
+        for record, found, wanted in zip(records, column.to_pylist(), other.to_pylist(), strict=True):
+            assert repr(found) == repr(wanted), record
+    return [row for rows, _, right in JsonDecoder(schema, required).read_usual(values) for row in rows[right].tolist()]
+
+
+def test_records_with_the_same_members_are_read_together_whatever_their_values() -> None:
+    random, records = Random(3), list[bytes | None]()
+    for _ in range(500):
+        digits = random.randint(1, 18)
+        number = random.randrange(10**digits)
+        texts = {
+            "i8": str(random.randrange(-128, 128)),
+            "i64": str(random.choice([1, -1]) * (number + 1)),
+            "f64": random.choice([f"{number % 10**9}.{random.randrange(10**5):05}", repr(random.uniform(-180, 180))]),
+            "dec": f"{number % 1000}.{number % 100:02}",
+            "s": f'"{"x" * random.randrange(40)}"',
+            "ok": random.choice(["true", "false"]),
+            "more": random.choice(["true", "null", '"a"', "17", "-0.5"]),
+        }
+        nulls = {name: "null" for name in KINDS if random.random() < 0.2}
+        records.append(record(**texts | nulls))
+    records[100:100] = [None, record(more='"\\n"'), record(i8="300"), b"{", None]
+    assert sound(SCHEMA, records) == [n for n in range(len(records)) if not 100 <= n < 105]
+    assert sound(SCHEMA, records, ["s"]) == [
+        n for n in range(len(records)) if b'"s": null' not in (records[n] or b'"s": null') and not 100 <= n < 105
+    ]
+
+
+@pytest.mark.parametrize("name", [*KINDS, "more"])
+def test_any_text_in_any_member_is_what_it_is_by_itself(name: str) -> None:
+    """First, last, and between others; as the last member too."""
+    for text in [*ANYTHING, "truer", "false1", "nulls", "nul"]:
+        odd = record(**{name: text})
+        last = "{" + f'"a": 1, "{name}": {text}' + "}"
+        usual = "{" + f'"a": 1, "{name}": {USUAL[name]}' + "}"
+        sound(SCHEMA, [record(), odd, record(), odd])
+        sound(SCHEMA, [usual.encode(), last.encode(), usual.encode(), last.encode()])
+    assert sound(SCHEMA, [record(), record()]) == [0, 1]
+
+
+def test_numbers_of_any_length_are_exact_or_left() -> None:
+    random, names = Random(4), [name for name, (_, text) in KINDS.items() if text.strip("-")[0].isdigit()]
+    for name in names:
+        texts = ["".join(random.choice("0123456789") for _ in range(random.randint(1, 24))) for _ in range(1500)]
+        texts = [random.choice(["", "", "-"]) + random.choice([text, text.lstrip("0") or "0"]) for text in texts]
+        for number, text in enumerate(texts):
+            if random.random() < 0.7:
+                at = random.randint(0, len(text))
+                texts[number] = text[:at] + random.choice("......eE-+ 0:/;") + text[at:]
+        found = sound(SCHEMA, [one for text in texts for one in (record(), record(**{name: text}))])
+        assert len(found) > len(texts) + 3, name
+
+
+def test_a_changed_byte_anywhere_changes_only_its_record() -> None:
+    random, records = Random(5), [record()]
+    for _ in range(2000):
+        one = bytearray(record())
+        at = random.randrange(len(one))
+        new = random.choice(
+            [b"", b'"', b"\\", b",", b"{", b"}", b":", b" ", b"0", b"\x00", b"\n", b"\xff", b"\xc3\xa9"]
+        )
+        one[at : at + random.randint(0, 2)] = new
+        records += [bytes(one), record()]
+    found = sound(SCHEMA, records)
+    assert {n for n, one in enumerate(records) if one == record()} <= set(found)
+
+
+def test_records_are_compared_with_those_before_and_else_with_one_of_them_until_most_differ() -> None:
+    decoder = JsonDecoder(SCHEMA)
+
+    def read(*records: bytes) -> list[list[bool]]:
+        return [right.tolist() for *_, right in decoder.read_usual(pa.array(records, pa.binary()))]
+
+    assert read(b"{", record(), record()) == [[False, True, True]]  # like the one in the middle
+    assert read(b"{}", record(), b"{", record()) == [[False, True, False, True]]  # like those before
+    other = record().replace(b", ", b",")
+    assert read(other, other, record()) == [[True, True, False]]
+    assert read(record(), b"{}", b"{}", b"{}") == []
+    assert read(record(), record()) == []
+
+
+@pytest.mark.parametrize(
+    "first", [b"", b"[]", b"{}", b'{"i8":[1]}', b'{"i8":1,"i8":1}', b'{"\\u0041":1}', b'{"\xff":1}']
+)
+def test_others_cannot_be_read_like_a_first_record_that_is_not_flat(first: bytes) -> None:
+    assert sound(SCHEMA, [first, first, record()]) == []
+
+
+def test_what_no_column_has_is_text_in_utf8_and_what_no_record_has_may_be_required() -> None:
+    usual = record(more='"a"')
+    assert sound(SCHEMA, [usual, usual.replace(b'"a"', b'"\xff"'), usual]) == [0, 2]
+    more = SCHEMA.append(pa.field("absent", pa.string()))
+    assert sound(more, [usual, usual]) == [0, 1]
+    assert sound(more, [usual, usual], ["absent"]) == []
