@@ -8,6 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from fencepost.formats import json_alike
 from fencepost.formats.json_decoder import JsonDecoder
 from oracle.json_writer import ANYTHING
 
@@ -27,6 +28,11 @@ KINDS = {
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in KINDS.items()])
 USUAL = {name: text for name, (_, text) in KINDS.items()} | {"more": "1.25"}
+
+
+@pytest.fixture(autouse=True)
+def _however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_alike, "FEW", 1)
 
 
 def record(**other: str) -> bytes:
@@ -135,3 +141,13 @@ def test_what_no_column_has_is_text_in_utf8_and_what_no_record_has_may_be_requir
     more = SCHEMA.append(pa.field("absent", pa.string()))
     assert sound(more, [usual, usual]) == [0, 1]
     assert sound(more, [usual, usual], ["absent"]) == []
+
+
+def test_few_are_read_one_by_one_and_many_after_them_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_alike, "FEW", 3)
+    decoder = JsonDecoder(SCHEMA)
+    assert [len(list(decoder.read_usual(pa.array([record()] * count, pa.binary())))) for count in (0, 2, 3)] == [
+        0,
+        0,
+        1,
+    ]

@@ -25,6 +25,7 @@ MEMBER = rb"%b%b%b:%b(\"[^\"\\\x00-\x1f]*+\"|[-+.0-9A-Za-z]++)%b" % (SPACES, NAM
 is_flat = re.compile(rb"%b\{%b(?:,%b)*+\}%b" % (SPACES, MEMBER, MEMBER, SPACES)).fullmatch
 members_of = re.compile(MEMBER).finditer
 LONGEST = 10_000  # bytes of a record that others may be like
+FEW = 500  # fewer records are read one by one in less time
 
 U = np.uint64
 QUOTE, BACKSLASH, SPACE, MINUS, ZERO = b'"\\ -0'
@@ -232,11 +233,12 @@ class AlikeReader:
         self._is_worth_it = len(self._columns) == len(schema)
 
     def read(self, records: pa.Array) -> tuple[list[pa.Array], np.ndarray] | None:
-        """The columns of records without nulls, and of which records they are true; None if that would not be most of them.
+        """The columns of records without nulls, and of which records they are true; None if that would not be most of them,
+        or few.
 
         They are compared with those before, and else with one of them. Once most differ, nothing is tried any more.
         """
-        if not self._is_worth_it or not len(records):
+        if not self._is_worth_it or len(records) < FEW:
             return None
         shapes = [self._shape, *(_shape_of(records[number].as_py()) for number in (0, len(records) // 2))]
         for shape in shapes:
