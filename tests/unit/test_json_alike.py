@@ -151,3 +151,9 @@ def test_few_are_read_one_by_one_and_many_after_them_are_not(monkeypatch: pytest
         0,
         1,
     ]
+
+
+def test_of_no_records_there_are_columns_without_rows() -> None:
+    columns, why = JsonDecoder(SCHEMA).decode_array(pa.array([], pa.binary()))
+    assert ([column.type for column in columns], why) == (SCHEMA.types, [])
+    assert {len(column) for column in columns} == {0}

@@ -65,13 +65,19 @@ class Decoder:
         rest = np.flatnonzero(left)
         for first in range(0, len(rest), OBJECTS_AT_ONCE):
             rows = rest[first : first + OBJECTS_AT_ONCE]
-            columns, reasons = self.decode_values(values.take(pa.array(rows)).to_pylist())
+            some = values.slice(first, len(rows)) if left.all() else values.take(pa.array(rows))
+            columns, reasons = self.decode_values(some.to_pylist())
             found.append(columns)
             places.append(rows)
             for row, reason in zip(rows.tolist(), reasons, strict=True):
                 why[row] = reason
+        if len(found) <= 1:
+            return found[0] if found else self.decode_values([])[0], why
+        whole = [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
+        if left.all():
+            return whole, why
         order = pa.array(np.argsort(np.concatenate(places)))
-        return [pa.concat_arrays(parts).take(order) for parts in zip(*found, strict=True)], why
+        return [column.take(order) for column in whole], why
 
 
 def decode_first(
