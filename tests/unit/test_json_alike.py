@@ -77,14 +77,12 @@ def test_records_with_the_same_members_are_read_together_whatever_their_values()
 
 @pytest.mark.parametrize("name", [*KINDS, "more"])
 def test_any_text_in_any_member_is_what_it_is_by_itself(name: str) -> None:
-    """First, last, and between others; as the last member too."""
-    for text in [*ANYTHING, "truer", "false1", "nulls", "nul"]:
-        odd = record(**{name: text})
-        last = "{" + f'"a": 1, "{name}": {text}' + "}"
-        usual = "{" + f'"a": 1, "{name}": {USUAL[name]}' + "}"
-        sound(SCHEMA, [record(), odd, record(), odd])
-        sound(SCHEMA, [usual.encode(), last.encode(), usual.encode(), last.encode()])
-    assert sound(SCHEMA, [record(), record()]) == [0, 1]
+    """Between others; as the last member too."""
+    texts = [*ANYTHING, "truer", "false1", "nulls", "nul"]
+    records = [one for text in texts for one in (record(), record(**{name: text}))]
+    assert set(range(0, len(records), 2)) <= set(sound(SCHEMA, records))
+    last = [f'{{"a": 1, "{name}": {text}}}'.encode() for odd in texts for text in (USUAL[name], odd)]
+    assert set(range(0, len(last), 2)) <= set(sound(SCHEMA, last))
 
 
 def test_numbers_of_any_length_are_exact_or_left() -> None:

@@ -24,7 +24,7 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 # What the column is to be; None where it is only to be checked, and left out.
 Kind: TypeAlias = pa.DataType | None
 Found: TypeAlias = tuple[pa.Array, np.ndarray]
-# Of these records of the packed (their numbers, ascending), with a value that begins there in each: the values, and their ends.
+# Of these records (their numbers, ascending), with a value that begins there in each: the values, and where each ends.
 Column = Callable[[Packed, np.ndarray, np.ndarray, Kind], Found]
 
 NUMBERS = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
