@@ -40,7 +40,7 @@ def record(**other: str) -> bytes:
 
 
 def sound(schema: pa.Schema, records: Sequence[bytes | None], required: Sequence[str] = ()) -> list[int]:
-    """How many of the records are read with others. All that are not are what they are by themselves, and so are those."""
+    """Which of the records are read with others. All that are not are what they are by themselves, and so are those."""
     values = pa.array(records, pa.binary())
     columns, why = JsonDecoder(schema, required).decode_array(values)
     one_by_one, reasons = JsonDecoder(schema, required).decode_values(records)

@@ -47,15 +47,14 @@ class AvroDecoder(Decoder):
 
     def _by_schema(self, values: pa.Array) -> Iterator[tuple[np.ndarray, Reader]]:
         """The numbers of the values that have a known schema, and its reader. What is wrong with others is said one by one."""
-        whole = pc.fill_null(pc.greater_equal(pc.binary_length(values), HEADER), False)
-        rows = np.flatnonzero(whole.to_numpy(zero_copy_only=False))
-        heads = pc.binary_slice(values.take(pa.array(rows)), 0, HEADER).dictionary_encode()
+        heads = pc.binary_slice(values, 0, HEADER).dictionary_encode()
+        numbers = pc.fill_null(heads.indices, -1).to_numpy()
         for number, head in enumerate(heads.dictionary.to_pylist()):
             try:
                 reader = self._reader_of(head)
             except Malformed:
                 continue
-            yield rows[heads.indices.to_numpy() == number], reader
+            yield np.flatnonzero(numbers == number), reader
 
     def _reader_of(self, value: bytes) -> Reader:
         head = value[:HEADER]

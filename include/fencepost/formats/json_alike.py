@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +91,7 @@ def _first_dot(packed: Packed, at: np.ndarray) -> np.ndarray:
     """How far the first dot is from each place, or 16."""
     found = np.full(len(at), 16)
     for number in (1, 0):
-        other = packed.words(np.minimum(at + 8 * number, len(packed.data) - 8)) ^ U(0x2E2E2E2E2E2E2E2E)
+        other = packed.words(at + 8 * number) ^ U(0x2E2E2E2E2E2E2E2E)
         zero = (other - U(0x0101010101010101)) & ~other & U(0x8080808080808080)
         place = np.bitwise_count((zero & (~zero + U(1))) - U(1)).astype(np.int64) >> 3
         found = np.where(zero != 0, place + 8 * number, found)
@@ -109,7 +110,6 @@ def _digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarra
 
 
 def _eight_digits(packed: Packed, at: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    at = np.minimum(at, len(packed.data) - 8)
     word = (packed.words(at) & KEEP[size]) << ((8 - size) % 8 * 8).astype(U) | ZEROS[size]  # zeros in front
     high, low = U(0xF0F0F0F0F0F0F0F0), U(0x0606060606060606)
     right = (word & high) | (((word + low) & high) >> U(4))
@@ -240,8 +240,8 @@ class AlikeReader:
         """
         if not self._is_worth_it or len(records) < FEW:
             return None
-        shapes = [self._shape, *(_shape_of(records[number].as_py()) for number in (0, len(records) // 2))]
-        for shape in shapes:
+        others = (_shape_of(records[number].as_py()) for number in (0, len(records) // 2))
+        for shape in chain([self._shape], others):
             if shape is not None and self._required.issubset(shape[0]):
                 columns, sound = self._read(records, shape)
                 if sound.mean() >= 0.5:
@@ -259,7 +259,9 @@ class AlikeReader:
             found[name] = column(values)
             if name in self._required:
                 values.mark(values.null)
-        return [found.get(f.name, pa.nulls(len(records), f.type)) for f in self._schema], ~packed.marked
+        absent = [f for f in self._schema if f.name not in found]
+        found |= {f.name: pa.nulls(len(records), f.type) for f in absent}
+        return [found[name] for name in self._schema.names], ~packed.marked
 
 
 def _shape_of(record: bytes) -> Shape | None:
@@ -305,6 +307,6 @@ def _passed(packed: Packed, rows: np.ndarray, at: np.ndarray, what: bytes) -> np
     """Where this ends that stands at each place; records that have something else there are marked."""
     for begin in (*range(0, len(what) - 8, 8), max(len(what) - 8, 0)):
         part = what[begin : begin + 8]
-        word = packed.words(np.minimum(at + begin, len(packed.data) - 8)) & KEEP[len(part)]
+        word = packed.words(at + begin) & KEEP[len(part)]
         packed.mark(rows, word != U(int.from_bytes(part, "little")))
     return packed.within(rows, at + len(what))

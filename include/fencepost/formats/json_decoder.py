@@ -52,9 +52,8 @@ class JsonDecoder(Decoder):
         self._parse: Parse = _parsed if any(needs_digits(f.type) for f in schema) else _rounded
 
     def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
-        rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        if self._framing is None and (found := self._alike.read(values.take(pa.array(rows)))) is not None:
-            yield rows, *found
+        if self._framing is None and (found := self._alike.read(values.drop_null())) is not None:
+            yield np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)), *found
 
     def decode_values(self, values: Collection[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
         """What every decoder gives.

@@ -47,8 +47,8 @@ class Packed:
         return cast("np.ndarray", np.minimum(at, ends))
 
     def words(self, at: np.ndarray) -> np.ndarray:
-        """The eight bytes from each place on, as a number of which the first is the lowest."""
-        return cast("np.ndarray", self._words[at])
+        """The eight bytes from each place on, as a number of which the first is the lowest; behind all, the last eight."""
+        return cast("np.ndarray", self._words[np.minimum(at, len(self._words) - 1)])
 
     def slices(self, rows: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """So many bytes from each place on."""
