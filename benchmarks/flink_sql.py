@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.data import Source
 from fencepost.model import BATCH_HEADER
-from fencepost.spark.source import MAX_POLL_RECORDS
+from fencepost.spark.source import FETCH_MAX_WAIT_MS, MAX_POLL_RECORDS
 
 TYPES = {"timestamp": "TIMESTAMP_LTZ(3)"}  # where Flink's name is not Spark's
 JSON = {"value.format": "json", "value.json.timestamp-format.standard": "ISO-8601"}
@@ -55,6 +55,7 @@ def source_options(bootstrap: str, source: Source) -> dict[str, Any]:
         "scan.bounded.specific-offsets": offsets({r.partition: r.end for r in source.ranges}),
         "properties.isolation.level": "read_committed",
         "properties.max.poll.records": MAX_POLL_RECORDS,
+        "properties.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
     }
 
 

@@ -14,6 +14,9 @@ from fencepost.model import OffsetRange
 POLL_TIMEOUT_MS = 120_000
 # These are fetched already, so memory does not grow. By default the connector polls again for every 500 records.
 MAX_POLL_RECORDS = 50_000
+# Whatever a batch reads is there, so no fetch has to wait for it. The next one, behind the last record, waits in vain (500 ms by
+# default), and with it what the connector asks last on the same connection: which offsets there are.
+FETCH_MAX_WAIT_MS = 10
 V1_SOURCES = "spark.sql.sources.useV1SourceList"
 
 
@@ -29,6 +32,7 @@ def read_ranges(
         .options(**{f"kafka.{k}": v for k, v in java_settings(settings.common()).items()})
         .option("kafka.isolation.level", "read_committed")
         .option("kafka.max.poll.records", str(MAX_POLL_RECORDS))
+        .option("kafka.fetch.max.wait.ms", str(FETCH_MAX_WAIT_MS))
         .option("assign", json.dumps({topic: [r.partition for r in ranges]}))
         .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in ranges}}))
         .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in ranges}}))
