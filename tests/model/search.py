@@ -28,6 +28,8 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from fencepost.collector import without_collector
+
 # FENCEPOST_MODEL_DEPTH=deep (`make model`) searches the larger bounds too; `make test` the smaller ones.
 DEEP = os.environ.get("FENCEPOST_MODEL_DEPTH", "") == "deep"
 
@@ -133,6 +135,7 @@ class _Kept:
     parents: array[int] = field(default_factory=lambda: array("i"))
 
 
+@without_collector()  # all states stay, and it would go through them again and again
 def _explore(
     model: Model, limit: int, edges: tuple[array[int], array[int]] | None, keep: _Kept | None = None
 ) -> Search:
