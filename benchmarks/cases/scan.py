@@ -58,6 +58,7 @@ class Uncommitted:
 
     def __init__(self, spark: SparkSession) -> None:
         self._reader: Any = spark.read
+        self.conf = spark.conf
 
     @property
     def read(self) -> Self:
