@@ -89,10 +89,12 @@ def run(bench: Bench) -> Iterator[Result]:
 
 
 @contextmanager
-def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[StackAirflow]:
+def running(
+    rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None, end: datetime | None = None
+) -> Iterator[StackAirflow]:
     """A stack with the pipeline `orders`, and its records on every other day.
 
-    `outputs` names other pipelines on the same records, each with more settings of its output.
+    `outputs` names other pipelines on the same records, each with more settings of its output; `end` is when the schedule ends.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -101,6 +103,8 @@ def running(rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None)
             own.mkdir(parents=True)
             settings = yaml.safe_load(SETTINGS)
             settings["output"] |= {"topic": f"{pipeline}-out", **output}
+            if end is not None:
+                settings["schedule"]["end"] = end
             (own / "pipeline.yaml").write_text(yaml.safe_dump(settings))
             (own / "transform.sql").write_text(TRANSFORM)
             (own / "expectations.yaml").write_text(EXPECTATIONS)
