@@ -39,14 +39,14 @@ ROWS = 1_000
 PARTITIONS = 4
 GOALS = {ROWS: 13.0, 0: 10.0}  # seconds
 STEPS = ("plan", "write", "validate", "advance")
-FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC)
 SETTINGS = """
 source:
   topic: orders-in
   format: json
   columns: {id: bigint not null, customer: string, country: string, amount: double, items: int, paid: boolean, at: timestamp}
 output: {format: json, key: customer}
-schedule: {start: 2026-01-01, end: 2026-07-01}
+schedule: {start: 2026-01-01}
 kafka: {bootstrap.servers: "${KAFKA_BOOTSTRAP}"}
 """
 TRANSFORM = "SELECT *, amount / items AS price FROM {source} WHERE amount >= 0"
@@ -71,9 +71,8 @@ def run(bench: Bench) -> Iterator[Result]:
         days = [FIRST + timedelta(days=n) for n in range(2 * bench.rounds)]
         api.await_dag("orders")
         api.backfill("orders", days[0], days[-1], max_active_runs=1)
-        api.unpause(
-            "orders"
-        )  # not before: a backfill and the scheduler that make the same run at once end the scheduler
+        # Not before: a backfill and the scheduler that make the same run at once end the scheduler.
+        api.unpause("orders")
         with Busy() as busy:
             runs = api.await_intervals("orders", days)
         failed = [run["dag_run_id"] for run in runs if run["state"] != "success"]
@@ -90,7 +89,7 @@ def run(bench: Bench) -> Iterator[Result]:
 
 @contextmanager
 def running(
-    rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None, end: datetime | None = None
+    rounds: int, outputs: Mapping[str, Mapping[str, Any]] | None = None, end: datetime = END
 ) -> Iterator[StackAirflow]:
     """A stack with the pipeline `orders`, and its records on every other day.
 
@@ -103,8 +102,7 @@ def running(
             own.mkdir(parents=True)
             settings = yaml.safe_load(SETTINGS)
             settings["output"] |= {"topic": f"{pipeline}-out", **output}
-            if end is not None:
-                settings["schedule"]["end"] = end
+            settings["schedule"]["end"] = end
             (own / "pipeline.yaml").write_text(yaml.safe_dump(settings))
             (own / "transform.sql").write_text(TRANSFORM)
             (own / "expectations.yaml").write_text(EXPECTATIONS)
