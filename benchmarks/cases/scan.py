@@ -15,7 +15,7 @@ from benchmarks.data import DAY
 from benchmarks.measure import at_least, ratios
 from benchmarks.results import Result, result
 from fencepost.model import Batch
-from fencepost.outputs.topic import read_batch
+from fencepost.outputs.topic import read_named
 from fencepost.spark.fingerprint import rows_and_fingerprint
 from fencepost.steps.plan import plan_batch
 
@@ -47,7 +47,9 @@ def scan(bench: Bench, batch: Batch, spark: SparkSession) -> Iterator[Callable[[
     assert written is not None
 
     def run() -> None:
-        found, _ = rows_and_fingerprint(read_batch(spark, bench.settings, batch, batch.output_ranges(written)))
+        ranges = batch.output_ranges(written)
+        records = read_named(spark, bench.settings, written.output.topic, ranges, str(batch.id))
+        found, _ = rows_and_fingerprint(records)
         check_rows(found, written.rows, "the scan")
 
     yield run

@@ -65,8 +65,8 @@ def fail_at_the_last_task_partition(spark: Any, broker: Broker, pipeline: Pipeli
 
 def counted(broker: Broker, pipeline: Pipeline) -> Counter[int]:
     """How often each number is in the newest batch, as it is staged."""
-    batch = str(latest(pipeline, day(1)).id)
-    return Counter(r.json["n"] for r in read_all(broker.bootstrap, pipeline.staging_topic) if r.batch == batch)
+    batch, staged = latest(pipeline, day(1)), read_all(broker.bootstrap, pipeline.staging_topic)
+    return Counter(r.json["n"] for r in staged if r.timestamp == batch.plan.staged_at)
 
 
 ONCE = Counter(range(ROWS))

@@ -14,7 +14,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, ReceiptsDisagree, TransitionRefused, VerdictUndetermined
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Decision, State, utc_now
+from fencepost.model import Batch, Decision, State, utc_now
 from fencepost.protocol.frontier import holding_back
 from fencepost.steps.advance import advance_batch, skip_batch
 from fencepost.steps.plan import plan_batch
@@ -136,14 +136,17 @@ def test_a_check_that_cannot_be_evaluated_gives_no_verdict(
     assert frontier(broker, pipeline) == {}
 
 
-def test_foreign_records_under_the_batchs_header_are_found(spark: Any, broker: Broker, make_pipeline: Make) -> None:
+@pytest.mark.parametrize("publish", ["staged", pytest.param("direct", marks=pytest.mark.deep)])
+def test_foreign_records_that_look_like_the_batchs_are_found(
+    spark: Any, broker: Broker, make_pipeline: Make, publish: str
+) -> None:
     """What a second copy of a record would look like: the receipts say what was committed, and it is more."""
-    pipeline = make_pipeline()
+    pipeline = make_pipeline(output={"publish": publish})
     create_topic(broker.bootstrap, pipeline.source.topic, 1)
     produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1, "name": "x"}, 0, at(1))])
     plan_batch(pipeline, day(1))
     batch = latest(pipeline, day(1))
-    forge(broker, pipeline.staging_topic, str(batch.id))
+    forge(broker, batch)
     plan_and_write(spark, pipeline, day(1))
     with pytest.raises(ReceiptsDisagree, match=r"promise 1 records.*shows 2"):
         validate_batch(spark, pipeline, day(1))
@@ -151,9 +154,12 @@ def test_foreign_records_under_the_batchs_header_are_found(spark: Any, broker: B
         advance_batch(pipeline, day(1))
 
 
-def forge(broker: Broker, topic: str, batch: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG)
-    producer.produce(topic, b'{"n": 1}', b"k", headers=[("fencepost-batch", batch.encode())])
+def forge(broker: Broker, batch: Batch) -> None:
+    producer, topic = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.written_to.topic
+    if batch.plan.staging is not None:
+        producer.produce(topic, b'{"n": 1}', b"k", timestamp=batch.plan.staged_at)
+    else:
+        producer.produce(topic, b'{"n": 1}', b"k", headers=[("fencepost-batch", str(batch.id).encode())])
     assert producer.flush(10) == 0
 
 

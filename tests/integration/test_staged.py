@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from conftest import at, day
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import BatchRejected, NeedsOperator, TopicRecreated, TransitionRefused
 from fencepost.ledger.ledger import Change, Ledger
-from fencepost.model import State
+from fencepost.model import Batch, State
 from fencepost.preflight.found import found_of
 from fencepost.protocol.obstacle import copied_receipts
 from fencepost.reading.validated import read_validated
@@ -66,6 +67,16 @@ def delete_staged(broker: Broker, pipeline: Pipeline) -> None:
         future.result(30)
 
 
+def others(broker: Broker, batch: Batch) -> None:
+    """Records in the batch's ranges of its staging topic that are not the batch's, whatever they are named."""
+    producer, own = Producer({"bootstrap.servers": broker.bootstrap}, logger=QUIET_LOG), batch.plan.staged_at
+    for partition in range(3):
+        for timestamp in (own - 1, own + 1):
+            headers = [("fencepost-batch", str(batch.id).encode())]
+            producer.produce(batch.known_staging.topic, b"{}", b"k0", partition, timestamp=timestamp, headers=headers)
+    assert producer.flush(10) == 0
+
+
 @pytest.mark.parametrize(
     ("megabytes", "header"),
     [
@@ -98,6 +109,8 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
         producer.produce(direct.source.topic, value, key, n % 2, timestamp=at(1) + n, headers=headers)
     assert producer.flush(10) == 0
     judged(spark, direct)
+    plan_batch(staged, day(1))
+    others(broker, latest(staged, day(1)))
     judged(spark, staged)
     assert read_all(broker.bootstrap, staged.output.topic, committed=False) == []
 
@@ -132,6 +145,29 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
     else:
         with pytest.raises(NeedsOperator, match="records have no header"):
             read_validated(spark, event, kafka=kafka_of(staged))
+
+
+@pytest.mark.parametrize("megabytes", [256, pytest.param(0, marks=pytest.mark.deep)])
+def test_a_record_without_a_timestamp_of_its_own_gets_that_of_its_publication(
+    spark: Any, broker: Broker, make_pipeline: Make, megabytes: int
+) -> None:
+    """In the staging topic it had its batch's, as all others."""
+    pipeline = make_pipeline(
+        "def transform(frame):\n    return frame.selectExpr('_key', 'n', 'CASE WHEN n % 2 = 0 THEN _timestamp END AS at')\n",
+        ANYTHING,
+        output=STAGED | {"timestamp": "at", "atomic_megabytes": megabytes},
+    )
+    fill(broker, pipeline, 30)
+    judged(spark, pipeline)
+    batch = latest(pipeline, day(1))
+    assert {r.timestamp for r in read_all(broker.bootstrap, pipeline.staging_topic)} == {batch.plan.staged_at}
+    began = round(time.time() * 1000)
+    published(spark, pipeline)
+    seen = read_all(broker.bootstrap, pipeline.output.topic)
+    assert len(seen) == 30
+    for record in seen:
+        n = record.json["n"]
+        assert record.timestamp == at(1) + n if n % 2 == 0 else record.timestamp >= began
 
 
 @pytest.mark.parametrize(("partitions", "transactions"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.deep)])

@@ -291,6 +291,7 @@ class Coordinator:
                 staging_hours=72,
                 batch_header=True,
                 headers=None,
+                timestamp=None,
             ),
         )
         fake: Any = SimpleNamespace(pipeline=pipeline, cluster=self.cluster, topic_id="ledger-0")

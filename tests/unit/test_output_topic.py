@@ -10,7 +10,13 @@ import pytest
 
 from conftest import DAY, day
 from fencepost.outputs.topic import KafkaTopicOutput
-from fencepost.outputs.topic_settings import KEPT_FOR, what_is_lost, what_is_too_large, what_needs_keys
+from fencepost.outputs.topic_settings import (
+    KEPT_FOR,
+    what_hides_batches,
+    what_is_lost,
+    what_is_too_large,
+    what_needs_keys,
+)
 from fencepost.protocol.view import View
 from unit.pages.ledgers import batch
 
@@ -104,6 +110,13 @@ def test_a_compacted_topic_takes_no_records_without_keys(policy: str, refused: b
 def test_the_output_takes_what_is_staged(output: str, staging: str, refused: bool) -> None:
     found = what_is_too_large({"max.message.bytes": output}, {"max.message.bytes": staging})
     assert ("takes batches of records up to 1,000 bytes" in str(found)) == refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"), [({}, False), ({"message.timestamp.type": "CreateTime"}, False), (LOG_TIME, True)]
+)
+def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(settings: dict[str, str], refused: bool) -> None:
+    assert ("Set that to CreateTime" in str(what_hides_batches(settings))) == refused
 
 
 def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:

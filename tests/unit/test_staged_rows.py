@@ -1,4 +1,4 @@
-"""Staged records as rows to publish: which are the batch's, and what of them is published."""
+"""Staged records as rows to publish: what of them is published."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from fencepost.kafka.staged import _rows, binary, hashes
 BYTES = st.none() | st.binary(max_size=70)
 NAMES = st.sampled_from(["a", "ünïcode", ""])
 HEADERS = st.lists(st.tuples(NAMES, BYTES), max_size=3)
-OWN = ("fencepost-batch", b"p/2026/1")
-OTHERS = ("fencepost-batch", b"p/2026/2")
 
 
 @dataclass
@@ -42,35 +40,29 @@ class Message:
     def partition(self) -> int:
         return self.place
 
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1000 + self.place
-
 
 @settings(deadline=None)
-@given(
-    st.lists(st.tuples(BYTES, BYTES, HEADERS, st.none() | st.integers(1, 2**40), st.sampled_from([OWN, OTHERS, None])))
-)
-def test_rows_are_the_batchs_records_without_what_is_fenceposts(rows: list[Any]) -> None:
+@given(st.lists(st.tuples(BYTES, BYTES, HEADERS, st.none() | st.integers(1, 2**40)), min_size=1))
+def test_rows_are_the_records_without_what_is_fenceposts(rows: list[Any]) -> None:
     messages: list[Any] = []
-    for n, (key, value, headers, stamp, batch) in enumerate(rows):
+    for n, (key, value, headers, stamp) in enumerate(rows):
         stamps = [] if stamp is None else [("fencepost-timestamp", str(stamp).encode())]
-        messages.append(Message(n, key, value, [*headers, *stamps, *([batch] if batch else [])] or None))
-    found = _rows(messages, OWN)
-    wanted = [(n, row) for n, row in enumerate(rows) if row[4] == OWN]
-    assert (found is None) == (not wanted)
-    if found is None:
-        return
+        messages.append(Message(n, key, value, [*headers, *stamps] or None))
+    found = _rows(messages)
     found.validate(full=True)
-    assert found.column("partition").to_pylist() == [n for n, _ in wanted]
-    assert found.column("key").to_pylist() == [row[0] for _, row in wanted]
-    assert found.column("value").to_pylist() == [row[1] for _, row in wanted]
-    assert found.column("timestamp").to_pylist() == [row[3] or 1000 + n for n, row in wanted]
+    assert found.column("partition").to_pylist() == [*range(len(rows))]
+    assert found.column("key").to_pylist() == [row[0] for row in rows]
+    assert found.column("value").to_pylist() == [row[1] for row in rows]
+    stamps = [row[3] for row in rows]
+    assert ("timestamp" in found.schema.names) == any(stamps), "without it, each is published with the time of the copy"
+    if any(stamps):
+        assert found.column("timestamp").to_pylist() == stamps
     headers = (
         [[(h["key"], h["value"]) for h in one] for one in found.column("headers").to_pylist()]
         if ("headers" in found.schema.names)
-        else [[] for _ in wanted]
+        else [[] for _ in rows]
     )
-    assert headers == [row[2] for _, row in wanted]
+    assert headers == [row[2] for row in rows]
 
 
 @settings(deadline=None)

@@ -36,7 +36,7 @@ class FakeKafka:
 
     def __init__(self) -> None:
         self.committed: list[list[bytes]] = []
-        self.stamped: dict[str, set[str | None]] = {}  # by topic: the header that rows carry their timestamp in
+        self.staged_at: dict[str, set[int | None]] = {}  # by topic: the timestamps that rows are staged with
         self.mark: str | None = None
         self.fails = False
 
@@ -58,9 +58,9 @@ class FakeTransaction:
     def __enter__(self) -> None:
         self._values: list[bytes] = []
 
-    def produce_rows(self, topic: str, rows: pa.RecordBatch, stamp: str | None = None, **_: Any) -> None:
+    def produce_rows(self, topic: str, rows: pa.RecordBatch, staged_at: int | None = None, **_: Any) -> None:
         self._values += rows.column("value").to_pylist()
-        self._kafka.stamped.setdefault(topic, set()).add(stamp)
+        self._kafka.staged_at.setdefault(topic, set()).add(staged_at)
 
     def add_offsets(self, offsets: list[Any], group: str) -> None:
         self._mark = offsets[0].metadata
@@ -201,9 +201,9 @@ def test_what_is_malformed_beside_rows_for_the_output_fails_no_rule(kafka: FakeK
 
 
 def test_rows_for_quarantine_keep_their_timestamps_when_the_others_are_staged(kafka: FakeKafka) -> None:
-    staged = replace(job(), topic="staging", quarantine="q", stamp="fencepost-timestamp")
+    staged = replace(job(), topic="staging", quarantine="q", batch_header=False, staged_at=1_700_000_000_123)
     receipt, _ = write_partition(staged, 0, routed([1, -1, 2], 3))
-    assert kafka.stamped == {"staging": {"fencepost-timestamp"}, "q": {None}}
+    assert kafka.staged_at == {"staging": {1_700_000_000_123}, "q": {None}}
     assert (receipt.tally("staging").rows, receipt.tally("q").rows) == (2, 1)
 
 

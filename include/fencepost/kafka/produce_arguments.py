@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost.errors import RecordRefused
+from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER
 
 # rd_kafka_vtype_t
 RKT, PARTITION, VALUE, KEY, MSGFLAGS, TIMESTAMP, HEADER = 2, 3, 4, 5, 7, 8, 9
@@ -74,13 +75,14 @@ def arguments_of(
     *,
     partition: int | None = None,
     header: tuple[str, bytes] | None = None,
-    stamp: str | None = None,
+    staged_at: int | None = None,
 ) -> Arguments:
     """The arguments that produce these rows to a topic. `topic` is librdkafka's address of it.
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
     means now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same
-    name. With `stamp`, a header of that name before it holds the row's timestamp, if it has one, and Kafka's own is now.
+    name. Rows that are staged have the timestamp `staged_at` (milliseconds); a last header holds the row's own, if it has one,
+    and headers with Fencepost's names are left out.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row's.
@@ -97,13 +99,17 @@ def arguments_of(
     if "partition" in rows.schema.names:
         fixed.append((PARTITION, rows.column("partition").to_numpy().astype(np.uint64), 0))
     stamps = None
+    if staged_at is not None:
+        fixed.append((TIMESTAMP, staged_at, 0))
     if "timestamp" in rows.schema.names:
         millis = _timestamps(rows.column("timestamp"))
-        if stamp is None:
+        if staged_at is None:
             fixed.append((TIMESTAMP, millis, 0))
         else:
             stamps = rows.column("timestamp")
-    reserved = [name for name in (stamp, header and header[0]) if name]
+    reserved = [header[0]] if header else []
+    if staged_at is not None:
+        reserved += [BATCH_HEADER, TIMESTAMP_HEADER]
     kept = _Headers.of(rows.column("headers"), reserved) if "headers" in rows.schema.names else None
     per_row = len(fixed) + (header is not None) + (kept.lengths if kept else np.zeros(count, dtype=np.int64))
     if stamps is not None:
@@ -120,8 +126,7 @@ def arguments_of(
         _set_headers(table, kept.places(first + len(fixed)), kept.names, kept.values, kept.sizes)
         held.append(kept)
     if stamps is not None:
-        assert stamp is not None
-        text, named = stamps.drop_null().cast(pa.string()), ctypes.create_string_buffer(stamp.encode())
+        text, named = stamps.drop_null().cast(pa.string()), ctypes.create_string_buffer(TIMESTAMP_HEADER.encode())
         at, sizes = addresses(text)
         _set_headers(table, (ends - 1 - (header is not None))[stamped], ctypes.addressof(named), at, sizes)
         held += [text, named]

@@ -5,7 +5,7 @@ Nothing here builds an array with `pa.array`: it would load pandas, which takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,41 @@ from fencepost.collector import without_collector
 from fencepost.kafka.client_settings import ClientSettings
 from fencepost.kafka.clients import make_consumer
 from fencepost.kafka.offsets import batches_until
-from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, OffsetRange
+from fencepost.model import BATCH_HEADER, TIMESTAMP_HEADER, Batch, OffsetRange
 
 Header = tuple[str, bytes | None]
 
 
 def read_staged(
-    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], batch: str
+    settings: ClientSettings, group: str, ranges: Sequence[OffsetRange], batch: Batch
 ) -> Iterator[pa.RecordBatch]:
     """The batch's records of these ranges of its staging topic, with read_committed, in the order of each partition.
 
-    Columns: partition, key, value, timestamp (to publish with), hash, and headers where there are any beside Fencepost's own.
+    Columns: partition, key, value, hash, and where any row has one: timestamp (the row's own), headers.
 
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
     """
+    topic, own = batch.known_staging.topic, batch.plan.staged_at
+    yield from _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
+
+
+def read_published(
+    settings: ClientSettings, group: str, topic: str, ranges: Sequence[OffsetRange], batch: str
+) -> Iterator[pa.RecordBatch]:
+    """As `read_staged`, of the output that it was copied to: by header."""
+    own = (BATCH_HEADER, batch.encode())
+    yield from _read(settings, group, topic, ranges, batch, lambda message: own in (message.headers() or ()))
+
+
+def _read(
+    settings: ClientSettings,
+    group: str,
+    topic: str,
+    ranges: Sequence[OffsetRange],
+    batch: str,
+    is_own: Callable[[Message], bool],
+) -> Iterator[pa.RecordBatch]:
     wanted = {r.partition: r for r in ranges if r.length}
     if not wanted:
         return
@@ -40,47 +60,33 @@ def read_staged(
     try:
         consumer.assign([TopicPartition(topic, p, r.start) for p, r in wanted.items()])
         ends, doing = {p: r.end for p, r in wanted.items()}, f"batch {batch}: reading its records in topic {topic}"
-        own = (BATCH_HEADER, batch.encode())
         with without_collector():  # it would look at every message again and again, for half of the time
             for messages in batches_until(consumer, complaints, settings, ends, doing):
-                rows = _rows(messages, own)
-                if rows is not None:
-                    yield rows
+                if own := [message for message in messages if is_own(message)]:
+                    yield _rows(own)
     finally:
         consumer.close()
 
 
-def _rows(messages: Sequence[Message], own: Header) -> pa.RecordBatch | None:
-    """Those that name the batch; None where none does."""
-    kept: list[Message] = []
-    headers: list[list[Header]] = []
-    for message in messages:
-        found: Any = message.headers()
-        if found and own in found:
-            kept.append(message)
-            headers.append(found)
-    if not kept:
-        return None
-    count = len(kept)
-    keys: list[Any] = [message.key() for message in kept]
-    values: list[Any] = [message.value() for message in kept]
-    times = np.fromiter((message.timestamp()[1] for message in kept), np.int64, count)
-    partitions = np.fromiter((message.partition() or 0 for message in kept), np.int64, count)
+def _rows(messages: Sequence[Message]) -> pa.RecordBatch:
+    count = len(messages)
+    keys: list[Any] = [message.key() for message in messages]
+    values: list[Any] = [message.value() for message in messages]
     columns = {
-        "partition": _numbers(partitions),
+        "partition": _numbers(np.fromiter((message.partition() or 0 for message in messages), np.int64, count)),
         "key": binary(keys),
         "value": binary(values),
-        "timestamp": _numbers(times),
         "hash": _numbers(hashes(keys, values)),
     }
-    if any(len(found) > 1 for found in headers):
-        others = []
-        for n, found in enumerate(headers):
-            others.append([header for header in found if header[0] not in (BATCH_HEADER, TIMESTAMP_HEADER)])
-            stamp = next((value for name, value in reversed(found) if name == TIMESTAMP_HEADER), None)
-            if stamp is not None:
-                times[n] = int(stamp)
-        columns["timestamp"] = _numbers(times)
+    headers: list[list[Header]] = [message.headers() or [] for message in messages]  # type: ignore[misc]
+    if any(headers):
+        stamps = [found[-1][1] if found and found[-1][0] == TIMESTAMP_HEADER else None for found in headers]
+        others = [
+            [header for header in found if header[0] not in (BATCH_HEADER, TIMESTAMP_HEADER)] for found in headers
+        ]
+        if any(stamps):
+            known = np.fromiter((stamp is not None for stamp in stamps), np.bool_, count)
+            columns["timestamp"] = _numbers(np.fromiter((int(stamp or 0) for stamp in stamps), np.int64, count), known)
         if any(others):
             columns["headers"] = _lists(others)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
@@ -92,13 +98,18 @@ def binary(values: Sequence[bytes | None]) -> pa.Array:
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter((len(v) if v else 0 for v in values), np.int64, count), out=offsets[1:])
     valid = np.fromiter((v is not None for v in values), np.bool_, count)
-    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     data = pa.py_buffer(b"".join(filter(None, values)))
-    return pa.Array.from_buffers(pa.large_binary(), count, [mask, pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(pa.large_binary(), count, [_mask(valid), pa.py_buffer(offsets), data])
 
 
-def _numbers(values: npt.NDArray[np.int64]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+def _numbers(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    mask = None if valid is None else _mask(valid)
+    return pa.Array.from_buffers(pa.int64(), len(values), [mask, pa.py_buffer(values)])
+
+
+def _mask(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    """Which values are no nulls, as Arrow has it."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _lists(headers: Sequence[Sequence[Header]]) -> pa.Array:

@@ -3,6 +3,7 @@
 Two witnesses remain. Of Fencepost only publications move the pipeline's group, in one transaction with the ledger; its offsets
 expire in a week. Where there is no batch at all, they may be another application's. And each output record's header names its
 batch, as long as the topic keeps the record. If both are gone, nothing in Kafka tells a lost ledger from that of a new pipeline.
+The staging topic is no witness: what it alone has was never published, so a new plan doubles nothing.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from fencepost.kafka.writers import Offsets, mark_offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import TIMESTAMP_HEADER, Batch, OffsetRange, Receipt, describe_ranges, utc_now
 from fencepost.outputs.publication import Begin, Record, publication_writers, seen_in_output
-from fencepost.outputs.topic import KafkaTopicOutput, is_of
+from fencepost.outputs.topic import KafkaTopicOutput, staged_records
 from fencepost.protocol.obstacle import Found, GivenUp, copied_receipts, is_whole
 from fencepost.protocol.publication import begin_publication, opening_marks, record_copied
 from fencepost.protocol.ranges import without_expired
@@ -30,7 +30,6 @@ from fencepost.protocol.view import View
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, of_any_job
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.run_writers import run_writers
-from fencepost.spark.source import read_ranges
 from fencepost.spark.writer import WriteJob, write_partition
 
 log = logging.getLogger("fencepost.outputs.copying")
@@ -168,9 +167,8 @@ def copy_job(ledger: Ledger, batch: Batch) -> WriteJob:
 
 def copy_here(ledger: Ledger, batch: Batch) -> tuple[Receipt, ...]:
     """Copy a batch that is published in one transaction; its receipt, from an earlier attempt where that was faster."""
-    written = batch.known_written
-    topic, ranges = written.output.topic, batch.output_ranges(written)
-    records = read_staged(ledger.settings, ledger.pipeline.group, topic, ranges, str(batch.id))
+    ranges = batch.output_ranges(batch.known_written)
+    records = read_staged(ledger.settings, ledger.pipeline.group, ranges, batch)
     receipt, _ = write_partition(copy_job(ledger, batch), 0, records)
     return (receipt,)
 
@@ -181,22 +179,20 @@ def copy_on_spark(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Re
     Raises:
         WriteFailed: the job failed; what has committed stays, and the next attempt finds it.
     """
-    written = batch.known_written
-    job, ranges = copy_job(ledger, batch), batch.output_ranges(written)
-    raw = read_ranges(spark, ledger.settings, written.output.topic, ranges, headers=True).where(is_of(str(batch.id)))
-    # The writer has put a record's own timestamp, if there is one, before the batch's header, and both behind all others.
-    stamp = F.try_element_at("headers", F.lit(-2))
-    is_stamped = F.coalesce(stamp["key"] == TIMESTAMP_HEADER, F.lit(False))
-    ours = F.when(is_stamped, 2).otherwise(1)
-    others = F.slice("headers", F.lit(1), F.size("headers") - ours).alias("headers")
+    job, ranges = copy_job(ledger, batch), batch.output_ranges(batch.known_written)
+    output = batch.plan.topic
+    raw = staged_records(spark, ledger.settings, batch, ranges, headers=output.headers or output.timestamps)
+    # The writer has put a row's own timestamp, if it has one, behind all other headers.
+    last = F.try_element_at("headers", F.lit(-1))
+    is_stamped = F.coalesce(last["key"] == TIMESTAMP_HEADER, F.lit(False))
+    stamp = F.when(is_stamped, last["value"].cast("string").cast("long")).alias("timestamp")
+    others = F.when(is_stamped, F.slice("headers", F.lit(1), F.size("headers") - 1)).otherwise(F.col("headers"))
     records = raw.select(
         "key",
         "value",
-        F.when(is_stamped, stamp["value"].cast("string").cast("long"))
-        .otherwise(F.unix_millis("timestamp"))
-        .alias("timestamp"),
         F.expr(fingerprint_hash()).alias("hash"),
-        *([others] if batch.plan.topic.headers else []),  # a column that would take a tenth of the copy's time
+        *([stamp] if output.timestamps else []),
+        *([others.alias("headers")] if output.headers else []),
     )
     failure = partial(copy_failure, ledger=ledger, batch=batch, nonce=job.nonce)
     return tuple(run_writers(records, job, {r: r.partition for r in ranges}, failure).receipts)

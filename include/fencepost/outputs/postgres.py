@@ -494,9 +494,8 @@ class _Staged:
         """In the types of the table."""
         ledger, batch = self._ledger, self._batch
         written = batch.known_written
-        topic, ranges = written.output.topic, batch.output_ranges(written)
         try:
-            for staged in read_staged(ledger.settings, ledger.pipeline.group, topic, ranges, str(batch.id)):
+            for staged in read_staged(ledger.settings, ledger.pipeline.group, batch.output_ranges(written), batch):
                 tally = added(Tally(rows=self.rows, fingerprint=self.fingerprint), staged)
                 self.rows, self.fingerprint = tally.rows, tally.fingerprint
                 yield rows.of(staged.column("value"))

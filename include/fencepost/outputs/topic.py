@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -23,7 +23,7 @@ from fencepost.model import (
     describe_ranges,
     utc_now,
 )
-from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_needs_keys
+from fencepost.outputs.topic_settings import what_hides_batches, what_is_lost, what_is_too_large, what_needs_keys
 from fencepost.protocol.advice import reprocess, run_from
 from fencepost.protocol.frontier import Place, of_topic, validated_ends
 from fencepost.protocol.obstacle import Obstacle, remade
@@ -92,10 +92,14 @@ class KafkaTopicOutput(BatchTopic):
         return self._known.id
 
     def planned(self) -> TopicOutput:
-        """As it is now, and what headers its records have."""
+        """As it is now, and what its records have beside key and value."""
         output = self._pipeline.output
         return self.now().model_copy(
-            update={"batch_header": output.batch_header, "headers": output.headers is not None}
+            update={
+                "batch_header": output.batch_header,
+                "headers": output.headers is not None,
+                "timestamps": output.timestamp is not None,
+            }
         )
 
     @property
@@ -201,9 +205,9 @@ class KafkaTopicOutput(BatchTopic):
         return (batch.copy_to_topic.begun if batch.is_staged else batch.plan.topic).topic_id
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """The records with a batch's header in its ranges here, at the offsets that still exist."""
+        """The batch's records in its ranges here, at the offsets that still exist; columns as `read_named`."""
         kept, _ = self._kept_and_deleted(batch)
-        return read_batch(spark, self._ledger.settings, batch, kept, self._name)
+        return read_named(spark, self._ledger.settings, self._name, kept, str(batch.id))
 
     def is_compacted(self) -> bool:
         """Whether the topic drops a record once its key has a newer one; False if we may not ask."""
@@ -241,8 +245,8 @@ class KafkaTopicOutput(BatchTopic):
 class StagingTopic(KafkaTopicOutput):
     """The topic that staged batches are written to, judged in, and copied from. It is like the output in what orders records.
 
-    Its records have the time of their writing as Kafka's timestamp, and the one to publish them with in a header: so the topic
-    keeps them for as long after their writing as it keeps any, however old they are.
+    Kafka's timestamp of its records is the time of their batch's plan, and tells them from those of other batches. A row's own
+    timestamp is in a header. So the topic keeps records for as long after their plan as it keeps any, however old they are.
     """
 
     role = "staging"
@@ -271,7 +275,11 @@ class StagingTopic(KafkaTopicOutput):
 
     def _settings(self, output: KafkaTopicOutput | None) -> dict[str, str]:
         hours = self._pipeline.output.staging_hours
-        config = {"cleanup.policy": "delete", "retention.ms": str(round(hours * 3_600_000))}
+        config = {
+            "cleanup.policy": "delete",
+            "retention.ms": str(round(hours * 3_600_000)),
+            "message.timestamp.type": "CreateTime",
+        }
         largest = output.settings().get("max.message.bytes") if output is not None else None
         return config | ({"max.message.bytes": largest} if largest else {})
 
@@ -286,8 +294,14 @@ class StagingTopic(KafkaTopicOutput):
         return without_expired(ranges, self._cluster.earliest(self._topic))[1]
 
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
-        """As the output's. Its records have the time of their writing."""
-        return what_is_lost(settings, interval, utc_now(), stamped=False)
+        """As the output's. Its records have the time of their plan."""
+        return what_hides_batches(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
+
+    def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
+        """As the output's; no header tells whose they are."""
+        kept, _ = self._kept_and_deleted(batch)
+        raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
+        return raw.select("key", "value", "topic", "partition", "offset")
 
     def _names_batches(self, batch: Batch) -> bool:
         return True
@@ -299,11 +313,15 @@ class StagingTopic(KafkaTopicOutput):
         return batch.output_ranges(batch.written) if batch.written else ()
 
 
-def read_batch(
-    spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], topic: str | None = None
+def staged_records(
+    spark: SparkSession, settings: ClientSettings, batch: Batch, ranges: Sequence[OffsetRange], *, headers: bool
 ) -> DataFrame:
-    """As `read_named`, of the topic that the batch was written to, or of `topic`."""
-    return read_named(spark, settings, topic or batch.plan.written_to.topic, ranges, str(batch.id))
+    """The batch's records in these ranges of its staging topic, with the columns of `read_ranges`.
+
+    Other batches may have written there too.
+    """
+    raw = read_ranges(spark, settings, batch.known_staging.topic, ranges, headers=headers)
+    return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.plan.staged_at)))
 
 
 def read_named(
@@ -315,12 +333,7 @@ def read_named(
 
     Columns: key, value (binary), topic, partition, offset.
     """
-    raw = read_ranges(spark, settings, topic, ranges, headers=True)
-    return raw.where(is_of(batch)).select("key", "value", "topic", "partition", "offset")
-
-
-def is_of(batch: str) -> Column:
-    """Whether a record's headers name the batch of that name."""
     # Not `exists`: Spark interprets a lambda for every row, but generates code for this.
     own = F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(batch).cast("binary").alias("value"))
-    return F.array_contains("headers", own)
+    raw = read_ranges(spark, settings, topic, ranges, headers=True).where(F.array_contains("headers", own))
+    return raw.select("key", "value", "topic", "partition", "offset")

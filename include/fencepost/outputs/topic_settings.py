@@ -27,6 +27,16 @@ def what_needs_keys(settings: Mapping[str, str]) -> str | None:
     )
 
 
+def what_hides_batches(settings: Mapping[str, str]) -> str | None:
+    """Why staged records could not be told from those of other batches, and what to do; None where they can. Pure."""
+    if settings.get("message.timestamp.type") != "LogAppendTime":
+        return None
+    return (
+        "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which tell whose they are. Set that to "
+        "CreateTime with kafka-configs.sh."
+    )
+
+
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:
     """Why the topic would not take records with timestamps of the interval, and what to do; None where it will. Pure.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fencepost.errors import AnotherCluster, FactsOutdated, NeedsOperator, SourceDataExpired
 from fencepost.model import (
@@ -26,6 +26,7 @@ from fencepost.model import (
     State,
     TopicOutput,
     describe_ranges,
+    to_millis,
 )
 from fencepost.protocol.decisions import (
     free_lane,
@@ -241,7 +242,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         fence_up_to=unsettled_ids(view, lane),
         digests=dict(facts.digests),
         software=facts.software,
-        planned_at=facts.now,
+        planned_at=_moment_of_its_own(view, facts.now),
         quarantine=facts.quarantine,
         malformed_writers=malformed_writers,
         output_format=facts.output_format,
@@ -253,6 +254,15 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
     if facts.unkept is not None and not plan.is_empty:
         raise facts.unkept
     return plan
+
+
+def _moment_of_its_own(view: View, now: datetime) -> datetime:
+    """The millisecond of `now`, or the first one after it in which nothing was planned: staged records are known by it."""
+    taken = {batch.plan.staged_at for batch in view.all()}
+    moment = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    while to_millis(moment) in taken:
+        moment += timedelta(milliseconds=1)
+    return moment
 
 
 def decide_plan(

@@ -48,7 +48,7 @@ class ReceiptCheck(Frozen):
             )
         if self.compacted:
             return f"{found} The output topic is compacted: it removed records whose key has a newer one before they were judged."
-        return f"{found} Records were lost, doubled or changed, or another program writes with this batch's header."
+        return f"{found} Records were lost, doubled or changed, or another program writes what looks like this batch's."
 
     def cure(self, topic: str) -> str:
         """The first step to take about a difference."""

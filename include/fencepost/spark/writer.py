@@ -40,12 +40,12 @@ class WriteJob:
     writers: Writers
     topic: str
     to_own_partition: bool
-    batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
+    batch_header: bool = True  # False if the rows bring it, if they are staged, or if a copy is published without it
+    staged_at: int | None = None  # Kafka's timestamp of the rows, if the topic is the staging topic
     quarantine: str | None = None
     quarantining: Quarantining | None = None
     compares: bool = False  # what this lease has committed has to be the rows of every later attempt
     nonce: str = ""  # the job's: it lets the driver recognize an error that was raised here on purpose
-    stamp: str | None = None  # the header that carries a row's timestamp; None: it is the record's own
     promised: Tally | None = None  # what the only task-partition has to commit, or nothing
 
 
@@ -93,7 +93,7 @@ def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator
     with translated(job.writers.told(task), job.writers.settings), transaction:
         for rows in chain([first] if first is not None else [], batches):
             kept, failed, withheld = _parted(job, rows)
-            transaction.produce_rows(job.topic, kept, partition=own, header=header, stamp=job.stamp)
+            transaction.produce_rows(job.topic, kept, partition=own, header=header, staged_at=job.staged_at)
             if failed is not None and job.quarantine is not None:
                 transaction.produce_rows(job.quarantine, failed)
             receipt = _with(receipt, job, kept, failed, withheld)

@@ -10,7 +10,7 @@ import secrets
 from fencepost.config.pipeline import QUARANTINE
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import TIMESTAMP_HEADER, Batch, Layout
+from fencepost.model import Batch, Layout, Plan
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.writer import WriteJob
 
@@ -26,11 +26,12 @@ def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
         writers=_planned_writers(ledger, batch, ledger.pipeline.lane_group(plan.lane), plan.writers, marks),
         topic=plan.written_to.topic,
         to_own_partition=not by_source,
+        batch_header=plan.staging is None,
+        staged_at=_staged_at(plan),
         compares=not by_source,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
         quarantining=_quarantining(batch, rules),
-        stamp=_stamp(batch),
     )
 
 
@@ -52,10 +53,11 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
         writers=_writers_aside(ledger, batch),
         topic=batch.plan.written_to.topic,
         to_own_partition=False,  # their keys choose the partition
+        batch_header=batch.plan.staging is None,
+        staged_at=_staged_at(batch.plan),
         nonce=secrets.token_hex(16),
         quarantine=batch.known_quarantine.topic,
         quarantining=_quarantining(batch, rules),
-        stamp=_stamp(batch),
     )
 
 
@@ -92,5 +94,5 @@ def _quarantining(batch: Batch, rules: Named = ()) -> Quarantining:
     return Quarantining(str(batch.id), rules, batch.plan.attempt)
 
 
-def _stamp(batch: Batch) -> str | None:
-    return TIMESTAMP_HEADER if batch.plan.staging is not None else None
+def _staged_at(plan: Plan) -> int | None:
+    return None if plan.staging is None else plan.staged_at

@@ -132,7 +132,7 @@ GONE = (OffsetRange(partition=1, start=9_031, end=9_040), OffsetRange(partition=
             "retention.ms",
         ),
         ({"compacted": True}, "The output topic is compacted", "Raise min.compaction.lag.ms"),
-        ({}, "another program writes with this batch's header", "Find out who else writes to topic flight_delays"),
+        ({}, "another program writes what looks like this batch's", "Find out who else writes to topic flight_delays"),
     ],
 )
 def test_records_that_are_missing_are_accounted_for_where_the_topic_tells(
