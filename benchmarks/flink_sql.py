@@ -1,4 +1,4 @@
-"""The job of a benchmark in Flink's SQL: exact read, projection and filter, exactly-once write."""
+"""The job of a benchmark in Flink's SQL: exact read, projection and filter, exactly-once write with a header on every record."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ def statements(
     bootstrap: str,
     source: Source,
     output: str,
-    batch: str | None,
+    batch: str,
     producer: Mapping[str, Any],
     columns: Mapping[str, str] | None = None,
     value: Mapping[str, str] = JSON,
 ) -> list[str]:
-    """From exactly these ranges of the source to the output topic, in Kafka transactions.
+    """From exactly these ranges of the source to the output topic, in Kafka transactions. `batch` is the header's value.
 
-    `batch` is the value of the header that each record gets; None: none gets one.
     Values are bytes, of which the empty ones are left out; or, with `columns` (Spark's types by name), of a format that
     Flink is told by the options `value`, in and out.
     """
@@ -34,15 +33,15 @@ def statements(
     table = ", ".join(f"`{name}` {kind}" for name, kind in {"_key": "BYTES", **fields}.items())
     read, write = source_options(bootstrap, source), output_options(bootstrap, output, producer)
     names = ", ".join(f"`{name}`" for name in ("_key", *fields))
-    header = f", MAP[{text(BATCH_HEADER)}, CAST({text(batch)} AS BYTES)]" if batch is not None else ""
-    headers = ", `headers` MAP<STRING, BYTES> METADATA" if header else ""
+    header = f"MAP[{text(BATCH_HEADER)}, CAST({text(batch)} AS BYTES)]"
     where = " WHERE `value` <> X''" if columns is None else ""
     return [
         "DROP TEMPORARY TABLE IF EXISTS source",
         "DROP TEMPORARY TABLE IF EXISTS output",
         f"CREATE TEMPORARY TABLE source ({table}) WITH ({options({**read, **value})})",
-        f"CREATE TEMPORARY TABLE output ({table}{headers}) WITH ({options({**write, **value})})",
-        f"INSERT INTO output SELECT {names}{header} FROM source{where}",  # noqa: S608 - our own texts
+        f"CREATE TEMPORARY TABLE output ({table}, `headers` MAP<STRING, BYTES> METADATA) "
+        f"WITH ({options({**write, **value})})",
+        f"INSERT INTO output SELECT {names}, {header} FROM source{where}",  # noqa: S608 - our own texts
     ]
 
 

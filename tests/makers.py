@@ -104,7 +104,7 @@ def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
 
 def staged(batch: Batch, **changes: Any) -> Batch:
     """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
-    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"))
+    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"), staged_at=1_767_225_600_000)
     if batch.written is not None:
         topics = {{"out": "staging"}.get(name, name): tally for name, tally in batch.written.topics.items()}
         output = an_output(*batch.written.output.ends, topic="staging")

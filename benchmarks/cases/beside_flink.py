@@ -1,8 +1,7 @@
 """B13: beside Flink: Fencepost's write job, and PyFlink's with Flink's own exactly-once Kafka sink, warm and as new processes.
 
 Only on request: it installs Flink in an environment of its own. Its figures are those at volume. A warm job of Flink's ends with
-some two seconds in which nothing happens, which is much of a short job and little of a long one. Warm at volume both write what a
-staged batch is: records without a header. Otherwise both write a header on every record.
+some two seconds in which nothing happens, which is much of a short job and little of a long one.
 """
 
 from __future__ import annotations
@@ -71,14 +70,6 @@ class Job:
     sections: Mapping[str, Mapping[str, Any]] | None = None
     columns: Mapping[str, str] | None = None  # of JSON and Avro
     value: Mapping[str, str] = field(default_factory=lambda: JSON)  # Flink's options of these
-    header: bool = True
-
-    @property
-    def own_sections(self) -> Mapping[str, Mapping[str, Any]]:
-        """As `sections`: a batch without headers is staged."""
-        given = dict(self.sections or {})
-        given["output"] = {**given.get("output", {}), "publish": "direct" if self.header else "staged"}
-        return given
 
 
 def run(bench: Bench) -> Iterator[Result]:
@@ -92,7 +83,7 @@ def run(bench: Bench) -> Iterator[Result]:
         yield from cold(bench, job, flink, {"write_batch": fencepost_write, "fencepost run": fencepost_run})
     for job in [*jobs(bench, AT_VOLUME, ORDERS_AT_VOLUME), avro_job(bench)]:
         at_volume = replace(job, words=f"{job.words}, at volume")
-        yield from warm(bench, replace(at_volume, header=False), flink, steady=STEADY)
+        yield from warm(bench, at_volume, flink, steady=STEADY)
         yield from cold(bench, at_volume, flink, {"fencepost run, its defaults": fencepost_run_staged})
 
 
@@ -107,7 +98,7 @@ def warm(bench: Bench, job: Job, flink: Flink, steady: float | None = None) -> I
         meter.samples["PyFlink"] = partial(seconds_of, bench, session)
         rounds = bench.measure(f"B13 {job.words}, warm", sides, meter=meter)
     bench.end_session()
-    case = f"exactly-once write, {job.words}, warm, {'with header' if job.header else 'staged'}"
+    case = f"exactly-once write, {job.words}, warm, with header"
     bench.spent += meter.spent("B13", case, job.source.rows)
     compares = "throughput: Fencepost ÷ PyFlink's exactly-once sink"
     note = meter.differs(rounds, "PyFlink", "Fencepost")
@@ -164,11 +155,10 @@ def seconds_of(bench: Bench, session: Session) -> dict[str, float]:
 @contextmanager
 def fencepost_warm(bench: Bench, job: Job) -> Iterator[Callable[[], None]]:
     """The write step of a batch just planned, in the warm session."""
-    pipeline = bench.pipeline(job.source.topic, job.transform, job.suite, **job.own_sections)
+    pipeline = bench.pipeline(job.source.topic, job.transform, job.suite, **(job.sections or {}))
     plan_batch(pipeline, DAY)
     yield lambda: write_all(bench, pipeline, job.source.rows)
-    batch = batch_of(pipeline)
-    check_output(bench, job, batch.plan.written_to.topic, str(batch.id))
+    check_output(bench, job, pipeline.output.topic, str(batch_of(pipeline).id))
     bench.drop_pipeline(pipeline)
 
 
@@ -204,7 +194,8 @@ def fencepost_run(bench: Bench, job: Job) -> Iterator[Callable[[], None]]:
 @contextmanager
 def fencepost_run_staged(bench: Bench, job: Job) -> Iterator[Callable[[], None]]:
     """The command as somebody types it, in its defaults: what is judged is staged first, and published as a copy."""
-    sections = replace(job, header=False).own_sections
+    sections = dict(job.sections or {})
+    sections["output"] = {**sections.get("output", {}), "publish": "staged"}
     with fencepost_run(bench, replace(job, sections=sections)) as run:
         yield run
 
@@ -221,8 +212,7 @@ def flink_cold(bench: Bench, job: Job, flink: Flink) -> Iterator[Callable[[], No
 def flink_job(bench: Bench, job: Job, topic: str, batch: str) -> list[str]:
     """In SQL, with the producer's settings that Fencepost has."""
     producer = {**java_producer(), "transaction.timeout.ms": PRODUCER_DEFAULTS["transaction.timeout.ms"]}
-    header = batch if job.header else None
-    return statements(bench.broker.bootstrap, job.source, topic, header, producer, job.columns, job.value)
+    return statements(bench.broker.bootstrap, job.source, topic, batch, producer, job.columns, job.value)
 
 
 def batch_named(bench: Bench) -> str:
@@ -231,12 +221,12 @@ def batch_named(bench: Bench) -> str:
 
 
 def check_output(bench: Bench, job: Job, topic: str, batch: str) -> None:
-    """A `read_committed` consumer must find all rows, none twice, and the batch's header on each, if the job has one.
+    """A `read_committed` consumer must find all rows, none twice, and the batch's header on each.
 
     Bytes are compared with the source's, in whatever order; of JSON, whose text may differ, only the keys.
     """
-    wanted, header = job.contents, (BATCH_HEADER, batch.encode()) if job.header else None
-    found = found_in(bench, topic, values=job.columns is None, header=header)
+    wanted = job.contents
+    found = found_in(bench, topic, values=job.columns is None, header=(BATCH_HEADER, batch.encode()))
     if found != wanted:
         raise RuntimeError(
             f"{topic} has other records than its source: {found[0]:,} rows, not {wanted[0]:,}; or differing ones"

@@ -6,7 +6,7 @@ Units: offsets are Kafka's (first of a range inclusive, end exclusive); times ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
@@ -18,7 +18,6 @@ T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
 
 LEDGER_VERSION = 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BATCH_HEADER = "fencepost-batch"
 TIMESTAMP_HEADER = "fencepost-timestamp"  # of a staged record: the timestamp that its row has, in milliseconds, as text
 MALFORMED = "malformed"  # stands for a rule's name where records are malformed
@@ -284,6 +283,10 @@ class Plan(Frozen):
     `digests` has a digest for each part that decides the output. `software` names the versions that write it.
     `ledger_topic_id` is the id of the ledger topic that the batch's lease is an offset of.
 
+    `staged_at` is set with `staging`: the timestamp, in milliseconds, of each of the batch's records there. No other batch in the
+    ledger has the same one, so it tells the records from others. In the output a header does so. That takes a writer of small
+    records as much time as all else *(measured: librdkafka takes memory for it in one thread, and gives it back in another)*.
+
     `quarantine` is set if the pipeline quarantines records. Under `on_malformed: quarantine`, task-partitions `writers ..
     writers + malformed_writers - 1`, one for each source partition, write the malformed records if there are any. They begin when
     all others have committed, and use the same transactional ids.
@@ -300,6 +303,7 @@ class Plan(Frozen):
     sources: tuple[SourceTopic, ...] = Field(min_length=1)
     output: PlannedOutput
     staging: TopicOutput | None = None
+    staged_at: int | None = Field(default=None, gt=0)
     ledger_topic_id: str
     layout: Layout
     writers: int = Field(ge=1)
@@ -321,15 +325,6 @@ class Plan(Frozen):
         if isinstance(self.output, TableOutput) and self.staging is None:
             raise ValueError("a batch for a table is staged")
         return self
-
-    @property
-    def staged_at(self) -> int:
-        """Kafka's timestamp of the batch's records in the staging topic, in milliseconds: of no other batch of the pipeline.
-
-        It tells them from others, as a header does in the output, for half of the writer's time *(measured: librdkafka takes
-        memory for each header, in one thread, and gives it back in another)*.
-        """
-        return to_millis(self.planned_at)
 
     @property
     def told_also(self) -> str:
@@ -723,6 +718,15 @@ class Batch(Frozen):
         """
         return self._recorded(self.plan.staging, "staging topic")
 
+    @property
+    def known_staged_at(self) -> int:
+        """The timestamp of its records there.
+
+        Raises:
+            NotRecorded: as above.
+        """
+        return self._recorded(self.plan.staged_at, "timestamp for staged records")
+
     def _recorded(self, value: T | None, what: str) -> T:
         if value is None:
             raise NotRecorded(f"batch {self.id} is {self.state}, and its record in the ledger has no {what}. {DEFECT}")
@@ -839,11 +843,6 @@ def utc_now() -> datetime:
 def to_utc(moment: datetime) -> datetime:
     """The moment in UTC; a time without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def to_millis(moment: datetime) -> int:
-    """As Kafka counts a timestamp; what is finer is dropped."""
-    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def _iso(moment: datetime) -> str:

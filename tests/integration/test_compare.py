@@ -171,6 +171,11 @@ def test_an_output_record_leads_to_its_batch(run: Run, broker: Broker, pipeline:
         (batch,) = found["batches"]
         assert (batch["batch"], batch["verdict"]) == (batch_of(pipeline, revision), "passed")
     assert batch["sources"][0]["topic"] == pipeline.quarantine_topic, "an addition comes out of quarantine"
+    staged = {r.timestamp: r for r in read_all(broker.bootstrap, pipeline.staging_topic)}
+    for one in Ledger(pipeline).read().all():
+        record = staged[one.known_staged_at]
+        found = run("trace", "--output", f"{pipeline.staging_topic}:{record.partition}:{record.offset}")
+        assert [batch["batch"] for batch in found["batches"]] == [str(one.id)]
     place = f"{pipeline.source.topic}:0:0"
     assert "no header that names a batch" in run("trace", "--output", place)["found"][0]
 

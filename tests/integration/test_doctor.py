@@ -52,6 +52,7 @@ from kafka_tools import QUIET_LOG, create_topic, end_offset, group_offsets, prod
 from makers import a_decision
 from rigs.kafka_cluster import kafka_cluster
 from rigs.spark_cluster import spark_cluster
+from steps import latest
 from waiting import await_true
 
 from .test_refusals import delete_records, make_anew
@@ -238,6 +239,26 @@ def test_topics_that_lose_refuse_or_split_records_are_named(broker: Broker, make
     held = only(examine(pipeline), "topics of batches")
     assert f"output topic {pipeline.output.topic} was deleted and created again since it was planned" in held.found
     assert "(in Airflow: clear write) writes and judges a new revision" in held.do
+
+
+def test_how_long_a_transaction_has_been_open_is_not_told_by_the_staging_topic(
+    broker: Broker, make_pipeline: Make
+) -> None:
+    """Its records have the time of their plan, and a write may begin long after that: it would be ended by hand."""
+    pipeline = filled(broker, make_pipeline())
+    plan_batch(pipeline, day(1))
+    topic, planned = pipeline.staging_topic, latest(pipeline, day(1)).known_staged_at
+    writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{topic}"}, logger=QUIET_LOG)
+    writer.init_transactions(20)
+    writer.begin_transaction()
+    writer.produce(topic, b"{}", partition=1, timestamp=planned)
+    assert writer.flush(20) == 0
+    look = Look(pipeline)
+    look.now += timedelta(minutes=20)
+    (found,) = check_open_transactions(look)
+    assert found.level is Level.WARNING
+    assert f"A transaction is open on the staging topic {topic}, partition 1, offset 0: readers" in found.found
+    writer.abort_transaction(20)
 
 
 def test_a_hanging_transaction_is_named_and_the_command_ends_it(broker: Broker, make_pipeline: Make) -> None:

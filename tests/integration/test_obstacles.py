@@ -460,6 +460,22 @@ def test_plan_refuses_an_output_that_would_refuse_or_lose_what_is_staged(
     assert Ledger(pipeline).read().all() == []
 
 
+def test_plan_refuses_a_staging_topic_that_replaces_timestamps_and_the_cure_works(
+    broker: Broker, make_pipeline: Make
+) -> None:
+    pipeline = make_pipeline(output=STAGED)
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    produce(broker.bootstrap, pipeline.source.topic, [(b"k", {"n": 1}, 0, at(1))])
+    own_time = {"message.timestamp.type": "LogAppendTime"}
+    create_topic(broker.bootstrap, pipeline.staging_topic, pipeline.output.partitions, **own_time)
+    with pytest.raises(
+        NeedsOperator, match=r"staging topic .*LogAppendTime.*Set that to CreateTime.*Nothing was planned"
+    ):
+        plan_batch(pipeline, day(1))
+    alter(broker, pipeline.staging_topic, message_timestamp_type="CreateTime")
+    assert plan_batch(pipeline, day(1)).changed
+
+
 def test_a_staging_topic_that_is_made_takes_no_more_than_the_output(broker: Broker, make_pipeline: Make) -> None:
     pipeline = make_pipeline(output=STAGED)
     create_topic(broker.bootstrap, pipeline.source.topic, 2)

@@ -286,6 +286,7 @@ class Ranges:
             software="model",
             schemas=None,
             now=makers.NOW,
+            clock=0,
         )
 
     @staticmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,9 +28,9 @@ SOURCE = Source("in", 12, (OffsetRange(partition=0, start=3, end=10), OffsetRang
 JAR = b"a jar"
 
 
-def sql(columns: dict[str, str] | None = None, batch: str | None = "p/day/1") -> tuple[str, str, str]:
+def sql(columns: dict[str, str] | None = None) -> tuple[str, str, str]:
     """The two tables and the insert."""
-    *_, source, output, insert = statements("here:9092", SOURCE, "out", batch, java_producer(), columns)
+    *_, source, output, insert = statements("here:9092", SOURCE, "out", "p/day/1", java_producer(), columns)
     return source, output, insert
 
 
@@ -56,12 +55,6 @@ def test_every_record_of_flink_has_a_header_and_empty_values_are_left_out() -> N
         "INSERT INTO output SELECT `_key`, `value`, MAP['fencepost-batch', CAST('p/day/1' AS BYTES)] "
         "FROM source WHERE `value` <> X''"
     )
-
-
-def test_flink_writes_what_a_staged_batch_is_without_headers() -> None:
-    _, output, insert = sql(batch=None)
-    assert insert == "INSERT INTO output SELECT `_key`, `value` FROM source WHERE `value` <> X''"
-    assert "headers" not in output
 
 
 def test_json_has_the_columns_of_the_pipeline_in_flinks_types() -> None:
@@ -133,7 +126,6 @@ def test_an_output_must_have_all_records_once_with_the_batchs_header(monkeypatch
     for headers in ([], [("fencepost-batch", b"p/day/2")], [HEADER, HEADER]):
         with pytest.raises(RuntimeError, match="a record has the headers"):
             check_output(with_records(monkeypatch, one, FakeMessage(b"2", b"v", *headers)), job, "out", "p/day/1")
-    check_output(with_records(monkeypatch, one, FakeMessage(b"2", b"v")), replace(job, header=False), "out", "p/day/1")
 
 
 FAKE_JOB = """

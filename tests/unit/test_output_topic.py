@@ -12,10 +12,10 @@ from conftest import DAY, day
 from fencepost.outputs.topic import KafkaTopicOutput
 from fencepost.outputs.topic_settings import (
     KEPT_FOR,
-    what_hides_batches,
     what_is_lost,
     what_is_too_large,
     what_needs_keys,
+    what_staging_needs,
 )
 from fencepost.protocol.view import View
 from unit.pages.ledgers import batch
@@ -113,10 +113,19 @@ def test_the_output_takes_what_is_staged(output: str, staging: str, refused: boo
 
 
 @pytest.mark.parametrize(
-    ("settings", "refused"), [({}, False), ({"message.timestamp.type": "CreateTime"}, False), (LOG_TIME, True)]
+    ("settings", "cure"),
+    [
+        ({}, None),
+        ({"message.timestamp.type": "CreateTime", "message.timestamp.before.max.ms": str(6 * HOUR)}, None),
+        (LOG_TIME, "Set that to CreateTime"),
+        ({"message.timestamp.before.max.ms": str(6 * HOUR - 1)}, "written 6 hours later. Raise that"),
+    ],
 )
-def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(settings: dict[str, str], refused: bool) -> None:
-    assert ("Set that to CreateTime" in str(what_hides_batches(settings))) == refused
+def test_a_staging_topic_keeps_the_timestamps_that_tell_batches_apart(
+    settings: dict[str, str], cure: str | None
+) -> None:
+    found = what_staging_needs(settings)
+    assert found is None if cure is None else cure in str(found)
 
 
 def test_an_interval_of_now_needs_the_time_to_judge_alone() -> None:

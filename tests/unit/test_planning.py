@@ -1,15 +1,14 @@
-"""When a batch is planned: at a moment of its own, by which its staged records are known."""
+"""What a plan freezes beside its ranges: the moment by which a batch's staged records are known."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import makers
-from fencepost.model import Batch, Layout
+from fencepost.model import Batch, Layout, State
 from fencepost.protocol.planning import Facts, Neighbours, SourceFacts, decide_plan
 from fencepost.protocol.view import View
 
@@ -30,27 +29,36 @@ FACTS = Facts(
     output_format="json",
     schemas=None,
     now=makers.NOW,
+    clock=1_767_225_600_000,
 )
 
 
-def planned_at(moments: list[datetime]) -> list[Batch]:
-    """A batch for each, planned one after another, each of another interval."""
-    batches: list[Batch] = []
-    for number, now in enumerate(moments, start=1):
-        view, when = View.of(batches), makers.a_day(number)
-        near = Neighbours.of(view, when)
-        (batch,) = decide_plan(view, when, replace(FACTS, neighbours=near, now=now), reprocess=False)
-        batches.append(batch.model_copy(update={"lease": number}))
-    return batches
+def planned(clocks: list[tuple[int, int]]) -> list[Batch]:
+    """Batches planned one after another: of which day, and when. Each is rejected, so a day's next one is a revision of it."""
+    batches: dict[str, Batch] = {}
+    for lease, (number, clock) in enumerate(clocks):
+        view, when = View.of([*batches.values()]), makers.a_day(number)
+        facts = replace(FACTS, neighbours=Neighbours.of(view, when), clock=FACTS.clock + clock)
+        for batch in decide_plan(view, when, facts, reprocess=True):
+            if batch.lease is None:
+                batch = batch.model_copy(update={"lease": lease, "state": State.REJECTED})
+            batches[str(batch.id)] = batch
+    return [*batches.values()]
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(-3000, 3000), max_size=8))
-def test_no_two_batches_are_staged_at_the_same_millisecond_whatever_the_clock_does(microseconds: list[int]) -> None:
-    """It may stand still and go back. Nobody is planned further ahead of it than there are others."""
-    moments = [makers.NOW + timedelta(microseconds=n) for n in microseconds]
-    plans = [batch.plan for batch in planned_at(moments)]
-    assert len({plan.staged_at for plan in plans}) == len(plans)
-    for now, plan in zip(moments, plans, strict=True):
-        assert timedelta(milliseconds=-1) < plan.planned_at - now <= timedelta(milliseconds=len(plans))
-        assert plan.staged_at == plan.planned_at.timestamp() * 1000, "nothing finer than Kafka's timestamps"
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2)), max_size=8))
+def test_no_two_batches_are_staged_at_the_same_millisecond_whatever_the_clock_does(
+    clocks: list[tuple[int, int]],
+) -> None:
+    """It may stand still and go back. Nothing is staged further ahead of it than there are batches."""
+    batches = planned(clocks)
+    assert len(batches) == len(clocks), "each a batch of its own"
+    moments = [batch.known_staged_at for batch in batches]
+    assert len({*moments}) == len(moments)
+    assert all(-2 <= moment - FACTS.clock <= 2 + len(moments) for moment in moments)
+
+
+def test_what_is_not_staged_has_no_such_moment() -> None:
+    (batch,) = decide_plan(View.of([]), makers.a_day(0), replace(FACTS, staging=None), reprocess=False)
+    assert batch.plan.staged_at is None

@@ -73,10 +73,12 @@ def _compared_with_history(look: Look, topic: Topic) -> tuple[list[Announcement]
 
 
 def _newest(look: Look) -> Iterator[Named]:
-    """The batches that the output's newest records name."""
-    output = look.destination.output
-    if look.destination.topic is None or look.role("output") is not None:
-        yield from output.newest_batches()
+    """The batches that the newest records of output and staging name."""
+    for topic in (look.destination.topic, look.destination.staging):
+        if topic is not None and look.role(topic.role) is not None:
+            yield from topic.newest_batches()
+    if look.destination.topic is None:
+        yield from look.destination.output.newest_batches()
 
 
 def check_group_offsets(look: Look) -> Iterator[Finding]:

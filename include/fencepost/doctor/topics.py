@@ -274,4 +274,6 @@ def _is_dated_by_its_writing(look: Look, role: Role) -> bool:
     """Whether a record's timestamp is the time of its writing. Of the source that is assumed: its producers may choose."""
     if (role.settings or {}).get("message.timestamp.type") == "LogAppendTime":
         return True
-    return role.role != "quarantine" and (role.role != "output" or look.pipeline.output.timestamp is None)
+    if role.role in {"quarantine", "staging"}:  # the source record's, the plan's
+        return False
+    return role.role != "output" or look.pipeline.output.timestamp is None

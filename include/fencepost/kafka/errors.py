@@ -115,7 +115,8 @@ FINAL: dict[int, Meaning] = {
         RecordRefused,
         "INVALID_TIMESTAMP",
         "A record's timestamp is too far from now for the topic: change what output.timestamp gives, or raise "
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic.",
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms on the topic. Of a staging topic, whose records have "
+        "the time of their plan: see that the clocks of the broker and of who plans agree.",
     ),
     **_all(
         TopicMissing,

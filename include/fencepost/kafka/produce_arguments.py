@@ -81,8 +81,8 @@ def arguments_of(
 
     Columns: key and value (binary; null means no key, and a tombstone); optionally timestamp (milliseconds, above 0; null
     means now), headers (list of name and value) and partition. `header` comes last and replaces a row's headers of the same
-    name. Rows that are staged have the timestamp `staged_at` (milliseconds); a last header holds the row's own, if it has one,
-    and headers with Fencepost's names are left out.
+    name. Staged rows have no `header`. Their timestamp is `staged_at` (milliseconds); a last header holds the row's own, if it
+    has one, and headers with Fencepost's names are left out.
 
     Raises:
         RecordRefused: librdkafka would send another timestamp or header than the row's.
@@ -128,7 +128,7 @@ def arguments_of(
     if stamps is not None:
         text, named = stamps.drop_null().cast(pa.string()), ctypes.create_string_buffer(TIMESTAMP_HEADER.encode())
         at, sizes = addresses(text)
-        _set_headers(table, (ends - 1 - (header is not None))[stamped], ctypes.addressof(named), at, sizes)
+        _set_headers(table, (ends - 1)[stamped], ctypes.addressof(named), at, sizes)
         held += [text, named]
     if header is not None:
         name, value = ctypes.create_string_buffer(header[0].encode()), ctypes.create_string_buffer(header[1])
@@ -144,7 +144,7 @@ def _timestamps(column: pa.Array) -> Addresses:
     if earliest is not None and earliest <= 0:
         raise RecordRefused(
             "output.timestamp: a row's timestamp is 1970-01-01T00:00:00Z or earlier, but librdkafka takes 0 for now, and Kafka "
-            "takes -1 for none. In the transform, make it null to get the time of writing, or leave such rows out."
+            "takes -1 for none. In the transform, make it null to get the time of writing to the output, or leave such rows out."
         )
     millis: Addresses = pc.fill_null(column, 0).to_numpy().view(np.uint64)
     return millis

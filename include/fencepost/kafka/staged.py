@@ -33,7 +33,7 @@ def read_staged(
     Raises:
         FencepostError: Kafka does not give all offsets of the ranges.
     """
-    topic, own = batch.known_staging.topic, batch.plan.staged_at
+    topic, own = batch.known_staging.topic, batch.known_staged_at
     yield from _read(settings, group, topic, ranges, str(batch.id), lambda message: message.timestamp()[1] == own)
 
 

@@ -1,9 +1,9 @@
 """Finds out whether the ledger is complete, or was deleted or restored from an old copy.
 
 Two witnesses remain. Of Fencepost only publications move the pipeline's group, in one transaction with the ledger; its offsets
-expire in a week. Where there is no batch at all, they may be another application's. And each output record's header names its
-batch, as long as the topic keeps the record. If both are gone, nothing in Kafka tells a lost ledger from that of a new pipeline.
-The staging topic is no witness: what it alone has was never published, so a new plan doubles nothing.
+expire in a week. Where there is no batch at all, they may be another application's. And records tell their batch, as long as a
+topic keeps them: in the output by a header, in the staging topic by their timestamp. If both are gone, nothing in Kafka tells a
+lost ledger from that of a new pipeline.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ ADVICE = (
 def check_not_lost(ledger: Ledger, view: View, written: Callable[[], Iterable[Named]]) -> None:
     """Check, before anything is planned, that no batch is missing from the ledger.
 
-    `written` gives the batches that the output's newest records name. It is called only if nothing was planned in this ledger
-    topic yet, because the topic is new or a copy.
+    `written` gives the batches that the newest records of output and staging topic are of. It is called only if nothing was
+    planned in this ledger topic yet, because the topic is new or a copy.
 
     Raises:
         LedgerLost: a batch is missing.
@@ -69,11 +69,16 @@ def offsets_of(ledger: Ledger, group: str, topic: Topic, *, settled: bool = Fals
 
 
 def unknown_batch(view: View, ledger_topic_id: str, written: Callable[[], Iterable[Named]]) -> Named | None:
-    """The newest batch that the output names and the ledger lacks. Not looked for once something was planned in this topic."""
+    """A batch that the output or the staging topic has and the ledger lacks: the newest that the output names, if there is one.
+
+    Not looked for once something was planned in this ledger topic.
+    """
     if any(batch.plan.ledger_topic_id == ledger_topic_id for batch in view.all()):
         return None
-    known = {str(batch.id) for batch in view.all()}
-    return max((named for named in written() if named[0] not in known), default=None)
+    plans = {batch.plan.staged_at for batch in view.all()}
+    known = {*(str(batch.id) for batch in view.all()), *(planned_at(moment) for moment in plans if moment is not None)}
+    unknown = (named for named in written() if named[0] not in known)
+    return max(unknown, key=lambda named: ("/" in named[0], named), default=None)  # first one that has a name
 
 
 def check_accounted_for(ledger: Ledger, read: View, after: View, topic: str, have: Committed) -> None:
@@ -139,22 +144,35 @@ def _unless_changed(ledger: Ledger, read: View) -> None:
         )
 
 
-def newest_batches(ledger: Ledger, output: Topic) -> Iterator[Named]:
-    """This pipeline's batches that own the topic's newest records, by name. The names sort in order of time."""
-    earliest, stable = ledger.cluster.earliest(output), ledger.cluster.last_stable(output)
+def newest_batches(ledger: Ledger, topic: Topic, *, staged: bool = False) -> Iterator[Named]:
+    """This pipeline's batches that own the topic's newest records: by the names in their headers, which sort in order of time.
+
+    Where they are `staged`, each is of a batch, and its timestamp tells when that was planned.
+    """
+    earliest, stable = ledger.cluster.earliest(topic), ledger.cluster.last_stable(topic)
     begin = {p: max(earliest[p], end - LOOKED_AT) for p, end in enumerate(stable) if end > earliest[p]}
     if not begin:
         return
     consumer, complaints = make_consumer(ledger.settings, ledger.pipeline.group)
     own = f"{ledger.pipeline.name}/".encode()
     try:
-        consumer.assign([TopicPartition(output.name, p, offset) for p, offset in begin.items()])
+        consumer.assign([TopicPartition(topic.name, p, offset) for p, offset in begin.items()])
         ends = {p: stable[p] for p in begin}
-        doing = f"looking for records of pipeline {ledger.pipeline.name} in topic {output.name}"
+        doing = f"looking for records of pipeline {ledger.pipeline.name} in topic {topic.name}"
         for message in read_until(consumer, complaints, ledger.settings, ends, doing):
+            if staged:
+                yield planned_at(message.timestamp()[1]), f"topic {topic.name}"
+                continue
             headers = dict(cast("list[tuple[str, bytes | None]]", message.headers() or []))
             batch = headers.get(BATCH_HEADER) or b""
             if batch.startswith(own):
-                yield batch.decode("utf-8", "replace"), f"topic {output.name}"
+                yield batch.decode("utf-8", "replace"), f"topic {topic.name}"
     finally:
         consumer.close()
+
+
+def planned_at(millis: int) -> str:
+    """What stands for the name of a batch that is known by the moment of its plan, in milliseconds since 1970."""
+    import numpy as np  # which commands that only read the ledger do without
+
+    return f"planned at {np.datetime64(millis, 'ms')} UTC"  # any number has a date there

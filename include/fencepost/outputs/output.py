@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
@@ -159,6 +160,11 @@ class Destination:
         """Both as a plan has them, made if they are missing."""
         self.prepare()
         return self.output.planned(), self.staging.now() if self.staging is not None else None
+
+    def newest_batches(self) -> Iterator[Named]:
+        """The batches of this pipeline's that the newest records name, wherever these are."""
+        staged = self.staging.newest_batches() if self.staging is not None else iter(())
+        return chain(self.output.newest_batches(), staged)
 
     def check_keeps(self, interval: Interval) -> None:
         """What is written is there until it is judged, and the output takes it, or NeedsOperator."""

@@ -23,7 +23,7 @@ from fencepost.model import (
     describe_ranges,
     utc_now,
 )
-from fencepost.outputs.topic_settings import what_hides_batches, what_is_lost, what_is_too_large, what_needs_keys
+from fencepost.outputs.topic_settings import what_is_lost, what_is_too_large, what_needs_keys, what_staging_needs
 from fencepost.protocol.advice import reprocess, run_from
 from fencepost.protocol.frontier import Place, of_topic, validated_ends
 from fencepost.protocol.obstacle import Obstacle, remade
@@ -293,12 +293,16 @@ class StagingTopic(KafkaTopicOutput):
         ]
         return without_expired(ranges, self._cluster.earliest(self._topic))[1]
 
+    def newest_batches(self) -> Iterator[Named]:
+        """The batches that the newest records are of, whatever their ledger: by the moment of their plan."""
+        return newest_batches(self._ledger, self._topic, staged=True)
+
     def refusal(self, settings: Mapping[str, str], interval: Interval) -> str | None:
         """As the output's. Its records have the time of their plan."""
-        return what_hides_batches(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
+        return what_staging_needs(settings) or what_is_lost(settings, interval, utc_now(), stamped=False)
 
     def read_back(self, spark: SparkSession, batch: Batch) -> DataFrame:
-        """As the output's; no header tells whose they are."""
+        """As the output's. Their timestamp tells whose they are."""
         kept, _ = self._kept_and_deleted(batch)
         raw = staged_records(spark, self._ledger.settings, batch, kept, headers=False)
         return raw.select("key", "value", "topic", "partition", "offset")
@@ -321,7 +325,7 @@ def staged_records(
     Other batches may have written there too.
     """
     raw = read_ranges(spark, settings, batch.known_staging.topic, ranges, headers=headers)
-    return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.plan.staged_at)))
+    return raw.where(F.col("timestamp") == F.timestamp_millis(F.lit(batch.known_staged_at)))
 
 
 def read_named(

@@ -27,14 +27,19 @@ def what_needs_keys(settings: Mapping[str, str]) -> str | None:
     )
 
 
-def what_hides_batches(settings: Mapping[str, str]) -> str | None:
-    """Why staged records could not be told from those of other batches, and what to do; None where they can. Pure."""
-    if settings.get("message.timestamp.type") != "LogAppendTime":
-        return None
-    return (
-        "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which tell whose they are. Set that to "
-        "CreateTime with kafka-configs.sh."
-    )
+def what_staging_needs(settings: Mapping[str, str]) -> str | None:
+    """Why the topic would not keep the timestamps that tell staged batches apart, and what to do; None where it does. Pure."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return (
+            "replaces the timestamps of its records (message.timestamp.type=LogAppendTime), which tell whose they are. Set that "
+            "to CreateTime with kafka-configs.sh."
+        )
+    if _too_short(settings, name := "message.timestamp.before.max.ms", KEPT_FOR):
+        return (
+            f"refuses records older than {name}={settings[name]}. Staged records have the time of their plan, and may be written "
+            f"{_hours(KEPT_FOR)} later. Raise that with kafka-configs.sh."
+        )
+    return None
 
 
 def what_is_refused(settings: Mapping[str, str], interval: Interval, now: datetime) -> str | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import count
 
 from fencepost.errors import AnotherCluster, FactsOutdated, NeedsOperator, SourceDataExpired
 from fencepost.model import (
@@ -26,7 +27,6 @@ from fencepost.model import (
     State,
     TopicOutput,
     describe_ranges,
-    to_millis,
 )
 from fencepost.protocol.decisions import (
     free_lane,
@@ -102,7 +102,7 @@ class Facts:
 
     Of an addition `link` is the batch whose quarantine it takes, and `source` is None: that this is all there was checked.
     `unkept` is why a topic would not take the batch's records, or not keep them until they are judged: then nothing that has
-    offsets is planned. `quarantine` is None if the pipeline quarantines nothing.
+    offsets is planned. `quarantine` is None if the pipeline quarantines nothing. `clock` is `now` to the millisecond, since 1970.
     """
 
     pipeline: str
@@ -122,6 +122,7 @@ class Facts:
     output_format: str
     schemas: Schemas | None
     now: datetime
+    clock: int
     unkept: NeedsOperator | None = None
     cluster_id: str | None = None
 
@@ -235,6 +236,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         sources=(read,),
         output=facts.output,
         staging=facts.staging,
+        staged_at=None if facts.staging is None else _moment_of_its_own(view, facts.clock),
         ledger_topic_id=facts.ledger_topic_id,
         layout=facts.layout,
         writers=len(read.ranges),
@@ -242,7 +244,7 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
         fence_up_to=unsettled_ids(view, lane),
         digests=dict(facts.digests),
         software=facts.software,
-        planned_at=_moment_of_its_own(view, facts.now),
+        planned_at=facts.now,
         quarantine=facts.quarantine,
         malformed_writers=malformed_writers,
         output_format=facts.output_format,
@@ -256,13 +258,10 @@ def _frozen(view: View, lane: str, read: SourceTopic, facts: Facts, malformed_wr
     return plan
 
 
-def _moment_of_its_own(view: View, now: datetime) -> datetime:
-    """The millisecond of `now`, or the first one after it in which nothing was planned: staged records are known by it."""
+def _moment_of_its_own(view: View, clock: int) -> int:
+    """The first millisecond, from `clock` on, that no batch in the ledger is known by."""
     taken = {batch.plan.staged_at for batch in view.all()}
-    moment = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    while to_millis(moment) in taken:
-        moment += timedelta(milliseconds=1)
-    return moment
+    return next(moment for moment in count(clock) if moment not in taken)
 
 
 def decide_plan(

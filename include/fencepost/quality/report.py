@@ -53,9 +53,7 @@ class ReceiptCheck(Frozen):
     def cure(self, topic: str) -> str:
         """The first step to take about a difference."""
         if self.deleted:
-            return (
-                f"Raise retention.ms and retention.bytes of topic {topic}; age counts from the records' own timestamps"
-            )
+            return f"Raise retention.ms and retention.bytes of topic {topic}; age counts from the records' timestamps"
         if self.compacted:
             return f"Raise min.compaction.lag.ms of topic {topic}, or remove `compact` from its cleanup.policy"
         return (

@@ -73,12 +73,16 @@ def place_of(option: str, text: str) -> Place:
 
 
 def trace_output(spark: SparkSession, ledger: Ledger, view: View, place: Place) -> Traced:
-    """The batch of an output record, by its header; without one, by the ranges in the ledger.
+    """The batch of an output record, by its header; without one, by the ranges in the ledger. Of a staged one, by its timestamp.
 
     Raises:
         SettingsError: there is no such record.
     """
     record = _record(spark, ledger, place)
+    if staged := [b for b in view.all() if b.plan.staging is not None and b.plan.staging.topic == place.topic]:
+        own = tuple(b for b in staged if b.plan.staged_at == record["millis"])
+        found = () if own else ("Its timestamp is not that of a batch in this pipeline's ledger.",)
+        return Traced(place=place, batches=own, found=found)
     named = [
         bytes(h["value"] or b"").decode("utf-8", "replace") for h in record["headers"] or () if h["key"] == BATCH_HEADER
     ]
@@ -124,7 +128,7 @@ def trace_source(spark: SparkSession, ledger: Ledger, view: View, place: Place) 
 
 
 def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
-    """The record, as the connector gives it.
+    """The record, as the connector gives it, and its timestamp in milliseconds as `millis`.
 
     Raises:
         SettingsError: there is none.
@@ -135,7 +139,8 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
     first, end = ledger.cluster.earliest(topic)[place.partition], ledger.cluster.last_stable(topic)[place.partition]
     if not first <= place.offset < end:
         raise SettingsError(f"{place}: the partition has offsets {first} to {end - 1}; earlier records are gone.")
-    found = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True).collect()
+    raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
+    found = raw.withColumn("millis", F.unix_millis("timestamp")).collect()
     if not found:
         raise SettingsError(f"{place}: no record; a marker of a transaction, or an aborted record, has this offset.")
     return found[0]
@@ -144,10 +149,8 @@ def _record(spark: SparkSession, ledger: Ledger, place: Place) -> Any:
 def _holds(batch: Batch, place: Place) -> bool:
     """Whether the batch's records lie around this place."""
     output = batch.plan.output
-    of_output = batch.published_ranges if isinstance(output, TopicOutput) and place.topic == output.topic else ()
-    staged = batch.plan.staging is not None and place.topic == batch.plan.staging.topic and batch.written is not None
-    of_staging = batch.output_ranges(batch.known_written) if staged else ()
-    return any(r.partition == place.partition and r.start <= place.offset < r.end for r in (*of_output, *of_staging))
+    own = batch.published_ranges if isinstance(output, TopicOutput) and place.topic == output.topic else ()
+    return any(r.partition == place.partition and r.start <= place.offset < r.end for r in own)
 
 
 def _reads(batch: Batch, place: Place) -> bool:

@@ -231,8 +231,8 @@ def _published(ledger: Ledger, batch: Batch, found: Found, spark: Callable[[], S
     except ReceiptsDisagree as error:
         give_up(ledger, batch, found)
         raise NeedsOperator(
-            f"{error} Staged records were lost, or somebody else writes to topic {batch.plan.written_to.topic} under this "
-            f"batch's header. {write_again(batch)}."
+            f"{error} Staged records were lost, or somebody else writes what looks like this batch's to topic "
+            f"{batch.plan.written_to.topic}. {write_again(batch)}."
         ) from error
     except TableRefusedData as error:
         _record_rejected(ledger, batch, error)

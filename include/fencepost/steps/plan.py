@@ -8,6 +8,7 @@ Here the facts are gathered; what the plan is, `protocol/planning.py` decides of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -96,7 +97,7 @@ def plan_batch(
         was_told = another_cluster or (earlier is not None and earlier.plan.cluster_id == ledger.cluster.id)
         if known is not None and not was_told:
             check_same_cluster(pipeline.name, ledger.cluster.id, known)  # 0
-        check_not_lost(ledger, view, output.output.newest_batches)
+        check_not_lost(ledger, view, output.newest_batches)
         if view.holder(interval) is None and not allow_future:
             check_has_ended(pipeline, interval)
         source, near = ledger.cluster.describe(pipeline.source.topic), Neighbours.of(view, interval)
@@ -176,7 +177,7 @@ def revise(
         found = circumstances(latest)
         if reason_to_revise(latest, found) is None:
             return None, None
-        check_not_lost(ledger, view, output.output.newest_batches)
+        check_not_lost(ledger, view, output.newest_batches)
         if latest.adds_to is not None:
             return found, facts_of_addition(ledger, known_link(view, interval), interval, output)
         return found, facts_of_plan(ledger, Neighbours.of(view, interval), interval, output)
@@ -272,6 +273,7 @@ def _facts(
             pipeline
         ),  # after the ranges: whoever wrote a record in them has registered its schema before
         now=utc_now(),
+        clock=time.time_ns() // 1_000_000,
         unkept=unkept,
         cluster_id=ledger.cluster.id,
     )

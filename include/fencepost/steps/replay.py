@@ -41,7 +41,7 @@ def plan_replay(
         link = link_to_replay(view, interval, pipeline.name)
         if link is None:
             return None
-        check_not_lost(ledger, view, output.output.newest_batches)
+        check_not_lost(ledger, view, output.newest_batches)
         check_pipeline(pipeline)
         return facts_of_addition(ledger, link, interval, output)
 

@@ -10,7 +10,7 @@ import secrets
 from fencepost.config.pipeline import QUARANTINE
 from fencepost.kafka.writers import Writers
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Batch, Layout, Plan
+from fencepost.model import Batch, Layout
 from fencepost.spark.quarantine_headers import Quarantining
 from fencepost.spark.writer import WriteJob
 
@@ -27,7 +27,7 @@ def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
         topic=plan.written_to.topic,
         to_own_partition=not by_source,
         batch_header=plan.staging is None,
-        staged_at=_staged_at(plan),
+        staged_at=plan.staged_at,
         compares=not by_source,
         nonce=secrets.token_hex(16),
         quarantine=plan.quarantine.topic if plan.quarantine and QUARANTINE in plan.digests else None,
@@ -54,7 +54,7 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
         topic=batch.plan.written_to.topic,
         to_own_partition=False,  # their keys choose the partition
         batch_header=batch.plan.staging is None,
-        staged_at=_staged_at(batch.plan),
+        staged_at=batch.plan.staged_at,
         nonce=secrets.token_hex(16),
         quarantine=batch.known_quarantine.topic,
         quarantining=_quarantining(batch, rules),
@@ -92,7 +92,3 @@ def _source_marks(batch: Batch) -> Marks:
 
 def _quarantining(batch: Batch, rules: Named = ()) -> Quarantining:
     return Quarantining(str(batch.id), rules, batch.plan.attempt)
-
-
-def _staged_at(plan: Plan) -> int | None:
-    return None if plan.staging is None else plan.staged_at
