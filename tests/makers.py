@@ -24,8 +24,10 @@ from fencepost.model import (
     Written,
 )
 from fencepost.protocol.announcement import Announcement
+from fencepost.protocol.planning import Facts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MILLIS = 1_767_225_600_000  # the same moment, as Kafka counts
 DAY = timedelta(days=1)
 
 
@@ -75,6 +77,28 @@ def planned(batch: Batch, **changes: Any) -> Batch:
     return batch.model_copy(update={"plan": batch.plan.model_copy(update=changes)})
 
 
+def the_facts(**changes: Any) -> Facts:
+    """What a plan depends on, of a pipeline that stages and quarantines nothing; the test gives neighbours and source."""
+    values: dict[str, Any] = {
+        "pipeline": "p",
+        "output": an_output(0),
+        "staging": None,
+        "quarantine": None,
+        "ledger_topic_id": "ledger-0",
+        "layout": Layout.SOURCE,
+        "lanes": 64,
+        "accept_loss": True,
+        "quarantines_malformed": False,
+        "digests": {"transform": "0"},
+        "software": "model",
+        "output_format": "json",
+        "schemas": None,
+        "now": NOW,
+        "clock": MILLIS,
+    }
+    return Facts(**{**values, **changes})
+
+
 def a_receipt(task: int = 0, lease: int = 0, rows: int = 1, topic: str = "out", **changes: Any) -> Receipt:
     """A receipt of records in one topic; their fingerprint is made of their number."""
     topics = {topic: Tally(rows=rows, fingerprint=rows * 7919)}
@@ -104,7 +128,7 @@ def a_publication(lease: int | None = 7, **changes: Any) -> TopicPublication:
 
 def staged(batch: Batch, **changes: Any) -> Batch:
     """The batch as one that is written to a staging topic first, with that topic's name where it names its output's."""
-    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"), staged_at=1_767_225_600_000)
+    after = planned(batch, staging=an_output(*batch.plan.output.ends, topic="staging"), staged_at=MILLIS)
     if batch.written is not None:
         topics = {{"out": "staging"}.get(name, name): tally for name, tally in batch.written.topics.items()}
         output = an_output(*batch.written.output.ends, topic="staging")

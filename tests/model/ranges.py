@@ -34,7 +34,7 @@ from unittest import mock
 import makers
 from fencepost.errors import FencepostError
 from fencepost.kafka.cluster import Topic
-from fencepost.model import Batch, Decision, Interval, Layout, OffsetRange, State
+from fencepost.model import Batch, Decision, Interval, OffsetRange, State
 from fencepost.protocol import planning as planning_module
 from fencepost.protocol.decisions import decide_skip, decide_withdraw
 from fencepost.protocol.planning import Facts, Neighbours, check_same_source, decide_plan, next_plan
@@ -269,25 +269,7 @@ class Ranges:
         ledger: Any = SimpleNamespace(
             pipeline=SimpleNamespace(group="p", source=SimpleNamespace(topic="in")), cluster=_Cluster(answers)
         )
-        return Facts(
-            output_format="json",
-            pipeline="p",
-            neighbours=near,
-            source=source_facts(ledger, near, when),
-            output=makers.an_output(0),
-            staging=None,
-            quarantine=None,
-            ledger_topic_id="ledger-0",
-            layout=Layout.SOURCE,
-            lanes=64,
-            accept_loss=True,
-            quarantines_malformed=False,
-            digests={"transform": "0"},
-            software="model",
-            schemas=None,
-            now=makers.NOW,
-            clock=0,
-        )
+        return makers.the_facts(neighbours=near, source=source_facts(ledger, near, when))
 
     @staticmethod
     def _is_whole(batch: Batch, logs: tuple[Log, ...]) -> bool:

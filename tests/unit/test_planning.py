@@ -8,28 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import makers
-from fencepost.model import Batch, Layout, State
-from fencepost.protocol.planning import Facts, Neighbours, SourceFacts, decide_plan
+from fencepost.model import Batch, State
+from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan
 from fencepost.protocol.view import View
 
-FACTS = Facts(
-    pipeline="p",
+FACTS = makers.the_facts(
     neighbours=Neighbours(),
     source=SourceFacts(topic="in", topic_id="in-1", earliest=(0,), stable=(10,), by_start=(0,), by_end=(5,)),
-    output=makers.an_output(0),
     staging=makers.an_output(0, topic="staging"),
-    quarantine=None,
-    ledger_topic_id="ledger-0",
-    layout=Layout.SOURCE,
-    lanes=64,
-    accept_loss=True,
-    quarantines_malformed=False,
-    digests={},
-    software="fencepost 1",
-    output_format="json",
-    schemas=None,
-    now=makers.NOW,
-    clock=1_767_225_600_000,
 )
 
 

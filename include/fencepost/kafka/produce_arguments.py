@@ -98,18 +98,14 @@ def arguments_of(
         fixed.append((PARTITION, partition, 0))
     if "partition" in rows.schema.names:
         fixed.append((PARTITION, rows.column("partition").to_numpy().astype(np.uint64), 0))
-    stamps = None
+    own = rows.column("timestamp") if "timestamp" in rows.schema.names else None
+    millis = None if own is None else _timestamps(own)
+    stamps, reserved = None, [header[0]] if header else []
     if staged_at is not None:
         fixed.append((TIMESTAMP, staged_at, 0))
-    if "timestamp" in rows.schema.names:
-        millis = _timestamps(rows.column("timestamp"))
-        if staged_at is None:
-            fixed.append((TIMESTAMP, millis, 0))
-        else:
-            stamps = rows.column("timestamp")
-    reserved = [header[0]] if header else []
-    if staged_at is not None:
-        reserved += [BATCH_HEADER, TIMESTAMP_HEADER]
+        stamps, reserved = own, [BATCH_HEADER, TIMESTAMP_HEADER]
+    elif millis is not None:
+        fixed.append((TIMESTAMP, millis, 0))
     kept = _Headers.of(rows.column("headers"), reserved) if "headers" in rows.schema.names else None
     per_row = len(fixed) + (header is not None) + (kept.lengths if kept else np.zeros(count, dtype=np.int64))
     if stamps is not None:

@@ -81,9 +81,7 @@ def _rows(messages: Sequence[Message]) -> pa.RecordBatch:
     headers: list[list[Header]] = [message.headers() or [] for message in messages]  # type: ignore[misc]
     if any(headers):
         stamps = [found[-1][1] if found and found[-1][0] == TIMESTAMP_HEADER else None for found in headers]
-        others = [
-            [header for header in found if header[0] not in (BATCH_HEADER, TIMESTAMP_HEADER)] for found in headers
-        ]
+        others = [found if stamp is None else found[:-1] for found, stamp in zip(headers, stamps, strict=True)]
         if any(stamps):
             known = np.fromiter((stamp is not None for stamp in stamps), np.bool_, count)
             columns["timestamp"] = _numbers(np.fromiter((int(stamp or 0) for stamp in stamps), np.int64, count), known)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from fencepost.model import Interval
 
-KEPT_FOR = timedelta(hours=6)  # from a record's write to its verdict, with retries
+KEPT_FOR = timedelta(hours=6)  # from a record's write (if it is staged, from its plan) to its verdict, with retries
 FOREVER = 2**62  # milliseconds; a limit of at least that much never applies
 
 

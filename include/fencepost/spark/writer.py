@@ -40,8 +40,8 @@ class WriteJob:
     writers: Writers
     topic: str
     to_own_partition: bool
-    batch_header: bool = True  # False if the rows bring it, if they are staged, or if a copy is published without it
-    staged_at: int | None = None  # Kafka's timestamp of the rows, if the topic is the staging topic
+    batch_header: bool = True  # False if the rows bring it, or if a copy is published without it
+    staged_at: int | None = None  # Kafka's timestamp of rows that are staged, in place of the header
     quarantine: str | None = None
     quarantining: Quarantining | None = None
     compares: bool = False  # what this lease has committed has to be the rows of every later attempt
@@ -86,7 +86,8 @@ def write_partition(job: WriteJob, task: int, batches: Iterator[pa.RecordBatch])
 def _write(job: WriteJob, transaction: Transaction, task: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
     """Write the rows in one transaction, and return their receipt."""
     receipt = job.writers.nothing(task).model_copy(update={"topics": {job.topic: NOTHING}})
-    header = (BATCH_HEADER, job.writers.batch.encode()) if job.batch_header else None
+    named = job.batch_header and job.staged_at is None
+    header = (BATCH_HEADER, job.writers.batch.encode()) if named else None
     own = task if job.to_own_partition else None
     batches = whole_records(batches)
     first = next(batches, None)  # whatever the transform takes to give its first row, no transaction is open yet

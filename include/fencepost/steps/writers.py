@@ -26,7 +26,6 @@ def rows_job(ledger: Ledger, batch: Batch, rules: Named = ()) -> WriteJob:
         writers=_planned_writers(ledger, batch, ledger.pipeline.lane_group(plan.lane), plan.writers, marks),
         topic=plan.written_to.topic,
         to_own_partition=not by_source,
-        batch_header=plan.staging is None,
         staged_at=plan.staged_at,
         compares=not by_source,
         nonce=secrets.token_hex(16),
@@ -53,7 +52,6 @@ def replayed_job(ledger: Ledger, batch: Batch, rules: Named) -> WriteJob:
         writers=_writers_aside(ledger, batch),
         topic=batch.plan.written_to.topic,
         to_own_partition=False,  # their keys choose the partition
-        batch_header=batch.plan.staging is None,
         staged_at=batch.plan.staged_at,
         nonce=secrets.token_hex(16),
         quarantine=batch.known_quarantine.topic,
