@@ -58,26 +58,35 @@ LOCAL = [
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
-PARTS = {
-    "stack": ["tests/stack"],
-    "local": LOCAL,
+CLUSTER = "tests/local/test_cluster.py"
+WITHOUT_JVM = "rest"
+# In the order of their start, behind the whole stacks, which take longest; what starts no JVM comes first of all.
+BOTH = {
+    "hard": HARD,
     "steps": STEPS,
     "more": MORE,
-    "hard": HARD,
+    "local": [*LOCAL, f"--ignore={CLUSTER}"],
+    WITHOUT_JVM: [
+        "tests",
+        *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
+    ],
 }
-# Of the tests of a whole stack those that `--deep` runs on a second one: they wait for backfills and callbacks.
+PARTS = {"stack": ["tests/stack"], **BOTH}
+# Of the tests of a whole stack those that `--deep` runs on a second one: they wait for backfills and callbacks. The demo's
+# cluster is apart, since the stack that `local` starts would run on beside it.
 RUNS = [
     f"tests/stack/test_{name}.py"
     for name in ("backfill_in_the_browser", "bundle", "observed", "on_time", "reader_woken", "scheduling")
 ]
-DEEP = {"stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)], "runs": RUNS}
-WITHOUT_JVM = "rest"
-PARTS[WITHOUT_JVM] = [
-    "tests",
-    *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
-]
+DEEP = {
+    "stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)],
+    "runs": RUNS,
+    "cluster": [CLUSTER],
+    **BOTH,
+}
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
+AT_ONCE = 6  # processes; with more of them brokers, Airflow and Spark only run for longer beside each other
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
 
@@ -132,7 +141,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
-    together = PARTS | DEEP if deep else PARTS
+    together = DEEP if deep else PARTS
     commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in together.items()}
     parts: list[Part] = []
     try:
@@ -140,7 +149,10 @@ def main(arguments: list[str]) -> int:
             parts.append(Part(WITHOUT_JVM, commands.pop(WITHOUT_JVM)))
         parts.append(Part("setup", ARCHIVE))
         parts[-1].process.wait()
-        parts += [Part(name, command) for name, command in commands.items()]
+        for name, command in commands.items():
+            while sum(part.process.poll() is None for part in parts) == AT_ONCE:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            parts.append(Part(name, command))
         codes = [part.process.wait() for part in parts]
     except KeyboardInterrupt:
         for part in parts:

@@ -100,8 +100,7 @@ class AirflowPlan:
             "api_auth": {"jwt_secret": self.credentials.airflow_jwt_secret},
             # By default a task is killed after three missed heartbeats: fifteen seconds of a busy API server.
             "workers": {"max_failed_heartbeats": "24", "execution_api_timeout": "30"},
-            # A new pipeline's folder should show up within seconds.
-            "dag_processor": {"refresh_interval": "10", "min_file_process_interval": "10", "parsing_processes": "1"},
+            "dag_processor": {"refresh_interval": "10", "parsing_processes": "1"},
             "usage_data_collection": {"enabled": "False"},
         }
 

@@ -23,7 +23,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     _remove_settings_of_the_user(monkeypatch)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack with one DAG, and a pipeline that needs a registry. A test that changes what runs leaves it running
     again."""
@@ -36,7 +36,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker alone, with a second listener that asks ann for her password."""
     # By default a start after a kill waits nine seconds for the dead broker's session to end.

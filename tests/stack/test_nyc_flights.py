@@ -51,6 +51,7 @@ def first(running: Running) -> Runs:
     load_weather({"bootstrap.servers": running.bootstrap}, running.start_registry(), DAYS)
     for name in PIPELINES:
         shutil.copytree(ROOT / "include" / "pipelines" / name, running.pipelines / name)
+    running.parse()
     for name in PIPELINES:
         running.api.await_dag(name)
         running.api.unpause(name)
@@ -144,6 +145,7 @@ def test_three_days_of_flights_are_in_the_output_record_for_record(
 def test_three_days_of_delays_are_in_the_table_row_by_row(running: Running, flights: list[dict[str, Any]]) -> None:
     """They begin once their flights are published, all at once."""
     shutil.copytree(ROOT / "include" / "pipelines" / DELAYS, running.pipelines / DELAYS)
+    running.parse()
     running.api.await_dag(DELAYS)
     running.api.unpause(DELAYS)
     running.api.backfill(DELAYS, STARTS[0], STARTS[-1], max_active_runs=3)

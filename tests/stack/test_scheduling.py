@@ -78,11 +78,11 @@ def test_a_broken_pipeline_is_an_import_error_and_leaves_the_others_schedulable(
     broken = running.pipelines / "broken"
     broken.mkdir()
     (broken / "pipeline.yaml").write_text("source: {topic: flights, fromat: json}\n")
-    error = await_value(lambda: next(iter(running.api.import_errors()), None), "the import error", 60)
+    error = await_value(lambda: next(iter(running.api.import_errors()), None), "the import error", 120)
     assert error["filename"] == "fencepost_broken_pipelines.py"
     assert "broken/pipeline.yaml: source.fromat: unknown field; allowed here are topic, format" in error["stack_trace"]
     dag = running.api.dag("ordered")
     assert dag is not None
     assert (dag["has_import_errors"], dag["is_stale"]) == (False, False)
     shutil.rmtree(broken)
-    await_value(lambda: True if not running.api.import_errors() else None, "the import error to go", 60)
+    await_value(lambda: True if not running.api.import_errors() else None, "the import error to go", 120)

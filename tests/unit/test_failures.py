@@ -155,14 +155,18 @@ def test_a_failing_transform_is_terminal() -> None:
 
 @pytest.mark.parametrize(("level", "shown"), [("WARNING", False), ("INFO", False), ("DEBUG", True)])
 def test_clients_speak_for_themselves_only_to_who_asks(level: str, shown: bool) -> None:
-    """librdkafka's line for every refused connection, py4j's traceback for every call to a dead JVM."""
-    loggers = [logging.getLogger(name) for name in ("fencepost", "fencepost.kafka.librdkafka", "py4j")]
+    """librdkafka's line for every refused connection, py4j's traceback for every call to a dead JVM, and what Great
+    Expectations tells of its own import."""
+    names = ("fencepost", "fencepost.kafka.librdkafka", "py4j", "great_expectations")
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers[1:]:
             logger.setLevel(logging.CRITICAL if logger.name.startswith("fencepost") else logging.NOTSET)
         jobs.start_log(level)
-        assert [logger.isEnabledFor(logging.ERROR) for logger in loggers[1:]] == [shown, shown]
+        assert [logger.isEnabledFor(logging.ERROR) for logger in loggers[1:3]] == [shown, shown]
+        assert loggers[3].isEnabledFor(logging.WARNING)
+        assert not loggers[3].isEnabledFor(logging.INFO) or shown
     finally:
         for logger, number in zip(loggers, before, strict=True):
             logger.setLevel(number)

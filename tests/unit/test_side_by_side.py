@@ -1,4 +1,4 @@
-"""What `make test` says last: how each of its processes ended."""
+"""What `make test` says last, how each of its processes ended; and how many of them run at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from side_by_side import LAST
+from side_by_side import AT_ONCE, LAST
 
 RUN = """
 import sys, side_by_side
@@ -53,3 +53,31 @@ def test_a_part_that_failed_says_its_last_lines_once_more() -> None:
     assert code == 3
     again = [f"bad   | line {number}" for number in range(LAST, 2 * LAST)]
     assert lines[-LAST - 2 :] == ["good  | ended with exit code 0", *again, "bad   | ended with exit code 3"]
+
+
+WAITS = """
+import pathlib, sys, time
+folder, number, at_once = pathlib.Path({folder!r}), {number}, {at_once}
+(folder / f"{{number}}.runs").touch()
+(folder / f"{{number}}.began").touch()
+while number < at_once and len(list(folder.glob("*.began"))) < at_once:
+    time.sleep(0.01)
+end = time.monotonic() + 1
+while len(list(folder.glob("*.runs"))) <= at_once and time.monotonic() < end:
+    time.sleep(0.01)
+print("beside", len(list(folder.glob("*.runs"))))
+(folder / f"{{number}}.runs").unlink()
+"""
+
+
+def test_a_part_starts_only_once_another_has_ended_and_all_are_run(tmp_path: Path) -> None:
+    """Each says how many run while it does. The first ones wait for each other, or they might end one by one,
+    and all of them a second for one too many."""
+    parts = range(AT_ONCE + 3)
+    code, lines = run(
+        **{f"p{number}": WAITS.format(folder=str(tmp_path), number=number, at_once=AT_ONCE) for number in parts}
+    )
+    assert code == 0
+    beside = [int(line.split()[-1]) for line in lines if "beside" in line]
+    assert len(beside) == len(parts)
+    assert max(beside) == AT_ONCE

@@ -60,7 +60,7 @@ class AirflowApi:
             answer = self._client.request(method, f"/api/v2{path}", json=body, params=query)
         if answer.is_error:
             raise AirflowRefused(method, path, answer.status_code, answer.text)
-        return dict(answer.json()) if answer.content else {}
+        return dict(answer.json() or {}) if answer.content else {}
 
     def dag(self, dag_id: str) -> Json | None:
         """The DAG as the API shows it; None until it is parsed."""

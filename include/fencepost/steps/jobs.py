@@ -139,6 +139,7 @@ def start_log(level: str) -> None:
     )
     logging.getLogger("fencepost").setLevel(number)
     if number > logging.DEBUG:
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)  # its import tells of itself in forty lines
         logging.getLogger("py4j").setLevel(
             logging.CRITICAL
         )  # tracebacks where the JVM died; the step's own error says so
