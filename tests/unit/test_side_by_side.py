@@ -56,7 +56,7 @@ def test_a_part_that_failed_says_its_last_lines_once_more() -> None:
 
 
 WAITS = """
-import pathlib, sys, time
+import pathlib, time
 folder, number, at_once = pathlib.Path({folder!r}), {number}, {at_once}
 (folder / f"{{number}}.runs").touch()
 (folder / f"{{number}}.began").touch()
