@@ -13,7 +13,7 @@ from fencepost.cli.airflow_api import AirflowApi, Json
 from fencepost_stack.errors import LocalStackError
 from fencepost_stack.state_folder import StateFolder
 
-POLL = 0.5  # seconds
+POLL = 1.0  # seconds
 ENDED = frozenset({"success", "failed"})
 
 T = TypeVar("T")

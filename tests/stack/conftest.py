@@ -203,12 +203,15 @@ class Running:
         """Have the product's DAG file parsed again now, as by the button in Airflow's UI, which else takes half a minute."""
         dags = self.api.call("GET", "/dags", limit=100)["dags"]
         token = next((dag["file_token"] for dag in dags if dag["relative_fileloc"] == DAG_FILE), None)
-        if token is None:  # before any pipeline, Airflow knows no DAG of the file
-            return
+        if token is not None:  # before any pipeline, Airflow knows no DAG of the file
+            self.ask(f"/parseDagFile/{token}")
+
+    def ask(self, path: str) -> None:
+        """Have Airflow do what may be asked for, or done, already: a conflict says just that."""
         try:
-            self.api.call("PUT", f"/parseDagFile/{token}")
+            self.api.call("PUT", path)
         except AirflowRefused as refused:
-            if refused.status != HTTPStatus.CONFLICT:  # which says that it is asked for already
+            if refused.status != HTTPStatus.CONFLICT:
                 raise
 
     def produce(self, name: str, number: int, values: Iterable[bytes]) -> None:
@@ -251,11 +254,7 @@ class Running:
         await_value(at_rest, f"the runs of {name} to end", 300)
         newest = self.api.call("GET", "/backfills", dag_id=name, order_by="-id", limit=1)["backfills"][0]
         if newest["completed_at"] is None:
-            try:
-                self.api.call("PUT", f"/backfills/{newest['id']}/cancel")
-            except AirflowRefused as refused:
-                if refused.status != HTTPStatus.CONFLICT:  # which says that Airflow has just ended it
-                    raise
+            self.ask(f"/backfills/{newest['id']}/cancel")
 
     def deadlines(self, name: str) -> list[dict[str, Any]]:
         """The deadlines of a DAG's runs, as Airflow's UI gets them."""

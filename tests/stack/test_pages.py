@@ -25,7 +25,7 @@ def brightness(page: Page, frame: FrameLocator) -> float:
     return float(frame.locator("body").evaluate(canvas))
 
 
-@pytest.mark.parametrize("page", [pytest.param("light", marks=pytest.mark.deep), "dark"], indirect=True)
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_data_quality_is_in_the_uis_menu_and_in_its_theme(
     site: Site, page: Page, request: pytest.FixtureRequest
 ) -> None:
@@ -73,10 +73,7 @@ def test_a_filter_by_state_leaves_that_state(site: Site, page: Page) -> None:
     expect(frame.locator("tr[data-interval]")).to_have_attribute("data-interval", interval(2))
 
 
-@pytest.mark.parametrize(
-    "where",
-    ["run", pytest.param("task instance", marks=pytest.mark.deep), pytest.param("batches", marks=pytest.mark.deep)],
-)
+@pytest.mark.parametrize("where", ["run", "task instance", "batches"])
 def test_the_report_opens_from(site: Site, page: Page, where: str) -> None:
     if where == "run":
         page.goto(site.ui_of_run(1))
@@ -94,7 +91,7 @@ def test_the_report_opens_from(site: Site, page: Page, where: str) -> None:
     expect(report.locator(".batch")).to_contain_text("2026-01-01 00:00 to 2026-01-02 00:00 UTC")
 
 
-@pytest.mark.parametrize("page", [pytest.param("light", marks=pytest.mark.deep), "dark"], indirect=True)
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
 def test_the_report_has_the_uis_theme(site: Site, page: Page) -> None:
     page.goto(f"{site.ui_of_run(2)}/plugin/run-report")
     report = inside(page, "Report").frame_locator('iframe[title="Report"]')
