@@ -76,7 +76,7 @@ PARTS = {"stack": ["tests/stack"], **BOTH}
 # cluster is apart, since the stack that `local` starts would run on beside it.
 RUNS = [
     f"tests/stack/test_{name}.py"
-    for name in ("backfill_in_the_browser", "bundle", "observed", "on_time", "reader_woken", "scheduling")
+    for name in ("backfill_in_the_browser", "bundle", "on_time", "reader_woken", "rejected", "scheduling")
 ]
 DEEP = {
     "stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)],
