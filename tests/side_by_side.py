@@ -87,7 +87,7 @@ DEEP = {
 }
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
-AT_ONCE = 4  # processes; with more of them brokers, Airflow and Spark only run for longer beside each other
+AT_ONCE = 4  # processes of `--deep`; more of them would have three Airflows wait for each other until tests time out
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
 
@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     which = ["-m", f"{'' if deep else 'not '}deep and not fault"]
-    together = DEEP if deep else PARTS
+    together, at_once = (DEEP, AT_ONCE) if deep else (PARTS, len(PARTS))
     commands = {name: [*PYTEST, *part, *which, SLOWEST] for name, part in together.items()}
     parts: list[Part] = []
     try:
@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
         parts.append(Part("setup", ARCHIVE))
         parts[-1].process.wait()
         for name, command in commands.items():
-            while sum(part.process.poll() is None for part in parts) == AT_ONCE:
+            while sum(part.process.poll() is None for part in parts) == at_once:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             parts.append(Part(name, command))
         codes = [part.process.wait() for part in parts]
