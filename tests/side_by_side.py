@@ -87,7 +87,7 @@ DEEP = {
 }
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
-AT_ONCE = 4  # processes of `--deep`; more of them would have three Airflows wait for each other until tests time out
+AT_ONCE = 2  # processes of `--deep`: each keeps a processor busy, and beside more of them each takes many times as long
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
 
