@@ -1,4 +1,4 @@
-"""What `make test-all` says last, how each of its processes ended; and how many of them run at once."""
+"""What `make test` says last, how each of its processes ended; and how many of them run at once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ RUN = """
 import sys, side_by_side
 side_by_side.PYTEST = [sys.executable, "-c"]
 side_by_side.ARCHIVE = [sys.executable, "-c", ""]
-side_by_side.DEEP = {name: [code] for name, code in zip(sys.argv[1::2], sys.argv[2::2])}
-sys.exit(side_by_side.main(["--deep"]))
+side_by_side.PARTS = {name: [code] for name, code in zip(sys.argv[1::2], sys.argv[2::2])}
+sys.exit(side_by_side.main([]))
 """
 CRASHES = """
 import faulthandler, sys
