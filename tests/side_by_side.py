@@ -87,8 +87,9 @@ DEEP = {
 }
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
-# As many as processors: beside three others on two of them, a day of flights through Airflow took ten times as long.
-AT_ONCE = max(2, len(os.sched_getaffinity(0)))
+# One more than processors, since each waits now and then. With four on two processors a day of flights through Airflow took ten
+# times as long as alone, and all of `--deep` longer than with two.
+AT_ONCE = 1 + len(os.sched_getaffinity(0))
 CRASH = b"Fatal Python error"  # what faulthandler says first
 LAST = 40  # lines that are shown once more
 
