@@ -60,7 +60,7 @@ INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/inte
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
 WITHOUT_JVM = "rest"
-# In the order of their start, behind the whole stacks, which take longest; what starts no JVM comes first of all.
+# In the order of their start, behind the whole stacks; what starts no JVM comes first of all.
 BOTH = {
     "hard": HARD,
     "steps": STEPS,
@@ -80,7 +80,6 @@ RUNS = [
 ]
 DEEP = {
     "stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)],
-    "hard": HARD,
     "runs": RUNS,
     **BOTH,
     "cluster": [CLUSTER],
