@@ -80,11 +80,17 @@ def jdbc(bench: Bench, source: Source) -> Iterator[Callable[[], None]]:
     yield job
 
 
+def day_of(number: int) -> Interval:
+    """The interval of a day, the last of which is over by `DAY`: those of days that are still to come have no records."""
+    start = DAY.start - timedelta(days=DAYS - number)
+    return Interval.of(start, start + timedelta(days=1))
+
+
 def backfill(bench: Bench) -> Iterator[Result]:
     """The last intervals of a year by the first, one after another into one table."""
     days = max(2 * ENDS, DAYS // 8) if bench.quick else DAYS
     topic = filled_days(bench, days)
-    pipeline = bench.pipeline(topic, SELECTED, **into_a_table(bench))
+    pipeline = bench.pipeline(topic, SELECTED, **into_a_table(bench), schedule={"start": day_of(0).start})
     ledger = Ledger(pipeline)
     seconds = [one_day(bench, ledger, number) for number in range(days)]
     first, last = median(seconds[1 : 1 + ENDS]), median(seconds[-ENDS:])  # the first one makes the table
@@ -95,13 +101,12 @@ def backfill(bench: Bench) -> Iterator[Result]:
 
 def one_day(bench: Bench, ledger: Ledger, number: int) -> float:
     """The seconds of an interval's four steps, which share a ledger as those of `fencepost run --each` do."""
-    pipeline, start = ledger.pipeline, DAY.start + timedelta(days=number)
-    day = Interval.of(start, start + timedelta(days=1))
+    pipeline, day = ledger.pipeline, day_of(number)
 
     @contextmanager
     def side() -> Iterator[Callable[[], None]]:
         def job() -> None:
-            plan_batch(pipeline, day, allow_future=True, ledger=ledger)
+            plan_batch(pipeline, day, ledger=ledger)
             write_batch(bench.spark, pipeline, day, ledger=ledger)
             validate_batch(bench.spark, pipeline, day, ledger=ledger)
             published = advance_batch(pipeline, day, ledger=ledger)
@@ -118,7 +123,7 @@ def filled_days(bench: Bench, days: int) -> str:
     bench.cluster.ensure_topic(topic, PARTITIONS, {"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": bench.broker.bootstrap, "partitioner": "murmur2_random"})
     for number in range(days):
-        noon = round((DAY.start + timedelta(days=number, hours=12)).timestamp() * 1000)
+        noon = round((day_of(number).start + timedelta(hours=12)).timestamp() * 1000)
         for row in range(OF_A_DAY):
             producer.produce(topic, b"%0100d" % row, b"key-%d" % row, timestamp=noon)
         producer.flush(60)
