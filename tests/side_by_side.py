@@ -76,7 +76,15 @@ PARTS = {"stack": ["tests/stack"], **BOTH}
 # cluster comes last: three Airflows that start together take all of two cores for minutes.
 RUNS = [
     f"tests/stack/test_{name}.py"
-    for name in ("backfill_in_the_browser", "bundle", "on_time", "reader_woken", "rejected", "scheduling")
+    for name in (
+        "backfill_in_the_browser",
+        "bundle",
+        "on_time",
+        "process_tree",
+        "reader_woken",
+        "rejected",
+        "scheduling",
+    )
 ]
 DEEP = {
     "stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)],

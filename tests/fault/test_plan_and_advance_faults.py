@@ -1,11 +1,15 @@
-"""The plan and the advance step are struck at each of their steps, then run again: offsets and ledger move together, once."""
+"""The plan and the advance step are struck, then run again: offsets and ledger move together, once.
+
+`make test-all` strikes where the outcomes differ: a commit under way, and one whose answer is lost. `make fault`
+strikes anywhere.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,7 +30,16 @@ from .test_process_faults import COORDINATOR
 pytestmark = pytest.mark.deep
 
 Start = Callable[..., subprocess.Popen[str]]
-SLOW = [pytest.mark.fault]
+IN_SHORT = ["coordinator.committing", "coordinator.committed"]
+PLAN = ["plan.frozen", *COORDINATOR]
+ADVANCE = ["advance.deciding", "advance.answered", *COORDINATOR]
+
+
+def cases(places: list[str], in_short: str) -> Iterator[Any]:
+    """`in_short` is the action at those few places."""
+    yield pytest.param(in_short, IN_SHORT, id=f"{in_short} in short")
+    for action in ("kill", "raise", "stop"):
+        yield pytest.param(action, places, marks=pytest.mark.fault, id=action)
 
 
 def strike(
@@ -44,12 +57,11 @@ def strike(
         again()
 
 
-@pytest.mark.parametrize("action", [pytest.param("kill", marks=SLOW), pytest.param("raise", marks=SLOW), "stop"])
+@pytest.mark.parametrize(("action", "places"), list(cases(PLAN, "stop")))
 def test_a_plan_struck_anywhere_is_frozen_once(
-    attacked: Callable[..., Attacked], start_step: Start, action: str
+    attacked: Callable[..., Attacked], start_step: Start, action: str, places: list[str]
 ) -> None:
     """One day for each place: every plan is there once, and their ranges follow one another without a hole."""
-    places = ["plan.frozen", *COORDINATOR]
     days = tuple(range(1, len(places) + 1))
     case = attacked(days, spark={}, lanes=len(days))
     for number, place in zip(days, places, strict=True):
@@ -67,12 +79,11 @@ def test_a_plan_struck_anywhere_is_frozen_once(
         assert ranges == expected
 
 
-@pytest.mark.parametrize("action", ["kill", pytest.param("raise", marks=SLOW), pytest.param("stop", marks=SLOW)])
+@pytest.mark.parametrize(("action", "places"), list(cases(ADVANCE, "kill")))
 def test_an_advance_struck_anywhere_publishes_once(
-    spark: Any, attacked: Callable[..., Attacked], start_step: Start, action: str
+    spark: Any, attacked: Callable[..., Attacked], start_step: Start, action: str, places: list[str]
 ) -> None:
     """One day for each place; after each one, the ledger and both groups agree."""
-    places = ["advance.deciding", "advance.answered", *COORDINATOR]
     days = tuple(range(1, len(places) + 1))
     case = attacked(days)
     for number, place in zip(days, places, strict=True):

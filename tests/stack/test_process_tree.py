@@ -13,7 +13,7 @@ from fencepost_stack.airflow_api import await_value
 
 from .conftest import Running
 
-pytestmark = [pytest.mark.fault, pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(400)]
 
 SOON = 10.0  # seconds
 
