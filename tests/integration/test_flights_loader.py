@@ -71,10 +71,11 @@ def test_a_topic_that_holds_records_is_left_alone(broker: Broker) -> None:
 
 def test_a_load_that_was_interrupted_leaves_no_record_and_the_next_loads_all(broker: Broker) -> None:
     topic = "flights-interrupted"
+    create_topic(broker.bootstrap, topic, 4, **{"retention.ms": "-1"})
     interrupted = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"fencepost-load.{topic}"})
     interrupted.init_transactions(30)
     interrupted.begin_transaction()
     interrupted.produce(topic, b"{}", b"N1")
-    interrupted.flush(30)
+    assert interrupted.flush(30) == 0
     assert load(broker, topic) == LOADED
     assert differences(broker, topic, DAYS) == []
