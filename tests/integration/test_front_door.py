@@ -1,7 +1,7 @@
 """README's own pipeline, followed to the letter: Kafka, a topic, `new`, `try`, `run`, and the result.
 
-Only Kafka's port is another, because 9092 may be somebody's, and `make setup` stays away: who runs this test has followed it, and
-.ci/run does so in a bare clone.
+Only Kafka's port is another, because 9092 may be somebody's, and `make setup` stays away: `make test` and
+`make test-all` begin with the same two steps, and .ci/run calls it in a bare clone.
 """
 
 from __future__ import annotations
