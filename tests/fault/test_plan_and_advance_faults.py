@@ -36,7 +36,7 @@ ADVANCE = ["advance.deciding", "advance.answered", *COORDINATOR]
 
 
 def cases(places: list[str], in_short: str) -> Iterator[Any]:
-    """`in_short` is the action at those few places."""
+    """`in_short`: the action that `make test-all` has, at few places."""
     yield pytest.param(in_short, IN_SHORT, id=f"{in_short} in short")
     for action in ("kill", "raise", "stop"):
         yield pytest.param(action, places, marks=pytest.mark.fault, id=action)

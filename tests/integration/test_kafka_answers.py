@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException
@@ -20,7 +18,8 @@ from kafka_tools import QUIET_LOG
 
 @pytest.fixture
 def settings(broker: Broker) -> ClientSettings:
-    return ClientSettings({"bootstrap.servers": broker.bootstrap})
+    """A producer gives a topic up that is not there after a second, not after half a minute."""
+    return ClientSettings({"bootstrap.servers": broker.bootstrap, "topic.metadata.propagation.max.ms": "1000"})
 
 
 def write(settings: ClientSettings, topic: str, timestamp: int | None = None) -> None:
@@ -28,9 +27,7 @@ def write(settings: ClientSettings, topic: str, timestamp: int | None = None) ->
     columns: dict[str, pa.Array] = {"key": pa.array([None], pa.binary()), "value": pa.array([b"v"], pa.binary())}
     if timestamp is not None:
         columns["timestamp"] = pa.array([timestamp], pa.int64())
-    # A producer asks for a topic that is not there again and again: by default for half a minute.
-    impatient = replace(settings, values=settings.values | {"topic.metadata.propagation.max.ms": "1000"})
-    transaction = Transaction(impatient, f"answers-{topic}", "write", 0)
+    transaction = Transaction(settings, f"answers-{topic}", "write", 0)
     transaction.init()
     with transaction:
         transaction.produce_rows(topic, pa.RecordBatch.from_pydict(columns))
