@@ -60,8 +60,9 @@ INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/inte
 STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
 WITHOUT_JVM = "rest"
-# In the order of their start, behind the whole stacks; what starts no JVM comes first of all.
-BOTH = {
+# In the order of their start; what starts no JVM comes first of all.
+PARTS = {
+    "stack": ["tests/stack"],
     "hard": HARD,
     "steps": STEPS,
     "more": MORE,
@@ -71,27 +72,8 @@ BOTH = {
         *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
     ],
 }
-PARTS = {"stack": ["tests/stack"], **BOTH}
-# Of the tests of a whole stack those that `--deep` runs on a second one: they wait for backfills and callbacks. The demo's
-# cluster comes last: three Airflows that start together take all of two cores for minutes.
-RUNS = [
-    f"tests/stack/test_{name}.py"
-    for name in (
-        "backfill_in_the_browser",
-        "bundle",
-        "on_time",
-        "process_tree",
-        "reader_woken",
-        "rejected",
-        "scheduling",
-    )
-]
-DEEP = {
-    "stack": ["tests/stack", *(f"--ignore={path}" for path in RUNS)],
-    "runs": RUNS,
-    **BOTH,
-    "cluster": [CLUSTER],
-}
+# The demo's cluster comes last: two Airflows that start together take all of two cores for minutes.
+DEEP = {**PARTS, "cluster": [CLUSTER]}
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
 # One more than processors, since each waits now and then. On two processors `--deep` took 5450 seconds of them with four at once

@@ -26,8 +26,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 )
 def says_its_day():
     @task
-    def say(data_interval_start=None, dag_run=None):
-        print("day", data_interval_start.date(), dag_run.conf)
+    def say(data_interval_start=None):
         return str(data_interval_start.date())
     say()
 

@@ -96,7 +96,7 @@ def test_a_dag_in_another_airflow_wakes_on_what_a_command_published_and_loses_an
         return runs if at_rest and rows(database) == in_force(made) else None
 
     def events() -> list[Any]:
-        told = running.api.call("GET", "/assets/events", limit=100, order_by="timestamp")["asset_events"]
+        told = running.api.call("GET", "/assets/events", limit=100, order_by="-timestamp")["asset_events"]
         return [event["extra"] for event in told if event["name"] == f"announced-{made.name}"]
 
     run(spark, made, interval_of(3))
