@@ -22,8 +22,8 @@ from threading import Thread
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [str(Path(sys.executable).with_name("pytest"))]
-# Each of `steps`, `more`, `hard` and `local` starts one broker and one Spark session; only `hard` starts a schema registry,
-# `hard` and `local` a PostgreSQL. So that they end together, what takes long is listed here, and `steps` has the others.
+# Each of `steps`, `more`, `hard` and `quality` starts one broker and one Spark session; only `hard` starts a schema registry,
+# `hard` and `quality` a PostgreSQL. So that they end together, what takes long is listed here, and `steps` has the others.
 HARD = [
     "tests/integration/schemas",
     "tests/integration/test_retries.py",
@@ -39,8 +39,8 @@ MORE = [
         "transaction_timeout",
     )
 ]
-LOCAL = [
-    *("tests/local", "tests/integration/quality", "include/pipelines"),
+QUALITY = [
+    *("tests/integration/quality", "include/pipelines"),
     *(
         f"tests/integration/test_{name}.py"
         for name in (
@@ -57,7 +57,7 @@ LOCAL = [
     ),
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
-STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *LOCAL} and not path.endswith("__pycache__")]
+STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY} and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
 WITHOUT_JVM = "rest"
 # In the order of their start; what starts no JVM comes first of all.
@@ -66,14 +66,18 @@ PARTS = {
     "hard": HARD,
     "steps": STEPS,
     "more": MORE,
-    "local": [*LOCAL, f"--ignore={CLUSTER}"],
+    "quality": QUALITY,
+    "local": ["tests/local", f"--ignore={CLUSTER}"],
     WITHOUT_JVM: [
         "tests",
         *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
     ],
 }
-# The demo's cluster comes last: two Airflows that start together take all of two cores for minutes.
-DEEP = {**PARTS, "cluster": [CLUSTER]}
+# By their lengths there, so that the three that end last end together.
+DEEP = {
+    name: {**PARTS, "cluster": [CLUSTER]}[name]
+    for name in (WITHOUT_JVM, "stack", "steps", "hard", "cluster", "more", "quality", "local")
+}
 ARCHIVE = [sys.executable, "-m", "fencepost_stack.class_archive"]
 SLOWEST = "--durations=25"
 # One more than processors, since each waits now and then. On two processors `--deep` took 5450 seconds of them with four at once
