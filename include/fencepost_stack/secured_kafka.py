@@ -181,13 +181,23 @@ class SecuredKafka:
         await_ready("Kafka", first, self.logs / f"{BROKERS[0]}.log", ready, timeout)
 
     def healthy(self) -> bool:
-        """Whether all three have joined the cluster and serve."""
+        """Whether all three have joined the cluster and serve, and each of them knows it.
+
+        A client that hears from one of a broker, and from another that there is none, ends what it asked of that broker
+        (librdkafka's _DESTROY_BROKER).
+        """
         if not all(name in self.processes and self.processes[name].alive() for name in BROKERS):
             return False
         try:
-            return len(self._admin().list_topics(timeout=5.0).brokers) == len(BROKERS)
+            return all(self._knows_all(name) for name in BROKERS)
         except KafkaException:
             return False
+
+    def _knows_all(self, name: str) -> bool:
+        """Whether this broker tells of all three: a new client asks the one that it is given."""
+        settings = self.admin_settings() | {"bootstrap.servers": self.advertised(name, "brokers")}
+        client = make_client(AdminClient, settings, Complaints(), "the cluster's administrator")
+        return len(client.list_topics(timeout=5.0).brokers) == len(BROKERS)
 
     def admin_settings(self) -> dict[str, str]:
         """librdkafka's settings of the administrator, who may do everything and logs in by certificate."""

@@ -26,6 +26,7 @@ from fencepost_stack.ports import any_free_port
 from kafka_tools import QUIET_LOG
 from rigs.certificates import PASSWORD
 from rigs.tcp_proxy import Proxy
+from waiting import await_true
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 REPLICATED = {
@@ -123,6 +124,16 @@ class KafkaCluster:
         """Past the proxies."""
         return ",".join(node.direct for node in self.nodes.values())
 
+    def is_known_to_all(self) -> bool:
+        """Whether each node tells of all. A client that hears from one of a node, and from another that there is none, ends what
+        it asked of that node (librdkafka's _DESTROY_BROKER)."""
+        return all(self._told_by(node) == set(self.nodes) for node in self.nodes.values())
+
+    def _told_by(self, node: Node) -> set[int]:
+        """The nodes that this one tells of: a new client asks the one that it is given."""
+        admin = AdminClient({"bootstrap.servers": node.direct}, logger=QUIET_LOG)
+        return set(admin.list_topics(timeout=20).brokers)
+
     def let_in(self, pipeline: Pipeline) -> None:
         """A user of the pipeline's name, with the rights that it needs and no others."""
         admin = AdminClient({"bootstrap.servers": self.direct}, logger=QUIET_LOG)
@@ -163,6 +174,7 @@ def kafka_cluster(
             stack.callback(node.kill)
         for node in cluster.nodes.values():
             node.start()
+        await_true(cluster.is_known_to_all, "every node to know of all", 60)
         yield cluster
 
 
