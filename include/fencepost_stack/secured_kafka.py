@@ -189,15 +189,9 @@ class SecuredKafka:
         if not all(name in self.processes and self.processes[name].alive() for name in BROKERS):
             return False
         try:
-            return all(self._knows_all(name) for name in BROKERS)
+            return all(len(self._admin(name).list_topics(timeout=5.0).brokers) == len(BROKERS) for name in BROKERS)
         except KafkaException:
             return False
-
-    def _knows_all(self, name: str) -> bool:
-        """Whether this broker tells of all three: a new client asks the one that it is given."""
-        settings = self.admin_settings() | {"bootstrap.servers": self.advertised(name, "brokers")}
-        client = make_client(AdminClient, settings, Complaints(), "the cluster's administrator")
-        return len(client.list_topics(timeout=5.0).brokers) == len(BROKERS)
 
     def admin_settings(self) -> dict[str, str]:
         """librdkafka's settings of the administrator, who may do everything and logs in by certificate."""
@@ -262,8 +256,12 @@ class SecuredKafka:
         except (KafkaException, TimeoutError) as error:
             raise Retriable(f"the cluster's {what} could not be set: {error}") from error
 
-    def _admin(self) -> AdminClient:
-        return make_client(AdminClient, self.admin_settings(), Complaints(), "the cluster's administrator")
+    def _admin(self, first: str | None = None) -> AdminClient:
+        """A new client of the administrator, which asks the broker `first` before any other, if one is named."""
+        settings = self.admin_settings()
+        if first is not None:
+            settings["bootstrap.servers"] = self.advertised(first, "brokers")
+        return make_client(AdminClient, settings, Complaints(), "the cluster's administrator")
 
     def address(self, name: str, listener: str) -> str:
         """Where a broker listens."""
