@@ -22,26 +22,38 @@ from fencepost_stack.nycflights import day_of, days_between
 from fencepost_stack.weather import load_weather
 from oracle.delays_truth import TABLE, expected_delays
 from oracle.flights_truth import expected_records
-from oracle.reader import compare, read_topic
+from oracle.reader import ActualRecord, compare, read_topic
 from oracle.weather_truth import expected_weather
 from rigs.postgres_server import query
 
 from .conftest import ROOT, Running
 
 NEW_YORK = ZoneInfo("America/New_York")
-DAYS = days_between(date(2013, 1, 1), date(2013, 1, 2))  # on the second the schema of the weather changes
+FIRST, SECOND = DAYS = days_between(date(2013, 1, 1), date(2013, 1, 2))
 PIPELINES = (FLIGHTS, WEATHER)
 
-STARTS = [datetime(d.year, d.month, d.day, tzinfo=NEW_YORK) for d in DAYS]
-
-Runs = dict[str, list[dict[str, Any]]]
+Runs = dict[str, dict[str, Any]]
 
 
-def backfill(running: Running, starts: list[datetime]) -> Runs:
-    """Those days through both DAGs, side by side; the runs of each."""
-    for name in PIPELINES:
-        running.api.backfill(name, starts[0], starts[-1], max_active_runs=2)
-    return {name: running.api.await_intervals(name, starts, timeout=850) for name in PIPELINES}
+def start_of(day: date) -> datetime:
+    """When the day's interval begins."""
+    return datetime(day.year, day.month, day.day, tzinfo=NEW_YORK)
+
+
+def backfill(running: Running, day: date, *names: str) -> Runs:
+    """A day through these DAGs, side by side; their runs, all green."""
+    for name in names:
+        running.api.backfill(name, start_of(day), start_of(day))
+    runs = {name: running.api.await_intervals(name, [start_of(day)], timeout=850)[0] for name in names}
+    assert {name: run["state"] for name, run in runs.items()} == dict.fromkeys(names, "success")
+    return runs
+
+
+def read_day(running: Running, topic: str, day: date) -> list[ActualRecord]:
+    """A day's records of a topic, by partition and offset; it has none of days other than these two."""
+    found = read_topic(running.bootstrap, topic)
+    assert {day_of(record.timestamp) for record in found} <= set(DAYS)
+    return [record for record in found if day_of(record.timestamp) == day]
 
 
 @pytest.fixture(scope="module")
@@ -60,37 +72,37 @@ def loaded(running: Running) -> None:
 @pytest.fixture(scope="module")
 def first(running: Running, loaded: None) -> Runs:
     """The first day through the DAGs."""
-    return backfill(running, STARTS[:1])
+    return backfill(running, FIRST, *PIPELINES)
 
 
 @pytest.fixture(scope="module")
-def runs(running: Running, loaded: None) -> Runs:
-    """Both days, of which the first may have run."""
+def second(running: Running, loaded: None) -> Runs:
+    """The second day, on which the schema of the weather changes; whether or not the first has run."""
     for name in PIPELINES:
         if running.api.dag_runs(name):
             running.end_backfill(name)
-    return backfill(running, STARTS)
-
-
-@pytest.fixture(scope="module")
-def flights(runs: Runs) -> list[dict[str, Any]]:
-    return runs["nyc_flights"]
+    return backfill(running, SECOND, *PIPELINES)
 
 
 def test_a_day_of_weather_is_in_the_output_as_avro_value_by_value(running: Running, first: Runs) -> None:
-    assert [run["state"] for run in first["nyc_weather"]] == ["success"]
-    assert_weather_of(running, DAYS[:1])
+    assert_weather_of(running, FIRST)
 
 
 def test_a_day_of_flights_is_in_the_output_record_for_record(running: Running, first: Runs) -> None:
-    assert [run["state"] for run in first["nyc_flights"]] == ["success"]
-    assert compare(expected_records(DAYS[:1]), read_topic(running.bootstrap, "flight_delays")) == []
+    assert_flights_of(running, FIRST)
+
+
+def assert_flights_of(running: Running, day: date) -> None:
+    """The day's flights are in the output, each once and at its hour."""
+    found = read_day(running, "flight_delays", day)
+    assert compare(expected_records([day]), found) == []
+    hours = [datetime.fromisoformat(json.loads(record.value or b"")["time_hour"]) for record in found]
+    assert [record.timestamp for record in found] == [round(hour.timestamp() * 1000) for hour in hours]
 
 
 def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(running: Running, first: Runs) -> None:
-    [run] = first["nyc_flights"]
     handed = {
-        task: running.api.xcom("nyc_flights", run["dag_run_id"], task)
+        task: running.api.xcom("nyc_flights", first["nyc_flights"]["dag_run_id"], task)
         for task in ("plan", "write", "validate", "advance")
     }
     details = handed["write"]["details"]
@@ -101,18 +113,17 @@ def test_what_tasks_hand_on_is_small_and_tells_rows_and_verdict(running: Running
 
 
 @pytest.mark.deep
-def test_two_days_of_weather_are_in_the_output_as_avro_value_by_value(running: Running, runs: Runs) -> None:
-    assert [run["state"] for run in runs["nyc_weather"]] == ["success"] * 2
-    assert_weather_of(running, DAYS)
+def test_the_next_day_of_weather_is_in_the_output_as_avro_value_by_value(running: Running, second: Runs) -> None:
+    assert_weather_of(running, SECOND)
 
 
-def assert_weather_of(running: Running, days: list[date]) -> None:
-    """Those days' weather and nothing else is in the output, by one version of its schema."""
+def assert_weather_of(running: Running, day: date) -> None:
+    """The day's weather is in the output, each observation once, by one version of its schema."""
     client = SchemaRegistryClient({"url": running.start_registry()})
     decode, context = AvroDeserializer(client), SerializationContext("weather_metric", MessageField.VALUE)
-    found = [(record, decode(record.value, context)) for record in read_topic(running.bootstrap, "weather_metric")]
+    found = [(record, decode(record.value, context)) for record in read_day(running, "weather_metric", day)]
     found.sort(key=lambda one: (one[0].timestamp, one[0].key or b""))
-    expected = expected_weather(days)
+    expected = expected_weather([day])
     assert [value for _, value in found] == expected
     assert [(record.key, record.timestamp) for record, _ in found] == [
         (one["origin"].encode(), round(one["observed_at"].timestamp() * 1000)) for one in expected
@@ -122,67 +133,64 @@ def assert_weather_of(running: Running, days: list[date]) -> None:
 
 @pytest.mark.deep
 def test_a_day_on_which_the_schema_changes_is_read_by_both_and_any_day_by_what_its_plan_froze(
-    running: Running, runs: Runs
+    running: Running, second: Runs
 ) -> None:
     client = SchemaRegistryClient({"url": running.start_registry()})
-    first, second = (client.get_version("weather-value", number).schema_id for number in (1, 2))
+    old, new = (client.get_version("weather-value", number).schema_id for number in (1, 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCHEMA_REGISTRY_URL", running.start_registry())
         schemas = [batch.plan.schemas for batch in running.ledger("nyc_weather")]
-    assert [(s.source.reader.id, s.source.ids) for s in schemas if s and s.source] == [(second, {first, second})] * 2
-    changing = [r for r in read_topic(running.bootstrap, "weather") if day_of(r.timestamp) == DAYS[1]]
+    assert {(s.source.reader.id, frozenset(s.source.ids)) for s in schemas if s and s.source} == {
+        (new, frozenset((old, new)))
+    }
+    changing = read_day(running, "weather", SECOND)
     ids = Counter(int.from_bytes((record.value or b"")[1:5], "big") for record in changing)
-    assert ids == {first: 36, second: 36}
+    assert ids == {old: 36, new: 36}
 
 
 @pytest.mark.deep
-def test_two_days_of_flights_are_in_the_output_record_for_record(
-    running: Running, flights: list[dict[str, Any]]
-) -> None:
-    assert [run["state"] for run in flights] == ["success"] * 2
-    found = read_topic(running.bootstrap, "flight_delays")
-    assert compare(expected_records(DAYS), found) == []
-    hours = [datetime.fromisoformat(json.loads(record.value or b"")["time_hour"]) for record in found]
-    assert [record.timestamp for record in found] == [round(hour.timestamp() * 1000) for hour in hours]
+def test_the_next_day_of_flights_is_in_the_output_record_for_record(running: Running, second: Runs) -> None:
+    assert_flights_of(running, SECOND)
 
 
 @pytest.mark.deep
-def test_two_days_of_delays_are_in_the_table_row_by_row(running: Running, flights: list[dict[str, Any]]) -> None:
-    """They begin once their flights are published, all at once."""
+def test_a_day_of_delays_is_in_the_table_row_by_row(running: Running, second: Runs) -> None:
+    """It begins once its flights are published."""
     shutil.copytree(ROOT / "include" / "pipelines" / DELAYS, running.pipelines / DELAYS)
     running.parse()
     running.api.await_dag(DELAYS)
     running.api.unpause(DELAYS)
-    running.api.backfill(DELAYS, STARTS[0], STARTS[-1], max_active_runs=2)
-    ended = running.api.await_intervals(DELAYS, STARTS, timeout=850)
-    assert [run["state"] for run in ended] == ["success"] * 2
-    assert query(running.stack.services()["postgres"]["reader"], TABLE) == expected_delays(DAYS)
+    backfill(running, SECOND, DELAYS)
+    assert query(running.stack.services()["postgres"]["reader"], TABLE) == expected_delays([SECOND])
+
+
+def test_a_broken_record_lies_in_quarantine_as_it_came_with_its_rule_and_its_place_in_the_source(
+    running: Running, first: Runs
+) -> None:
+    assert_quarantined(running, FIRST, "malformed")
 
 
 @pytest.mark.deep
-def test_the_broken_records_lie_in_quarantine_as_they_came_each_with_its_rule_and_its_place_in_the_source(
-    running: Running, flights: list[dict[str, Any]]
-) -> None:
-    rules = {
-        b"N81449": "malformed",
-        b"N712JB": "expect_column_values_to_be_in_set(origin)",
-    }
-    source = {(r.key, r.value): f"flights:{r.partition}:{r.offset}" for r in read_topic(running.bootstrap, "flights")}
-    found = []
-    for record in read_topic(running.bootstrap, "fencepost.nyc_flights.quarantine"):
-        headers = {name: (value or b"").decode() for name, value in record.headers}
-        place, rule = headers["fencepost-source"], headers["fencepost-rule"]
-        found.append((record.timestamp, record.key, record.value, rule, place))
-    assert sorted(found) == [
-        (round(at.timestamp() * 1000), key, value, rules[key], source[key, value])
-        for at, key, value in BROKEN
-        if at.date() in DAYS
-    ]
+def test_a_record_that_breaks_a_rule_lies_in_quarantine_too(running: Running, second: Runs) -> None:
+    assert_quarantined(running, SECOND, "expect_column_values_to_be_in_set(origin)")
+
+
+def assert_quarantined(running: Running, day: date, rule: str) -> None:
+    """The day's broken record is in quarantine byte for byte, with this rule and its place in the source."""
+    [(at, key, value)] = [one for one in BROKEN if one[0].date() == day]
+    [source] = [r for r in read_day(running, "flights", day) if (r.key, r.value) == (key, value)]
+    [found] = read_day(running, "fencepost.nyc_flights.quarantine", day)
+    assert (found.timestamp, found.key, found.value) == (round(at.timestamp() * 1000), key, value)
+    headers = {name: (value or b"").decode() for name, value in found.headers}
+    assert (headers["fencepost-rule"], headers["fencepost-source"]) == (
+        rule,
+        f"flights:{source.partition}:{source.offset}",
+    )
 
 
 @pytest.mark.deep
 def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_from_the_ui(
-    running: Running, flights: list[dict[str, Any]]
+    running: Running, second: Runs
 ) -> None:
     """The line is README's own. What stays broken is tried again, and stays in quarantine."""
     transform = running.pipelines / "nyc_flights" / "transform.py"
@@ -190,7 +198,7 @@ def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_fr
     begin = "    spark = flights.sparkSession\n"
     assert text.count(begin) == 1
     transform.write_text(text.replace(begin, f"    {mending_line()}\n{begin}"))
-    start = datetime(2013, 1, 2, tzinfo=NEW_YORK)
+    start = start_of(SECOND)
     running.end_backfill("nyc_flights")
     running.api.backfill("nyc_flights", start, start, reprocess="completed", conf={"replay": True})
     running.end_backfill("nyc_flights")
@@ -198,13 +206,14 @@ def test_a_flight_passes_once_the_transform_is_mended_and_its_day_is_replayed_fr
     assert run["state"] == "success"
     plan, advance = (running.api.xcom("nyc_flights", run["dag_run_id"], task) for task in ("plan", "advance"))
     assert (advance["details"]["adds_to"], advance["details"]["rows"], advance["details"]["quarantined"]) == (1, 1, {})
+    flights = read_day(running, "flight_delays", SECOND)
     mended = [
         json.loads(record.value or b"")
-        for record in read_topic(running.bootstrap, "flight_delays")
+        for record in flights
         if (b"fencepost-batch", plan["batch"].encode()) in [(n.encode(), v) for n, v in record.headers]
     ]
     assert [(flight["carrier"], flight["flight"], flight["origin"]) for flight in mended] == [("B6", 1987, "JFK")]
-    assert len(read_topic(running.bootstrap, "flight_delays")) == len(expected_records(DAYS)) + 1
+    assert len(flights) == len(expected_records([SECOND])) + 1
 
 
 def mending_line() -> str:
