@@ -34,7 +34,7 @@ HARD = [
 MORE = [
     f"tests/integration/test_{name}.py"
     for name in (
-        *("avro_values", "class_archive", "flights", "follow", "front_door", "kafka_answers", "logins", "new"),
+        *("avro_values", "class_archive", "flights", "follow", "kafka_answers", "logins", "new"),
         *("obstacles", "producer", "reading", "refusals", "replay", "sample", "several_rows"),
         "transaction_timeout",
     )
@@ -44,6 +44,7 @@ QUALITY = [
     *(
         f"tests/integration/test_{name}.py"
         for name in (
+            "announcements",
             "compare",
             "drift",
             "review",
@@ -57,7 +58,9 @@ QUALITY = [
     ),
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
-STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY} and not path.endswith("__pycache__")]
+FRONT_DOOR = "tests/integration/test_front_door.py"
+APART = {*HARD, *MORE, *QUALITY, FRONT_DOOR}
+STEPS = [path for path in INTEGRATION if path not in APART and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
 WITHOUT_JVM = "rest"
 # In the order of their start; what starts no JVM comes first of all.
@@ -67,7 +70,7 @@ PARTS = {
     "steps": STEPS,
     "more": MORE,
     "quality": QUALITY,
-    "local": ["tests/local", f"--ignore={CLUSTER}"],
+    "local": ["tests/local", FRONT_DOOR, f"--ignore={CLUSTER}"],
     WITHOUT_JVM: [
         "tests",
         *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),
