@@ -34,6 +34,7 @@ from fencepost.model import State
 from fencepost.preflight.finding import Level
 from fencepost.preflight.look import Look
 from fencepost.reading.validated import read_validated
+from fencepost.review import suggested
 from fencepost.steps.advance import advance_batch
 from fencepost.steps.plan import plan_batch
 from fencepost.steps.trial import try_pipeline
@@ -49,7 +50,7 @@ from steps import announced, latest, on_session, replay, run
 pytestmark = pytest.mark.deep
 
 Make = Callable[..., Pipeline]
-USER, DAYS = "etl", 7
+USER, DAYS = "etl", 3
 KINDS = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,
@@ -174,7 +175,10 @@ def test_who_may_only_read_looks_back_and_tries(
     grant(secured, [right for right in rights_of(staged) if right.operation == "Read"], "reader")
     reader = make_pipeline(name=staged.name, expectations=RULE, kafka=secured.scram("reader"), **STAGED)
     suite, before = tmp_path / "suite.yaml", len(secured.denials())
-    suite.write_text("expectations: [{type: expect_column_values_to_be_between, kwargs: {column: n, max_value: 5}}]")
+    suite.write_text(
+        f"expectations: [{{type: expect_column_values_to_be_between, kwargs: {{column: n, max_value: {DAYS - 2}}}}}]"
+    )
+    monkeypatch.setattr(suggested, "AT_LEAST", DAYS)  # a suggestion of fewer batches asks for the same rights
 
     on_session(monkeypatch, spark, reader)
 

@@ -26,7 +26,7 @@ KEYS = REGISTRY_KEY_FORMATS["avro"]  # a key is any value
 
 SCHEMAS = 10  # of each example
 EXAMPLES = int(os.environ.get("AVRO_SCHEMAS", "10")) // SCHEMAS
-RECORDS = int(os.environ.get("AVRO_RECORDS", "250"))  # of each schema
+RECORDS = int(os.environ.get("AVRO_RECORDS", "100"))  # of each schema
 
 
 def registered(schema: Any, schema_id: int = 1) -> RegisteredSchema:

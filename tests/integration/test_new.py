@@ -264,7 +264,7 @@ def record(chance: random.Random, kinds: dict[str, str], depth: int = 0) -> str:
     return "{" + ", ".join(fields) + "}"
 
 
-SEEDS = int(os.environ.get("DRAFT_SEEDS", "5"))
+SEEDS = int(os.environ.get("DRAFT_SEEDS", "3"))
 
 
 @pytest.mark.deep

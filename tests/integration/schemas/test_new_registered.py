@@ -66,7 +66,7 @@ def published(spark: Any, draft: Draft, broker: Broker) -> list[Any]:
     return read_all(broker.bootstrap, pipeline.output.topic)
 
 
-SEEDS = int(os.environ.get("DRAFT_SEEDS", "5"))
+SEEDS = int(os.environ.get("DRAFT_SEEDS", "3"))
 
 
 @pytest.mark.deep
