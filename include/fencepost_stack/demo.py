@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,7 +22,7 @@ from fencepost.errors import Retriable
 from fencepost_stack.airflow_api import ENDED, StackAirflow, await_value
 from fencepost_stack.commands import start_stack
 from fencepost_stack.flights import LoadedFlights, load_flights
-from fencepost_stack.nycflights import days_between
+from fencepost_stack.nycflights import NEW_YORK, days_between, start_of
 from fencepost_stack.postgres import binaries
 from fencepost_stack.reporting import psql, query
 from fencepost_stack.stack import Stack
@@ -33,7 +32,6 @@ FLIGHTS, WEATHER, DELAYS = "nyc_flights", "nyc_weather", "nyc_delays"
 PIPELINES = (FLIGHTS, WEATHER, DELAYS)
 READER = "flight_delays_by_carrier"  # scheduled by what nyc_delays publishes
 DAYS = days_between(date(2013, 1, 1), date(2013, 1, 3))
-NEW_YORK = ZoneInfo("America/New_York")
 TIMEOUT = 1800.0  # seconds for the runs of all pipelines
 POLL = 2.0  # seconds; each poll takes a part of the processor time that the runs want
 ALL = "~"  # every run, for Airflow's API
@@ -138,7 +136,7 @@ def _run_days(api: StackAirflow, watch: Watch, days: Sequence[date]) -> dict[str
     for dag in (*PIPELINES, READER):  # the reader first hears of events once it is switched on
         api.await_dag(dag)
         api.unpause(dag)
-    starts = [datetime(day.year, day.month, day.day, tzinfo=NEW_YORK) for day in days]
+    starts = [start_of(day) for day in days]
     _finish_earlier(api)
 
     def begin(dag: str) -> None:

@@ -66,6 +66,11 @@ def read_flights(days: Collection[date]) -> dict[date, list[Record]]:
     return flights
 
 
+def start_of(day: date) -> datetime:
+    """When a New York day, and so its interval, begins."""
+    return datetime(day.year, day.month, day.day, tzinfo=NEW_YORK)
+
+
 def day_of(timestamp: int) -> date:
     """The New York day of a record's timestamp in milliseconds."""
     return datetime.fromtimestamp(timestamp / 1000, NEW_YORK).date()
