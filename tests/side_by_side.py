@@ -58,9 +58,7 @@ QUALITY = [
     ),
 ]
 INTEGRATION = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/integration").iterdir())
-FRONT_DOOR = "tests/integration/test_front_door.py"
-APART = {*HARD, *MORE, *QUALITY, FRONT_DOOR}
-STEPS = [path for path in INTEGRATION if path not in APART and not path.endswith("__pycache__")]
+STEPS = [path for path in INTEGRATION if path not in {*HARD, *MORE, *QUALITY} and not path.endswith("__pycache__")]
 CLUSTER = "tests/local/test_cluster.py"
 WITHOUT_JVM = "rest"
 # In the order of their start; what starts no JVM comes first of all.
@@ -70,7 +68,7 @@ PARTS = {
     "steps": STEPS,
     "more": MORE,
     "quality": QUALITY,
-    "local": ["tests/local", FRONT_DOOR, f"--ignore={CLUSTER}"],
+    "local": ["tests/local", f"--ignore={CLUSTER}"],
     WITHOUT_JVM: [
         "tests",
         *(f"--ignore={path}" for path in ("tests/stack", "tests/local", "tests/integration", *HARD)),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fencepost_stack.ports import LOOPBACK, any_free_port
-from fencepost_stack.state_folder import StateFolder
+from local.local_stack import SHARED_JARS
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 
@@ -28,7 +28,7 @@ SETUP = "make setup\n"
 def test_a_reader_of_the_readme_has_a_published_batch_of_a_topic_of_their_own(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / ".fencepost").mkdir(parents=True)
-    (checkout / ".fencepost" / "jars").symlink_to(StateFolder.default().jars)
+    (checkout / ".fencepost" / "jars").symlink_to(SHARED_JARS)
     (checkout / ".venv").symlink_to(ROOT / ".venv")
     port = any_free_port()
     ours = ("KAFKA_", "FENCEPOST_", "SCHEMA_REGISTRY", "VIRTUAL_ENV", "PYTHONPATH", "AIRFLOW_", "PYSPARK_", "SPARK_")
