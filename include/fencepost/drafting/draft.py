@@ -65,6 +65,11 @@ def draft_pipeline(
         cluster = Cluster(client_settings(connected))
         topic = cluster.describe(wanted.topic)
         sample = take_sample(cluster, topic, wanted.reading_group, wanted.sample)  # 1
+        if sample.cut and not sample.records:
+            raise SettingsError(
+                f"topic {wanted.topic}: its sample has no record: {sample.cut}. What was read are markers and records that were "
+                "aborted. Run this again when there are newer records."
+            )
         values = [one.value for one in sample.records]
         source, fields = source_of(connected, wanted, connection, values)  # 2
         now = utc_now()

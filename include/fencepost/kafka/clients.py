@@ -6,6 +6,7 @@ credentials and absent brokers only there, so a time-out can name its real cause
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ client_log = logging.getLogger("fencepost.kafka.librdkafka")
 client_log.setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
+STATISTICS_MS = 1000
 PRODUCER_DEFAULTS: dict[str, Any] = {
     "compression.type": "lz4",
     "linger.ms": 20,
@@ -78,9 +80,29 @@ def make_producer(settings: ClientSettings, transactional_id: str | None) -> tup
         return Producer(config, complaints, client_log), complaints
 
 
-def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool = True) -> tuple[Consumer, Complaints]:
+class ConsumerReports(Complaints):
+    """What a consumer's callbacks heard: errors, and once a second how far it is.
+
+    `fetched` has, by partition, the offset to fetch next, as far as it is known. It moves over aborted records and transaction
+    markers too, of which no message tells. A consumer has partitions of one topic.
+    """
+
+    def __init__(self, *needs: Need) -> None:
+        super().__init__(*needs)
+        self.fetched: dict[int, int] = {}
+
+    def take_statistics(self, statistics: str) -> None:
+        """librdkafka's callback: JSON, with negative numbers for what is not known yet."""
+        topics = json.loads(statistics)["topics"].values()
+        known = {int(p): told["next_offset"] for topic in topics for p, told in topic["partitions"].items()}
+        self.fetched = {partition: offset for partition, offset in known.items() if offset >= 0}
+
+
+def make_consumer(
+    settings: ClientSettings, group: str, *, committed_only: bool = True
+) -> tuple[Consumer, ConsumerReports]:
     """A consumer for assigned ranges, or for a group's offsets. It never subscribes."""
-    complaints = Complaints(Need("Read", "group", group))
+    reports = ConsumerReports(Need("Read", "group", group))
     config = {
         "fetch.wait.max.ms": 20,  # reads here have an end; the default waits half a second for more at each one
         # By default it fetches nothing for a second once so many records wait here that it need not fetch now.
@@ -91,5 +113,7 @@ def make_consumer(settings: ClientSettings, group: str, *, committed_only: bool 
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+        "statistics.interval.ms": STATISTICS_MS,
+        "stats_cb": reports.take_statistics,
     }
-    return make_client(Consumer, config, complaints, f"consumer of group {group}"), complaints
+    return make_client(Consumer, config, reports, f"consumer of group {group}"), reports

@@ -339,7 +339,8 @@ class Cluster:
         try:
             consumer.assign([TopicPartition(topic.name, p, o) for p, o in begin.items()])
             doing = f"searching topic {topic.name} by timestamp"
-            for message in read_until(consumer, complaints, self.settings, {p: stable[p] for p in begin}, doing):
+            ends = {p: stable[p] for p in begin}
+            for message in read_until(consumer, complaints, self.settings, ends, doing, self._timeout):
                 partition, at = message.partition() or 0, message.timestamp()[1]
                 if result[partition] is None and until is not None and at > until:
                     ahead.setdefault(partition, (message.offset() or 0, at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,8 +15,8 @@ from confluent_kafka import (
 )
 
 from fencepost.kafka.client_settings import ClientSettings
-from fencepost.kafka.clients import make_consumer
-from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, Complaints, Need, translate
+from fencepost.kafka.clients import ConsumerReports, make_consumer
+from fencepost.kafka.errors import COORDINATOR_MOVED, DENIED, Need, translate
 
 REQUEST_TIMEOUT = 30.0  # seconds for one answer of the cluster
 SLICE = 2.0  # seconds between looks at what the error callback heard
@@ -23,54 +24,72 @@ SLICE = 2.0  # seconds between looks at what the error callback heard
 
 def read_until(
     consumer: Consumer,
-    complaints: Complaints,
+    reports: ConsumerReports,
     settings: ClientSettings,
     ends: Mapping[int, int],
     doing: str,
     timeout: float = REQUEST_TIMEOUT,
+    until: float = math.inf,
 ) -> Iterator[Message]:
     """The messages of `batches_until`, one by one."""
-    for messages in batches_until(consumer, complaints, settings, ends, doing, timeout):
+    for messages in batches_until(consumer, reports, settings, ends, doing, timeout, until):
         yield from messages
 
 
 def batches_until(
     consumer: Consumer,
-    complaints: Complaints,
+    reports: ConsumerReports,
     settings: ClientSettings,
     ends: Mapping[int, int],
     doing: str,
     timeout: float = REQUEST_TIMEOUT,
+    until: float = math.inf,
 ) -> Iterator[list[Message]]:
     """The messages below `ends` in the assigned partitions (of one topic), as they come, until each has reached its end.
 
     If the last offsets of a partition are markers or aborted records, Kafka's end-of-partition event ends it. A partition
     that the caller unassigns on the way counts as read.
 
+    Progress is what moves a partition that has not reached its end: a message, or aborted records and markers that were fetched,
+    of which none comes. So a stretch of aborted records may take any time, and a broker that is gone is noticed although others
+    go on sending what lies behind the ends.
+
+    A read ends early, without an error, where it still makes progress at `until`, a moment of the monotonic clock.
+
     Raises:
-        KafkaUnavailable: no message came for `timeout` seconds.
+        KafkaUnavailable: no progress for `timeout` seconds.
     """
     waiting = dict(ends)
-    deadline = time.monotonic() + timeout
+    fetched = reports.fetched
+    moved_at, has_moved = time.monotonic(), False
     while waiting:
         first = consumer.poll(1.0)
-        if first is not None:
-            deadline = time.monotonic() + timeout
-        elif time.monotonic() > deadline or complaints.denied is not None:
-            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, complaints, _reads(consumer))
         taken: list[Message] = []
+        moved = False
         for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
             partition, offset, error = message.partition() or 0, message.offset() or 0, message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise translate(error, doing, settings, complaints, _reads(consumer))
+                raise translate(error, doing, settings, reports, _reads(consumer))
             if partition not in waiting:
                 continue
+            moved = True
             if offset < waiting[partition] and error is None:
                 taken.append(message)
             if offset + (error is None) >= waiting[partition]:
                 del waiting[partition]
+        if not moved:
+            moved = any(offset > fetched.get(p, offset) for p, offset in reports.fetched.items() if p in waiting)
+            fetched = reports.fetched
+        if first is None and reports.denied is not None:
+            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, reports, _reads(consumer))
         if taken:
             yield taken
+        if moved:
+            moved_at, has_moved = time.monotonic(), True
+        elif time.monotonic() > min(moved_at + timeout, math.inf if has_moved else until):
+            raise translate(KafkaError(KafkaError._TIMED_OUT), doing, settings, reports, _reads(consumer))
+        if time.monotonic() > until:
+            return
         assigned = {tp.partition for tp in consumer.assignment()}
         waiting = {p: end for p, end in waiting.items() if p in assigned}
 

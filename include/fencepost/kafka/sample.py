@@ -130,6 +130,7 @@ class _Reading:
     found: dict[tuple[int, int], Sampled] = field(default_factory=dict)
     held: int = 0  # bytes
     cut: str = ""
+    answered: bool = False  # whether Kafka has let it read a stretch
 
     def __post_init__(self) -> None:
         self.earliest = self.cluster.earliest(self.topic)
@@ -233,7 +234,8 @@ class _Reading:
         open_, sizes, full = set(stretches), dict.fromkeys(stretches, 0), ""
         consumer = self.consumer or self._consumer()
         consumer.assign([TopicPartition(name, p, begin) for p, (begin, _) in stretches.items()])
-        remaining = max(1.0, min(REQUEST_TIMEOUT, self.deadline - time.monotonic()))
+        now = time.monotonic()
+        until = max(now + 1.0, self.deadline)
         ends = {p: end for p, (_, end) in stretches.items()}
         try:
             for message in read_until(
@@ -242,7 +244,8 @@ class _Reading:
                 self.cluster.settings,
                 ends,
                 f"reading a sample of topic {name}",
-                remaining,
+                min(REQUEST_TIMEOUT, until - now),
+                until,
             ):
                 p = message.partition() or 0
                 if p not in open_ or (message.offset() or 0) < stretches[p][0]:
@@ -263,10 +266,13 @@ class _Reading:
                     consumer.incremental_unassign([TopicPartition(name, p)])
                     if not open_:
                         break
+            if not full and time.monotonic() > self.deadline:
+                full = "its time was up"
         except KafkaUnavailable:
-            if not self.found and not any(taken.values()):
+            if not self.answered and not any(taken.values()):
                 raise
             full = "Kafka did not send more in time"
+        self.answered = True
         if full:
             self.cut = full
             for records in taken.values():
