@@ -173,7 +173,8 @@ def make_pipeline(tmp_path: Path, broker: Broker) -> Callable[..., Pipeline]:
         }
         for section, values in changes.items():
             if isinstance(values, dict):
-                old = {} if values.get("kind") == "postgres" else settings.get(section, {})
+                replaces = values.get("kind") == "postgres" or "connection" in values
+                old = {} if replaces else settings.get(section, {})
                 settings[section] = {**old, **values}
             else:
                 settings[section] = values

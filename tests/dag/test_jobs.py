@@ -237,7 +237,7 @@ def test_the_job_takes_the_settings_of_its_connections_from_the_task(
 ) -> None:
     """Once: a job that comes to an empty pipe tells that its task has ended."""
     file = pipeline.folder / "pipeline.yaml"
-    file.write_text(file.read_text().replace("bootstrap.servers:", "connection: kafka_prod, bootstrap.servers:"))
+    file.write_text(file.read_text().replace('bootstrap.servers: "127.0.0.1:1"', "connection: kafka_prod"))
     named = load_pipeline(pipeline.folder)
     whole = with_settings(named, {"kafka": {"sasl.username": "etl"}})
     seen: list[Pipeline] = []

@@ -65,7 +65,7 @@ def test_each_section_takes_the_settings_of_its_connection_and_what_stands_besid
     found = reader(
         kafka={"connection": "kafka_reader", "client.id": "mine", "sasl.mechanisms": "PLAIN"},
         schema_registry={"connection": "registry_reader", "timeout_seconds": 5},
-        postgres={"connection": "db_reader", "port": 6432, "user": "own"},
+        postgres={"connection": "db_reader", "connect_timeout": 5, "user": "own"},
     )
     assert client_settings(found).values == {
         "bootstrap.servers": "127.0.0.1:1",
@@ -79,7 +79,7 @@ def test_each_section_takes_the_settings_of_its_connection_and_what_stands_besid
     assert registry is not None
     assert (registry.url, registry.username, registry.timeout_seconds) == ("https://registry", "reports", 5)
     plain = {name: value.get_secret_value() for name, value in found.postgres.items()}
-    assert plain == {"host": "db", "dbname": "shop", "user": "own", "password": "hunter2-of-db", "port": "6432"}
+    assert plain == {"host": "db", "dbname": "shop", "user": "own", "password": "hunter2-of-db", "connect_timeout": "5"}
     assert "hunter2" not in repr(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,30 +194,142 @@ def test_a_dag_carries_what_pages_need_and_no_secret(
     public = public_of(data)
     assert public is not None
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2-of-the-api-server")
-    there = pipeline_of_public(public)
+    monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", "OUT, BROKERS,KAFKA_PASSWORD")
+    there = pipeline_of_public(public, "counted")
     assert there.kafka["sasl.password"].get_secret_value() == "hunter2-of-the-api-server"
     assert (there.source, there.output, there.schedule) == (pipeline.source, pipeline.output, pipeline.schedule)
     assert there.ledger_topic == pipeline.ledger_topic
     monkeypatch.delenv("KAFKA_PASSWORD")
     with pytest.raises(SettingsError, match=r"^counted/pipeline\.yaml: kafka\.sasl\.password: .*is not set"):
-        pipeline_of_public(public)
+        pipeline_of_public(public, "counted")
 
 
 @pytest.mark.parametrize("secret", ["hunter2", "${KAFKA_PASSWORD:-hunter2}", "hunter2${X:-}"])
-def test_a_secret_that_is_written_out_is_left_out_by_name(make_pipeline: MakePipeline, secret: str) -> None:
+def test_a_secret_that_is_written_out_is_left_out_by_name(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
     pipeline = make_pipeline(settings=LOGIN.replace("PASSWORD", secret))
     serialized(build_dags(folder=pipeline.folder.parent)["counted"])
     public = public_settings(pipeline)
     assert public["left_out"] == ["kafka.sasl.password"]
     said = r"needs sasl\.password.* A DAG carries no secret, so these are not here: kafka\.sasl\.password\. Take them from a"
+    monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", "OUT,BROKERS")
     with pytest.raises(SettingsError, match=said):
-        pipeline_of_public(public)
+        pipeline_of_public(public, "counted")
 
 
 def test_a_dag_of_the_usual_folder_carries_nothing(pipeline: Pipeline) -> None:
     assert public_of(serialized(build_dag(pipeline))) is None
     assert public_of({"dag": {"timetable": {"__type": "another", "__var": {"expression": "@daily"}}}}) is None
     assert public_of(None) is None
+
+
+AIRFLOWS = [
+    "AIRFLOW__API_AUTH__JWT_SECRET",
+    "AIRFLOW_CONN_KAFKA_PROD",
+    "AIRFLOW_VAR_TOKEN",
+    "airflow__core__fernet_key",
+]
+
+
+@pytest.mark.parametrize("name", AIRFLOWS)
+@pytest.mark.parametrize("reference", ["${%s}", "${%s:-x}", "a${%s}b"])
+def test_no_pipeline_gets_airflows_own_settings_whatever_the_operator_lists(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, name: str, reference: str
+) -> None:
+    monkeypatch.setenv(name, "hunter2")
+    monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", f"OUT,BROKERS,{name}")
+    public = public_settings(make_pipeline(settings=LOGIN.replace("PASSWORD", "${KAFKA_PASSWORD:-}x")))
+    text = reference % name
+    for section, field in (
+        ("kafka", "sasl.password"),
+        ("kafka", "client.id"),
+        ("source", "topic"),
+        ("output", "topic"),
+    ):
+        settings = json.loads(json.dumps(public["settings"]))
+        settings[section][field] = text
+        with pytest.raises(
+            SettingsError, match=rf"{section}\.{field}: .*(Airflow's own settings|looks like a secret)"
+        ) as raised:
+            pipeline_of_public(public | {"settings": settings}, "counted")
+        assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("listed", ["", "BROKERS", "KAFKA_PASSWORDS,OUT,BROKERS", "*", "kafka_password,OUT,BROKERS"])
+def test_what_a_dag_carries_gets_no_variable_that_the_operator_does_not_list(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    public = public_settings(make_pipeline(settings=LOGIN.replace("PASSWORD", "${KAFKA_PASSWORD}")))
+    monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", listed)
+    missing = "KAFKA_PASSWORD" if "BROKERS" in listed and "OUT" in listed else "OUT"
+    with pytest.raises(
+        SettingsError, match=rf"\$\{{{missing}\}} is not read here, because FENCEPOST_PAGES_ENVIRONMENT"
+    ):
+        pipeline_of_public(public, "counted")
+
+
+def test_a_pipeline_that_a_dag_carries_is_called_as_the_dag(make_pipeline: MakePipeline) -> None:
+    public = public_settings(make_pipeline("victim")) | {"name": "victim"}
+    good, _ = Pipelines(lambda: {"evil": ("hash", public)}).load()
+    assert (good["evil"].name, good["evil"].ledger_topic) == ("evil", "fencepost.evil.ledger")
+    for dag_id in ("..", "../victim", "Victim", "a.b"):
+        assert dag_id in Pipelines(lambda name=dag_id: {name: ("hash", public)}).load()[1]
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "says"),
+    [
+        (
+            "kafka",
+            {"bootstrap.servers": "evil:1", "ssl.keystore.location": "/etc/k"},
+            "kafka.ssl.keystore.location: a file",
+        ),
+        (
+            "kafka",
+            {"bootstrap.servers": "evil:1", "ssl.key.location": "/k", "ssl.certificate.location": "/c"},
+            "kafka.ssl.certificate.location: a file",
+        ),
+        ("kafka", {"connection": "prod", "ssl.key.location": "/etc/k"}, "kafka.ssl.key.location: a file"),
+        ("schema_registry", {"url": "http://evil", "certificate_location": "/c"}, "certificate_location: a file"),
+        ("postgres", {"passfile": "/home/airflow/.pgpass", "password": "x"}, "postgres.passfile: a file"),
+        ("postgres", {"sslkey": "/etc/key", "password": "x"}, "postgres.sslkey: a file"),
+        ("postgres", {}, "postgres.password: required here"),
+        ("postgres", {"password": "${NOTHING:-}"}, "postgres.password: required here"),
+        ("kafka", {"connection": "prod", "bootstrap.servers": "evil:1"}, "cannot stand beside connection"),
+    ],
+)
+def test_what_a_dag_carries_logs_in_with_nothing_that_is_the_api_servers_own(
+    make_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch, section: str, values: dict[str, str], says: str
+) -> None:
+    """libpq would send what a passfile, PGPASSWORD or ~/.pgpass has to the host that the author names."""
+    monkeypatch.setenv("FENCEPOST_PAGES_ENVIRONMENT", "NOTHING")
+    public = public_settings(make_pipeline())
+    if section == "postgres":
+        values = {"host": "evil", "dbname": "shop", "user": "etl"} | values
+    settings = public["settings"] | {"kafka": {"bootstrap.servers": "evil:1"}, section: values}
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        pipeline_of_public({"settings": settings, "left_out": []}, "counted")
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        {},
+        {"settings": 5, "left_out": []},
+        {"settings": {"name": "victim"}, "left_out": []},
+        {"settings": {"resolved": True}, "left_out": []},
+        {"settings": {"connections": {"kafka": "prod"}}, "left_out": []},
+        {"settings": {"kafka": [1]}, "left_out": None},
+    ],
+)
+def test_what_is_no_pipelines_settings_is_an_error_of_that_dag_alone(
+    make_pipeline: MakePipeline, public: dict[str, Any]
+) -> None:
+    carried = {"bad": ("hash", public), "good": ("hash", public_settings(make_pipeline("good")))}
+    good, bad = Pipelines(lambda: carried).load()
+    assert (set(good), set(bad)) == ({"good"}, {"bad"})
 
 
 def test_every_section_comes_through_as_it_is(make_pipeline: MakePipeline) -> None:
@@ -229,11 +342,11 @@ quality: {ask_operator_minutes: 5, quarantine_limit: {rows: 3}}
 lanes: 2
 kafka: {connection: kafka_prod}
 schema_registry: {connection: registry, auto_register: true}
-postgres: {connection: reports, sslmode: require}
+postgres: {connection: reports, connect_timeout: 5}
 spark: {spark.executor.cores: 2}
 """
     pipeline = make_pipeline(settings=settings)
-    there = pipeline_of_public(json.loads(json.dumps(public_settings(pipeline))))
+    there = pipeline_of_public(json.loads(json.dumps(public_settings(pipeline))), pipeline.name)
     assert there.model_copy(update={"folder": pipeline.folder, "spark": pipeline.spark}) == pipeline
 
 
@@ -244,7 +357,7 @@ def test_the_pages_know_the_pipelines_here_and_those_that_dags_carry(
     public = public_settings(bundled)
     bundled.folder.rename(tmp_path / "bundled")
     make_pipeline("here")
-    carried = {"bundled": ("hash 1", public), "here": ("hash 1", public | {"name": "here"})}
+    carried = {"bundled": ("hash 1", public), "here": ("hash 1", public)}
     known = Pipelines(lambda: carried)
     good, bad = known.load()
     assert (set(good), bad) == ({"bundled", "here"}, {})

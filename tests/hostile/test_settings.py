@@ -287,6 +287,32 @@ def test_a_variable_that_looks_secret_is_taken_for_nothing_that_is_shown(
 
 
 @pytest.mark.parametrize(
+    "path",
+    ["kafka/sasl.password", "kafka/client.id", "schema_registry/password", "postgres/password", "postgres/sslkey"],
+)
+@pytest.mark.parametrize(
+    "name", ["AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW_CONN_DB", "AIRFLOW_VAR_X", "Airflow__Core__X"]
+)
+def test_airflows_own_variables_are_taken_for_nothing(
+    folder: Path, path: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, SECRET)
+    for reference in (f"${{{name}}}", f"a-${{{name}:-b}}"):
+        said = str(outcome(folder, changed(tuple(path.split("/")), reference)))
+        assert f"{path.replace('/', '.')}: ${{{name}}} is one of Airflow's own settings" in said
+        assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    "value", ["$${env.AIRFLOW__CORE__FERNET_KEY}", "a$${env:airflow_conn_db:-x}", "$${AIRFLOW_VAR_X}"]
+)
+def test_a_spark_setting_names_no_variable_of_airflows_own(folder: Path, value: str) -> None:
+    """Hadoop and Spark take such a name from the job's own environment."""
+    said = str(outcome(folder, changed(("spark", "spark.hadoop.fs.s3a.endpoint"), value)))
+    assert "spark.hadoop.fs.s3a.endpoint names a variable of Airflow's own" in said
+
+
+@pytest.mark.parametrize(
     "path", ["source.topic", "output.topic", "quality.quarantine_topic", "kafka/bootstrap.servers", "spark/spark.x"]
 )
 def test_a_url_with_a_password_is_taken_for_nothing_that_is_shown_whatever_its_variable_is_called(

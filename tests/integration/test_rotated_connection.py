@@ -64,7 +64,7 @@ def test_an_attempt_fails_and_the_next_one_takes_the_new_password(
     make_pipeline: Callable[..., Pipeline],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pipeline = make_pipeline(kafka={"connection": "kafka_prod", "bootstrap.servers": secured.at("SCRAM")})
+    pipeline = make_pipeline(kafka={"connection": "kafka_prod"})
     create_topic(secured.bootstrap, pipeline.source.topic, 1)
     produce(secured.bootstrap, pipeline.source.topic, [(b"k", {"n": n, "name": "x"}, 0, at(1) + n) for n in range(3)])
     plan = PlanOperator(task_id="plan", pipeline=pipeline)

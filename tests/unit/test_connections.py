@@ -199,14 +199,14 @@ def test_a_clouds_kafka_with_a_password_is_taken(load: Load, brokers: str) -> No
     [
         ({"sasl.password": "mine"}, {}, SCRAM | {"sasl.password": "mine"}),
         ({"sasl.mechanisms": "PLAIN"}, {}, without("sasl.mechanism") | {"sasl.mechanisms": "PLAIN"}),
-        ({"ssl.ca.location": "/ca"}, {"ssl.ca.pem": "text"}, SCRAM | {"ssl.ca.location": "/ca"}),
+        ({"queue.buffering.max.ms": "5"}, {"linger.ms": "9"}, SCRAM | {"queue.buffering.max.ms": "5"}),
         (
             {"ssl.certificate.location": "/c", "ssl.key.location": "/k"},
             {"ssl.keystore.location": "/s", "ssl.keystore.password": "hunter2"},
             SCRAM | {"ssl.certificate.location": "/c", "ssl.key.location": "/k"},
         ),
     ],
-    ids=["the same name", "another name", "as a file", "another kind of certificate"],
+    ids=["the same name", "another name", "an older name", "another kind of certificate"],
 )  # fmt: skip
 def test_settings_beside_connection_win_under_whatever_name(
     load: Load, own: dict[str, str], given: dict[str, str], left: dict[str, str]
@@ -216,9 +216,12 @@ def test_settings_beside_connection_win_under_whatever_name(
 
 
 def test_the_whole_is_checked_as_settings_in_the_file_are(load: Load) -> None:
-    pipeline = load(kafka={"connection": "kafka_prod", "security.protocol": "SASL_SSL"})
+    pipeline = load(kafka={"connection": "kafka_prod"})
     for extra, words in (
-        ({"sasl.mechanism": "PLAIN"}, "sasl.mechanism PLAIN needs sasl.username and sasl.password"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+            "sasl.mechanism PLAIN needs sasl.username and sasl.password",
+        ),
         ({"plugin.library.paths": "/hunter2.so"}, "plugin.library.paths cannot be set"),
         ({"acks": 1}, "acks is '1', allowed is 'all'"),
         ({"bootstrap.server": "hunter2"}, "bootstrap.server is not allowed (did you mean bootstrap.servers?)"),
@@ -254,6 +257,43 @@ POSTGRES = Connection(
     "shop", "db", "reports", "etl", "hunter2-of-db", 5433, '{"sslmode": "require", "connect_timeout": 5}'
 )
 TABLE = {"kind": "postgres", "table": "delays"}
+
+
+# With any of these, whoever writes the pipeline could have a connection's secret sent to a server of theirs.
+REDIRECTS: dict[str, dict[str, str]] = {
+    "kafka": {
+        "bootstrap.servers": "elsewhere:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "ssl.ca.location": "/tmp/ca.pem",
+        "ssl.ca.pem": "-----BEGIN CERTIFICATE-----",
+        "ssl.endpoint.identification.algorithm": "none",
+        "client.dns.lookup": "resolve_canonical_bootstrap_servers_only",
+    },
+    "schema_registry": {"url": "https://elsewhere", "ca_location": "/tmp/ca.pem"},
+    "postgres": {
+        "host": "elsewhere",
+        "hostaddr": "192.0.2.1",
+        "port": "6432",
+        "dbname": "another",
+        "passfile": "/tmp/passfile",
+        "sslmode": "disable",
+        "sslrootcert": "/tmp/ca.pem",
+        "sslnegotiation": "postgres",
+        "sslcrl": "/tmp/crl",
+        "ssl_min_protocol_version": "TLSv1",
+        "gssencmode": "prefer",
+        "krbsrvname": "another",
+        "require_auth": "password",
+        "channel_binding": "disable",
+    },
+}
+
+
+@pytest.mark.parametrize(("section", "name"), [(section, name) for section in REDIRECTS for name in REDIRECTS[section]])
+def test_what_decides_who_gets_a_connections_secret_is_refused_beside_it(load: Load, section: str, name: str) -> None:
+    others = {**AVRO, "output": TABLE, "postgres": {"connection": "db"}}
+    with pytest.raises(SettingsError, match=rf"pipeline\.yaml: {section}: {name} cannot stand beside connection"):
+        load(**others | {section: {"connection": "prod", name: REDIRECTS[section][name]}})
 
 
 def test_a_postgres_connection_is_libpqs_settings(load: Load) -> None:

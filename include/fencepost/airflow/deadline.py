@@ -92,7 +92,7 @@ def _standing(
 
     pipeline = None
     try:
-        pipeline = find_pipeline(name) if public is None else pipeline_of_public(public)
+        pipeline = find_pipeline(name) if public is None else pipeline_of_public(public, name)
         batch = Ledger(with_connections(pipeline)).read().last(interval)
     except FencepostError as error:
         return pipeline, None, f"unknown ({error})"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from fencepost.config.secret_names import NOT_BESIDE
+
 # Settings that the protocol depends on, with the allowed values and what another value would break.
 FIXED_KAFKA = {
     "enable.idempotence": (("true",), "otherwise a retried send could be stored twice"),
@@ -96,6 +98,13 @@ ALLOWED_KAFKA = frozenset(JAVA_NAMES) | ALSO_TRANSLATED | COMMON | PRODUCER_ONLY
 SHOWN_KAFKA = frozenset(("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.mechanisms")).union(
     FIXED_KAFKA, WHOLE_NUMBERS
 )
+# What may stand beside a connection: who logs in and how, and tuning. Where the login goes and which server may take it stand in
+# the connection alone, or whoever writes the pipeline could have the connection's secret.
+OF_A_LOGIN = frozenset(
+    """client.rack sasl.mechanism sasl.mechanisms sasl.password sasl.username ssl.certificate.location ssl.certificate.pem
+    ssl.key.location ssl.key.pem ssl.keystore.location ssl.keystore.password""".split()
+)
+BESIDE_CONNECTION = OF_A_LOGIN | COMMON | PRODUCER_ONLY | CONSUMER_ONLY
 # Java requires the port. It ignores a protocol prefix, which librdkafka obeys.
 BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\]):(\d{1,5})", re.ASCII)
 SECURITY = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
@@ -127,13 +136,16 @@ EXCLUSIVE = (
 def check_kafka(values: Mapping[str, str], *, whole: bool = True) -> None:
     """Refuse settings that are unknown, contradict the protocol, or would not reach Spark's reader. Opens no file.
 
-    They are `whole` unless a connection has the rest: then nobody can say yet whether a login or a certificate is.
+    They are `whole` unless a connection has the rest: then nobody can say yet whether a login or a certificate is, and those that
+    decide where the connection's secret goes are refused.
 
     Raises:
         ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
     """
     for name, value in values.items():
         _check_name(name)
+        if not whole and name not in BESIDE_CONNECTION:
+            raise ValueError(f"{name} {NOT_BESIDE}")
         _check_protocol(name, value)
     for names in EXCLUSIVE:
         given = [n for n in names if n in values]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +29,7 @@ from fencepost.config.pipeline import (
 )
 from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
-from fencepost.config.secret_names import SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
+from fencepost.config.secret_names import OF_AIRFLOW, SECRET_KEYS, SECRET_NAMES, URL_WITH_PASSWORD
 from fencepost.config.spark_options import ARGUMENTS
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.errors import SettingsError, printable
@@ -60,6 +62,9 @@ def folder_of(name: str) -> Path:
 
 
 NOT_SET = "not-set"
+PAGES_ENVIRONMENT = (
+    "FENCEPOST_PAGES_ENVIRONMENT"  # names the variables that may be read for a DAG that carries its settings
+)
 NO_SERVICES = {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "schema_registry": {"url": "http://127.0.0.1:1"}}
 
 
@@ -84,7 +89,7 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
     raw = read_settings(folder)
     if offline:
         raw = {name: NO_SERVICES.get(name, value) for name, value in raw.items()}
-    pipeline = pipeline_of_values(folder.name, folder, raw, NOT_SET if offline else None)
+    pipeline = pipeline_of_values(folder.name, folder, raw, unset=NOT_SET if offline else None)
     scripts = [f.name for f in (folder / "transform.py", folder / "transform.sql") if os.path.lexists(f)]
     if len(scripts) != 1:
         found = "both" if scripts else "neither"
@@ -99,7 +104,7 @@ def load_pipeline(folder: Path, *, offline: bool = False) -> Pipeline:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What `pipeline.yaml` says, as it is written. SettingsError if it is no mapping, or has a field that nobody knows."""
+    """What `pipeline.yaml` says, as it is written. SettingsError if it is no mapping."""
     file = folder / "pipeline.yaml"
     raw = read_yaml(file)
     if not isinstance(raw, dict):
@@ -107,29 +112,39 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{file}: expected a mapping with source, output and schedule, found {type(raw).__name__}; "
             "write a field as 'name: value', with a space."
         )
-    for field in raw:
-        if field in ("name", "folder"):
-            raise SettingsError(f"{file}: {field}: not allowed here; the folder names the pipeline.")
-        if field in NOT_IN_FILE:
-            raise SettingsError(f"{file}: {field}: not allowed here; write connection: under {', '.join(CONNECTED)}.")
-        if not isinstance(field, str):
-            raise SettingsError(
-                f"{file}: {_shown(field)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
-            )
     return raw
 
 
-def pipeline_of_values(name: str, folder: Path, raw: dict[str, Any], unset: str | None = None) -> Pipeline:
-    """The pipeline of these fields, with values from the environment; `unset` stands for a variable that is not set.
+def pipeline_of_values(
+    name: str, folder: Path, raw: Mapping[Any, Any], *, unset: str | None = None, readable: Container[str] | None = None
+) -> Pipeline:
+    """The pipeline of these fields, with values from the environment.
+
+    `unset` stands for a variable that is not set. Of the environment only what is `readable` is read; without it, all
+    but Airflow's own variables.
 
     Raises:
         SettingsError: as `load_pipeline`.
     """
-    file, secrets = folder / "pipeline.yaml", set[str]()
+    file = folder / "pipeline.yaml"
+    _check_fields(raw, file)
+    references = _References(file, unset, readable)
     try:
-        return Pipeline(name=name, folder=folder, **_without_empty(_with_environment(raw, file, secrets, unset)))
+        return Pipeline(name=name, folder=folder, **_without_empty(references.resolved(raw)))
     except ValidationError as error:
-        raise SettingsError(_explain(error, file, secrets)) from None
+        raise SettingsError(_explain(error, file, references.secrets)) from None
+
+
+def _check_fields(raw: Mapping[Any, Any], file: Path) -> None:
+    for name in raw:
+        if name in ("name", "folder"):
+            raise SettingsError(f"{file}: {name}: not allowed here; the folder names the pipeline.")
+        if name in NOT_IN_FILE:
+            raise SettingsError(f"{file}: {name}: not allowed here; write connection: under {', '.join(CONNECTED)}.")
+        if not isinstance(name, str):
+            raise SettingsError(
+                f"{file}: {_shown(name)}: unknown field; allowed here are {', '.join(_fields(Pipeline))}."
+            )
 
 
 # A reference, the escaped text `${`, or, if no name is found, a mistake.
@@ -147,44 +162,55 @@ PUBLIC = {
 }
 
 
-def _with_environment(
-    value: Any, file: Path, secrets: set[str], unset: str | None = None, path: tuple[str, ...] = ()
-) -> Any:
-    """The value with `${NAME}` and `${NAME:-default}` replaced from the environment; `$${` is the text `${`.
+@dataclass(frozen=True)
+class _References:
+    """Replaces `${NAME}` and `${NAME:-default}` from the environment; `$${` is the text `${`.
 
-    A value from a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
-
-    Raises:
-        SettingsError: a reference is not allowed here, is not set, or would show a secret.
+    The value of a name such as DB_PASSWORD is added to `secrets`, so that no message shows it.
     """
-    if isinstance(value, dict):
-        return {k: _with_environment(v, file, secrets, unset, (*path, str(k))) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_with_environment(v, file, secrets, unset, (*path, str(i))) for i, v in enumerate(value)]
-    if not isinstance(value, str):
-        return value
 
-    def resolve(match: re.Match[str]) -> str:
+    file: Path
+    unset: str | None
+    readable: Container[str] | None
+    secrets: set[str] = field(default_factory=set)
+
+    def resolved(self, value: Any, path: tuple[str, ...] = ()) -> Any:
+        """The value without references.
+
+        Raises:
+            SettingsError: a reference is not allowed here, is not set, or would show a secret.
+        """
+        if isinstance(value, dict):
+            return {k: self.resolved(v, (*path, str(k))) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(v, (*path, str(i))) for i, v in enumerate(value)]
+        return REFERENCE.sub(lambda match: self._one(match, path), value) if isinstance(value, str) else value
+
+    def _one(self, match: re.Match[str], path: tuple[str, ...]) -> str:
         if match[0].startswith("$$"):
             return match[0][1:]
-        name = match["name"]
+        name, where = match["name"], f"{self.file}: {'.'.join(path)}"
         if refusal := _refused_reference(path, name):
-            raise SettingsError(f"{file}: {'.'.join(path)}: {refusal} Write $${{ for the text ${{ itself.")
-        found = os.environ.get(name, unset if match["default"] is None else match["default"])
+            raise SettingsError(f"{where}: {refusal} Write $${{ for the text ${{ itself.")
+        if self.readable is not None and name not in self.readable:
+            raise SettingsError(
+                f"{where}: ${{{name}}} is not read here, because {PAGES_ENVIRONMENT} does not list it. Take the setting from "
+                f"a connection. Or, if pages may send its value to wherever the DAG's author says, add {name} to "
+                f"{PAGES_ENVIRONMENT} in the environment of the API server and the triggerer."
+            )
+        found = os.environ.get(name, self.unset if match["default"] is None else match["default"])
         if found is None:
             raise SettingsError(
-                f"{file}: {'.'.join(path)}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
+                f"{where}: ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}."
             )
         if URL_WITH_PASSWORD.search(found) and (path in PUBLIC or path[0] == "spark"):
             raise SettingsError(
-                f"{file}: {'.'.join(path)}: ${{{name}}} holds a URL with a password, but messages, pages or a process's "
-                "arguments show this field; use another variable."
+                f"{where}: ${{{name}}} holds a URL with a password, but messages, pages or a process's arguments show this "
+                "field; use another variable."
             )
         if SECRET_NAMES.search(name) and len(found) > 2:
-            secrets.add(found)
+            self.secrets.add(found)
         return found
-
-    return REFERENCE.sub(resolve, value)
 
 
 def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
@@ -206,6 +232,11 @@ def _refused_reference(path: tuple[str, ...], name: str | None) -> str | None:
         return f"${{{name}}} looks like a secret, but messages and pages show this field; use another variable."
     if path[0] == "spark" and SECRET_NAMES.search(name):
         return f"${{{name}}} {ARGUMENTS}."
+    if OF_AIRFLOW.match(name):
+        return (
+            f"${{{name}}} is one of Airflow's own settings, connections and variables, which no pipeline gets. Name a "
+            "connection, or use another variable."
+        )
     return None
 
 
@@ -262,9 +293,9 @@ def _siblings(loc: tuple[int | str, ...], output: type[BaseModel] | None) -> lis
     """The fields that are allowed where an unknown one was found; `output` is the model of its output."""
     model: Any = output or Pipeline
     for part in () if output else (part for part in loc[:-1] if isinstance(part, str)):
-        field = model.model_fields[part].annotation
+        annotation = model.model_fields[part].annotation
         model = next(
-            kind for kind in get_args(field) or (field,) if kind is not type(None)
+            kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)
         )  # a section may be optional
     return _fields(model)
 

@@ -2,10 +2,14 @@
 
 References to the environment stay references. What is a secret, or may be one, is left out by name; whoever needs it is told how
 to give it instead.
+
+Whoever writes a DAG decides what it carries, also by other code than this, while the API server and the triggerer read it with
+their own environment and files. So there it gets neither: only variables that the operator lists, and no login from a file.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -13,8 +17,8 @@ from typing import Any
 
 from fencepost.config.asker import CONNECTED
 from fencepost.config.kafka_options import COMMON, CONSUMER_ONLY, PRODUCER_ONLY, SHOWN_KAFKA
-from fencepost.config.loading import REFERENCE, pipeline_of_values, read_settings
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.loading import PAGES_ENVIRONMENT, REFERENCE, pipeline_of_values, read_settings
+from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
 from fencepost.config.postgres_options import SHOWN_POSTGRES
 from fencepost.config.registry import SHOWN_REGISTRY
 from fencepost.errors import SettingsError
@@ -37,6 +41,12 @@ PLAIN = {
     },
     "postgres": {*SHOWN_POSTGRES, "hostaddr", "passfile", "sslrootcert", "sslcert", "sslkey", "connect_timeout"},
 }
+# Files with which a process logs in. Those of the API server are not the DAG author's to use.
+LOGIN_FILES = {
+    "kafka": {"ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"},
+    "schema_registry": {"certificate_location", "key_location"},
+    "postgres": {"passfile", "sslcert", "sslkey"},
+}
 
 
 def public_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -48,7 +58,7 @@ def public_settings(pipeline: Pipeline) -> dict[str, Any]:
         if isinstance(values := raw.get(section), Mapping):
             kept[section] = {k: _json(v) for k, v in values.items() if _is_plain(section, str(k), v)}
             left_out += [f"{section}.{name}" for name in values if name not in kept[section]]
-    return {"name": pipeline.name, "settings": kept, "left_out": left_out}
+    return {"settings": kept, "left_out": left_out}
 
 
 def _is_plain(section: str, name: str, value: object) -> bool:
@@ -66,24 +76,53 @@ def _json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime | date) else value
 
 
-def pipeline_of_public(public: Mapping[str, Any]) -> Pipeline:
-    """The pipeline of these settings, with the environment of this process. It has no folder: it can be looked at, not run.
+def pipeline_of_public(public: Mapping[str, Any], dag_id: str) -> Pipeline:
+    """The pipeline of the settings that this DAG carries. Its name is the DAG's. It has no folder: it can be looked at, not run.
+
+    Of the environment it gets the variables that `FENCEPOST_PAGES_ENVIRONMENT` lists, and of this machine's files certificates of
+    authorities alone.
 
     Raises:
-        SettingsError: a variable is not set here, or a secret is missing that the folder has.
+        SettingsError: a variable is not listed or not set here, a login is in a file, or a secret is missing that the folder has.
     """
-    name, left_out = str(public["name"]), list(public["left_out"])
-    nowhere = Path("/nonexistent") / name
+    settings, left_out = public.get("settings"), public.get("left_out")
+    if not PIPELINE_NAME.fullmatch(dag_id) or not isinstance(settings, Mapping) or not isinstance(left_out, list):
+        raise SettingsError(f"DAG {dag_id}: what it carries is no pipeline's settings. Build it with build_dags.")
+    listed = frozenset(name.strip() for name in os.environ.get(PAGES_ENVIRONMENT, "").split(","))
+    nowhere = Path("/nonexistent") / dag_id
     try:
-        return pipeline_of_values(name, nowhere, dict(public["settings"]))
+        pipeline = pipeline_of_values(dag_id, nowhere, dict(settings), readable=listed)
+        _check_logins(pipeline, nowhere / "pipeline.yaml")
     except SettingsError as error:
         hint = "".join(_hints(left_out))
-        raise SettingsError(f"{str(error).replace(str(nowhere), name)}{hint}") from None
+        raise SettingsError(f"{str(error).replace(str(nowhere), dag_id)}{hint}") from None
+    return pipeline
 
 
-def _hints(left_out: list[str]) -> Iterator[str]:
+def _check_logins(pipeline: Pipeline, file: Path) -> None:
+    """Refuse logins from this process's own files, and from what libpq would find by itself."""
+    registry = pipeline.schema_registry
+    given = {
+        "kafka": pipeline.kafka.keys(),
+        "schema_registry": registry.model_fields_set if registry else set(),
+        "postgres": pipeline.postgres.keys(),
+    }
+    for section, names in LOGIN_FILES.items():
+        if files := sorted(names & given[section]):
+            raise SettingsError(
+                f"{file}: {section}.{files[0]}: a file of this machine, which is not used for a DAG that carries its settings. "
+                "Take the login from a connection."
+            )
+    if pipeline.postgres and "postgres" not in pipeline.connections and "password" not in pipeline.postgres:
+        raise SettingsError(
+            f"{file}: postgres.password: required here, or libpq would take one from this process's own environment or files. "
+            "Take the login from a connection."
+        )
+
+
+def _hints(left_out: list[Any]) -> Iterator[str]:
     if left_out:
         yield (
-            f" A DAG carries no secret, so these are not here: {', '.join(left_out)}. Take them from a connection, or write them "
-            "as ${NAME} and set the variable here too."
+            f" A DAG carries no secret, so these are not here: {', '.join(map(str, left_out))}. Take them from a connection, or "
+            f"write them as ${{NAME}}, and set the variable here and list it in {PAGES_ENVIRONMENT}."
         )

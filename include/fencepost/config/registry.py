@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from fencepost.config.secret_names import NOT_BESIDE
+
+NOT_BESIDE_CONNECTION = ("url", "ca_location")  # they decide who gets the connection's login
+
 
 class RegistrySettings(BaseModel):
     """A registry with Confluent's REST interface. Locations are files in PEM. What `connection` has need not be here."""
@@ -51,6 +55,8 @@ class RegistrySettings(BaseModel):
     @model_validator(mode="after")
     def _credentials_are_whole(self) -> Self:
         if self.connection is not None:
+            if refused := [name for name in NOT_BESIDE_CONNECTION if name in self.model_fields_set]:
+                raise ValueError(f"{' and '.join(refused)} {NOT_BESIDE}")
             return self
         if (self.username is None) != (self.password is None):
             raise ValueError("username and password belong together; one of them is missing")

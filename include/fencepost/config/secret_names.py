@@ -9,6 +9,8 @@ SECRET_KEYS = re.compile(r"password|secret|\.key$|\.pem$|token|jaas|access.?key"
 SECRET_NAMES = re.compile(
     r"PASS|PWD|SECRET|TOKEN|KEY|CREDENTIAL|JAAS|(_|^)DSN(_|$)|_CONN(_|$)|^AIRFLOW__|^AIRFLOW_(CONN|VAR)_", re.IGNORECASE
 )
+# Airflow's own settings, connections and variables, whose secrets no pipeline gets by their names.
+OF_AIRFLOW = re.compile(r"AIRFLOW(__|_CONN_|_VAR_)", re.IGNORECASE)
 
 URL_WITH_PASSWORD = re.compile(r"://[^/\s@]*:[^/\s]*@")
 # Settings of Spark, and those that it hands on: spark.hadoop.fs.s3a.secret.key, spark.ssl.keyPassword, a catalog's token.
@@ -30,6 +32,11 @@ SECRET_TEXT = re.compile(
     r"(passw(or)?d|passphrase|pwd|secret|token|(api|access|account|secret)[._-]?key|\bsig)\s*=\s*[^\s&;]"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY",
     re.IGNORECASE,
+)
+# Why a setting is refused beside a connection, for a person.
+NOT_BESIDE = (
+    "cannot stand beside connection: it would decide where the connection's secret is sent, or which server gets it. Set it in "
+    "the connection, or leave connection out"
 )
 HARMLESS = re.compile(r"|true|false|\$\{[^}]*\}", re.IGNORECASE)  # ${env.NAME}: Hadoop itself asks the environment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.config.secret_names import looks_secret
+from fencepost.config.secret_names import OF_AIRFLOW, looks_secret
 
 ARGUMENTS = (
     "looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine can read; read it "
@@ -34,6 +34,10 @@ def check_spark(values: Mapping[str, str]) -> None:
             raise ValueError(f"{name}: Spark's settings begin with 'spark.'; Spark would ignore this one")
         if name in OWN_SPARK:
             raise ValueError(f"{name} cannot be set: {OWN_SPARK[name]}")
+        if OF_AIRFLOW.search(value):
+            raise ValueError(
+                f"{name} names a variable of Airflow's own (AIRFLOW__..., AIRFLOW_CONN_..., AIRFLOW_VAR_...)"
+            )
         if looks_secret(name, value):
             raise ValueError(f"{name} {ARGUMENTS}")
         allowed, reason = FIXED_SPARK.get(name, (value, ""))

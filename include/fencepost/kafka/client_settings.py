@@ -53,6 +53,6 @@ def client_settings(asker: Asker) -> ClientSettings:
         how = "write ${KAFKA_BOOTSTRAP} to take it from the environment"
         raise SettingsError(
             f"{asker.written_in}: kafka.bootstrap.servers: required but missing; "
-            f"{how if name is None else f'add it to the extra of connection {name}, or beside connection'}."
+            f"{how if name is None else f'add it to the extra of connection {name}'}."
         )
     return ClientSettings(values)

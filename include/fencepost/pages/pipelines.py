@@ -43,7 +43,7 @@ class Pipelines:
                 for name, (_, public) in carried.items():
                     if name not in good and name not in bad:
                         try:
-                            good[name] = pipeline_of_public(public)
+                            good[name] = pipeline_of_public(public, name)
                         except SettingsError as error:
                             bad[name] = error
                 self._loaded = good, bad
