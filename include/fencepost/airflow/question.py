@@ -75,7 +75,7 @@ def _more(failed: int) -> list[str]:
 def report_of(batch: Batch) -> Report | None:
     """The report of the batch's verdict, or None if it has none or this worker does not have it."""
     try:
-        report = Report.model_validate_json(report_file(batch, ".json").read_text(encoding="utf-8"))
+        report = Report.model_validate_json(report_file(batch.pipeline, batch, ".json").read_text(encoding="utf-8"))
     except (ReportMissing, OSError, ValueError):
         return None
     number = batch.verdict.number if batch.verdict else None

@@ -1,7 +1,7 @@
 """The pages' web application: its routes and their guards. Airflow mounts it at /fencepost.
 
 Invariants: every page except the style sheet and the script asks Airflow who the user is and what they may read. Names in a
-request are looked up among pipelines and batches and never become a path. Nothing here changes anything.
+request are looked up among pipelines and batches before they become part of a path. Nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError, KafkaUnavailable
+from fencepost.errors import FencepostError, KafkaUnavailable, SettingsError
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
 from fencepost.pages.carried import Carried
@@ -62,6 +62,7 @@ def overview(
         length=length,
         lengths=TRENDS,
         broken=len(broken),
+        named=sorted(broken.keys() & readable),
         waiting=[look for look in looks if look.awaiting],
         few=FEW,
     )
@@ -135,7 +136,7 @@ def report(request: Request, dag_id: str, interval: str, revision: int) -> Respo
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.html", dependencies=[MayReadLogs])
 def report_html(dag_id: str, interval: str, revision: int, theme: str = "") -> Response:
     """The report itself: one file that needs nothing else. Its headers isolate it."""
-    return report_document(report_file(_batch(dag_id, interval, revision), ".html"), theme)
+    return report_document(report_file(dag_id, _batch(dag_id, interval, revision), ".html"), theme)
 
 
 @app.get("/pipelines/{dag_id}/{interval}/{revision}/report.json", dependencies=[MayReadLogs])
@@ -144,7 +145,7 @@ def report_json(dag_id: str, interval: str, revision: int) -> Response:
     found = _batch(dag_id, interval, revision)
     name = f"{dag_id}-{interval}-{revision}.json"
     return FileResponse(
-        report_file(found, ".json"), filename=name, media_type="application/json", headers=REPORT_HEADERS
+        report_file(dag_id, found, ".json"), filename=name, media_type="application/json", headers=REPORT_HEADERS
     )
 
 
@@ -202,7 +203,7 @@ def _look(pipeline: Pipeline, until: float | None = None) -> Look:
 
 def _report_page(request: Request, look: Look, found: Batch) -> Response:
     try:
-        report_file(found, ".html")
+        report_file(look.pipeline.name, found, ".html")
         missing = ""
     except ReportMissing as error:
         missing = str(error)
@@ -231,10 +232,12 @@ def _card(look: Look, length: int) -> Card:
 
 
 def _pipeline(dag_id: str) -> Pipeline:
-    found = pipelines.load()[0].get(dag_id)
-    if found is None:
-        raise HTTPException(404, "This DAG is not a Fencepost pipeline, or its folder cannot be read.")
-    return found
+    good, broken = pipelines.load()
+    if dag_id in broken:
+        raise broken[dag_id]
+    if dag_id not in good:
+        raise HTTPException(404, "This DAG is not a Fencepost pipeline, or its folder is not here.")
+    return good[dag_id]
 
 
 def _batch(dag_id: str, interval: str, revision: int) -> Batch:
@@ -266,9 +269,10 @@ def no_report(request: Request, error: ReportMissing) -> Response:
 
 @app.exception_handler(FencepostError)
 def away(request: Request, error: FencepostError) -> Response:
-    """Kafka does not answer or refuses access, or the ledger cannot be read: the error says what to do."""
+    """Kafka does not answer or refuses access, settings or ledger cannot be read: the error says what to do."""
     absent = isinstance(error, KafkaUnavailable)
     title = "Kafka does not answer" if absent else "The ledger cannot be read"
+    title = "The settings cannot be read" if isinstance(error, SettingsError) else title
     response = page(request, "message", 503 if absent else 500, title=title, text=str(error), retry=True)
     if absent:
         response.headers["Retry-After"] = "5"

@@ -17,18 +17,19 @@ class ReportMissing(Exception):
     """There is no report to show; the text says why and what to do."""
 
 
-def report_file(batch: Batch, suffix: str) -> Path:
+def report_file(pipeline: str, batch: Batch, suffix: str) -> Path:
     """The report of the batch's last verdict, as `.html` or `.json`: the file that the verdict names, and no other.
 
-    The folder may have moved since, or may be mounted elsewhere on this machine; the file keeps its name.
+    The folder may have moved since, or may be mounted elsewhere on this machine; the file keeps its name. It lies in the
+    pipeline's folder, wherever links lead: whoever writes to a ledger could name any file.
 
     Raises:
         ReportMissing: the batch was not judged yet, or its report is not in this machine's reports folder.
     """
     if batch.verdict is None:
         raise ReportMissing("This batch has not been judged yet, so there is no report. The validate task writes it.")
-    named, folder = Path(batch.verdict.report), reports_folder().resolve()
-    place = folder / batch.pipeline / str(batch.interval)
+    named, folder = Path(batch.verdict.report), reports_folder().resolve() / pipeline
+    place = folder / str(batch.interval)
     for candidate in (named, place / named.name):
         try:
             file = candidate.with_suffix(suffix).resolve()

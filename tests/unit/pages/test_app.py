@@ -7,15 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from fastapi.routing import APIRoute
 
 from fencepost.config.loading import load_pipeline
 from fencepost.errors import KafkaUnavailable, LedgerUnreadable
 from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
+from fencepost.pages import app as app_module
 from fencepost.pages import ledgers as ledgers_module
 from fencepost.pages.app import app
+from fencepost.pages.pipelines import Pipelines
 
-from .conftest import FakeLedgers, Get
+from .conftest import SETTINGS, FakeLedgers, Get
 from .ledgers import EVIL, batch, hour, ledger, quarantining, replaying
 
 VALUES = {
@@ -186,6 +189,47 @@ def test_a_report_outside_of_the_reports_folder_is_not_opened_whatever_the_ledge
         answer = get(f"/pipelines/orders/{hour(100)}/1/report.html")
         assert answer.status_code == 404, named
         assert "private" not in answer.text
+
+
+def test_the_report_of_another_pipeline_is_not_opened_under_a_dags_own_permission(
+    get: Get, ledgers: FakeLedgers, folders: Path
+) -> None:
+    """Whoever may write to a ledger names any file in it, and may place links where its own reports lie."""
+    reports = Path(os.environ["FENCEPOST_REPORTS"])
+    (folders / "secret").rename(folders / "evil")
+    target, theirs = write_report(reports), reports / "evil" / str(hour(100))
+    theirs.mkdir(parents=True)
+    (theirs / "link.html").symlink_to(target)
+    (reports / "linked").symlink_to(reports / "orders")
+    good = batch(100, State.REJECTED)
+    assert good.verdict is not None
+    for named in (target, theirs / ".." / ".." / target.relative_to(reports), theirs / "link.html"):
+        verdict = good.verdict.model_copy(update={"report": str(named)})
+        for pipeline in ("evil", "orders"):
+            ledgers.content["evil"] = [good.model_copy(update={"verdict": verdict, "pipeline": pipeline})]
+            for end in ("/report.html", "/report.json"):
+                assert get(f"/pipelines/evil/{hour(100)}/1{end}").status_code == 404, named
+    (reports / "evil").rename(reports / "another")
+    (reports / "evil").symlink_to(reports / "orders")
+    verdict = good.verdict.model_copy(update={"report": str(target)})
+    ledgers.content["evil"] = [good.model_copy(update={"verdict": verdict, "pipeline": "evil"})]
+    assert get(f"/pipelines/evil/{hour(100)}/1/report.html").status_code == 404
+
+
+def test_a_page_says_what_is_wrong_with_the_settings_that_its_dag_carries(
+    get: Get, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    settings = yaml.safe_load(SETTINGS.format(description="x"))
+    settings["kafka"] = {"bootstrap.servers": "evil:1", "sasl.password": "${KAFKA_PASSWORD}"}
+    settings["schedule"]["start"] = "2026-01-01"
+    public = {"settings": settings, "left_out": []}
+    (folders / "orders").rename(folders / ".orders")
+    monkeypatch.setattr(app_module, "pipelines", Pipelines(lambda: {"orders": ("hash", public)}))
+    answer = get("/pipelines/orders")
+    assert "KAFKA_PASSWORD} is not read here, because FENCEPOST_PAGES_ENVIRONMENT does not list it" in answer.text
+    assert "hunter2" not in answer.text
+    assert '<a href="/fencepost/pipelines/orders">orders</a>' in get("/").text
 
 
 @pytest.mark.parametrize("interval", ["..%2f..%2foutside", "%2e%2e", "20260105T040000Z", "x" * 3000])
