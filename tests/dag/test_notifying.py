@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -422,47 +423,76 @@ def test_quarantined_records_are_nothing_to_recover_from(
     assert [told_in(body)["event"] for body in slack.bodies] == ["quarantined"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "plan", "hour", "sent"),
-    [(True, "planned", 2, 1), (False, "planned", 2, 1), (False, "published", 2, 0), (True, "planned", 1, 0)],
-)
-def test_an_interval_recovers_from_its_deadline(
-    make_pipeline: MakePipeline, slack: HttpReceiver, advance: Advances, changed: bool, plan: str, hour: int, sent: int
-) -> None:
-    """Airflow gives the deadline's callback no notes, so the clock tells. The deadline is at half past one."""
-    pipeline, settled = make_pipeline(settings=settings("late, recovered")), datetime(2013, 1, 2, hour, 0, tzinfo=UTC)
-    for _ in range(2):
-        advance(pipeline, judged("passed"), State.PUBLISHED, changed=changed, settled=settled, plan=plan)
-    assert len(slack.bodies) == sent
-
-
-def test_a_missed_deadline_is_sent(
-    make_pipeline: MakePipeline, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_pipeline(settings=settings("late"))
-    batch = judged("passed")
-    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
-    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
+def missed(batch: Batch) -> dict[str, Any]:
+    """What Airflow gives the callback of a missed deadline, which is at half past one."""
     run = {"dag_id": "counted", "dag_run_id": "scheduled__2", "run_type": "scheduled"}
     run |= {f"data_interval_{side}": getattr(batch.interval, side).isoformat() for side in ("start", "end")}
-    deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}})
+    return {"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}}
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+    """What the ledger has; of several, each read drops the first."""
+    found: list[Batch] = []
+
+    def read(_: Any) -> View:
+        return View.of((found.pop(0) if len(found) > 1 else found[0],))
+
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
+    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", read)
+    return found
+
+
+def entered(batch: Batch, state: State, at: datetime) -> Batch:
+    return batch.model_copy(update={"state": state, "history": (Entered(state=state, at=at),)})
+
+
+TOO_LATE = datetime(2013, 1, 2, 2, 0, tzinfo=UTC)
+
+
+def test_an_interval_recovers_from_a_deadline_that_was_told_of_and_from_no_other(
+    make_pipeline: MakePipeline, slack: HttpReceiver, advance: Advances, store: Store, recorded: list[Batch]
+) -> None:
+    """A run that only catches up is settled after its deadline too, and Airflow has called for none."""
+    pipeline, batch = make_pipeline(settings=settings("late, recovered")), judged("passed")
+    advance(pipeline, batch, State.PUBLISHED, changed=True, settled=TOO_LATE)
+    assert slack.bodies == []
+    recorded.append(batch)
+    for _ in range(2):
+        asyncio.run(deadline.say_so(missed(batch)))
+    for _ in range(2):
+        advance(pipeline, batch, State.PUBLISHED, changed=True, settled=TOO_LATE)
+    assert [told_in(body)["event"] for body in slack.bodies] == ["late", "recovered"]
+    assert not any("trouble" in key for _, key in store.values)
+
+
+def test_an_interval_that_is_published_while_its_deadline_is_told_of_recovers(
+    make_pipeline: MakePipeline, slack: HttpReceiver, store: Store, recorded: list[Batch]
+) -> None:
+    """Its run has looked for the note before there was one."""
+    make_pipeline(settings=settings("late, recovered"))
+    batch = judged("passed")
+    recorded += [batch, entered(batch, State.PUBLISHED, TOO_LATE)]
+    asyncio.run(deadline.say_so(missed(batch)))
+    assert [told_in(body)["event"] for body in slack.bodies] == ["late", "recovered"]
+
+
+def test_a_missed_deadline_is_sent(make_pipeline: MakePipeline, slack: HttpReceiver, recorded: list[Batch]) -> None:
+    """Also where the state store does not answer."""
+    make_pipeline(settings=settings("late"))
+    recorded.append(judged("passed"))
+    asyncio.run(deadline.say_so(missed(recorded[0])))
     (text,) = texts(slack)
     assert "revision 1: not published by 2013-01-02 01:30 UTC." in text
 
 
 def test_what_was_published_by_a_command_in_time_is_not_late(
-    make_pipeline: MakePipeline, slack: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+    make_pipeline: MakePipeline, slack: HttpReceiver, recorded: list[Batch]
 ) -> None:
     """Airflow calls all the same: the run has not succeeded."""
     make_pipeline(settings=settings("late"))
-    batch = judged("passed").model_copy(
-        update={"state": State.PUBLISHED, "history": (Entered(state=State.PUBLISHED, at=IN_TIME),)}
-    )
-    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.__init__", lambda self, pipeline: None)
-    monkeypatch.setattr("fencepost.ledger.ledger.Ledger.read", lambda self: View.of((batch,)))
-    run = {"dag_id": "counted", "dag_run_id": "scheduled__2", "run_type": "scheduled"}
-    run |= {f"data_interval_{side}": getattr(batch.interval, side).isoformat() for side in ("start", "end")}
-    deadline.say_so({"dag_run": run, "deadline": {"id": "1", "deadline_time": "2013-01-02T01:30:00Z"}})
+    recorded.append(entered(judged("passed"), State.PUBLISHED, IN_TIME))
+    asyncio.run(deadline.say_so(missed(recorded[0])))
     assert slack.bodies == []
 
 

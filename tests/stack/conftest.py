@@ -262,14 +262,14 @@ class Running:
         path = f"{self.api.url}/ui/dags/{name}/dagRuns/~/deadlines"
         return list(httpx.get(path, headers=headers, trust_env=False).raise_for_status().json()["deadlines"])
 
-    def callback_log(self, run: dict[str, Any]) -> str | None:
-        """What a callback of the run's deadline logged."""
-        folder = self.logs / "executor_callbacks" / run["dag_id"] / run["dag_run_id"]
-        return "".join(file.read_text() for file in folder.rglob("*") if file.is_file()) or None
+    def said(self, component: str, words: str) -> bool | None:
+        """Whether the log of a component of Airflow's holds these words."""
+        return words in (self.logs.parent.parent / "logs" / f"airflow-{component}.log").read_text() or None
 
-    def scheduler_said(self, words: str) -> bool | None:
-        """Whether the scheduler's log holds these words."""
-        return words in (self.logs.parent.parent / "logs" / "airflow-scheduler.log").read_text() or None
+    def told_of(self, name: str) -> list[str]:
+        """What the channel was told of a pipeline, in order."""
+        texts = [str(json.loads(body)["text"]) for body in self.told.channel.bodies]
+        return [text for text in texts if f" {name}, " in text]
 
     def backfill(self, name: str, first: int, last: int, **options: Any) -> int:
         """Start a backfill of some days of January, and wait for nothing; returns its id."""

@@ -89,7 +89,7 @@ def answer(running: Running, run: dict[str, Any], choice: str) -> dict[str, str]
     number = running.api.call("GET", path)["try_number"]
     asked = f"TaskInstanceKey(dag_id='{dag}', task_id='decide', run_id='{run_id}', try_number={number},"
     heard = f"Received executor event with state success for task instance {asked}"
-    await_value(lambda: running.scheduler_said(heard), heard, 60)
+    await_value(lambda: running.said("scheduler", heard), heard, 60)
     said = {"chosen_options": [choice], "params_input": {"reason": "I looked at it"}}
     running.api.call("PATCH", f"{path}/-1/hitlDetails", said)
     assert running.api.await_run(dag, run_id)["state"] == "success"

@@ -11,6 +11,7 @@ from fencepost.doctor.airflow import (
     check_airflow_connection,
     check_airflow_dag,
     check_airflow_pool,
+    check_airflow_triggerer,
     masters,
 )
 from fencepost.preflight.finding import Finding, Level, ask
@@ -48,6 +49,10 @@ def test_a_dag_that_is_paused_or_missing_is_named(running: Running, api: Airflow
 def test_a_missing_pool_is_named(api: AirflowApi) -> None:
     assert check_airflow_pool(api).level is Level.OK
     assert "has no pool nobodys" in check_airflow_pool(api, "nobodys").found
+
+
+def test_the_triggerer_that_tells_of_deadlines_is_seen(api: AirflowApi) -> None:
+    assert check_airflow_triggerer(api, ["doctored"]).found == "a triggerer runs"
 
 
 def test_a_connection_that_is_missing_or_of_no_use_is_named(api: AirflowApi, monkeypatch: pytest.MonkeyPatch) -> None:

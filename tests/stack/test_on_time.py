@@ -9,12 +9,21 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fencepost_stack.airflow_api import await_value
+from kafka_tools import produce
 
-from .conftest import Running
+from .conftest import PLAIN, Running
 
 pytestmark = [pytest.mark.deep, pytest.mark.stack, pytest.mark.timeout(700)]
 
-NAME = "both"
+NAME, LATE = "both", "delayed"
+BROKEN = "def transform(frame): raise ValueError('not mended yet')"
+MORE = """
+notify:
+  - on: [late, recovered]
+    notifier: airflow.providers.slack.notifications.slack_webhook.SlackWebhookNotifier
+    kwargs: {slack_webhook_conn_id: channel, text: "{{ fencepost.event }} {{ fencepost.text }}"}
+"""
+TO_BE_MADE = timedelta(minutes=2)  # in which Airflow parses the DAG and makes the run
 BEFORE_MIDNIGHT = timedelta(minutes=4)  # in which the runs would end on a day after that on which they began
 
 
@@ -54,15 +63,38 @@ def test_a_backfill_of_a_paused_dag_waits_and_then_goes_before_the_scheduled_run
     assert [b.interval.start for b in sorted(running.ledger(NAME), key=lambda b: b.known_lease)] == days
 
 
-def test_a_scheduled_run_that_is_late_raises_airflows_alert_and_a_backfill_does_not(
-    running: Running, page: Page, runs: list[dict[str, Any]], days: list[datetime]
+def test_neither_a_run_that_catches_up_nor_a_backfill_has_a_deadline(
+    running: Running, runs: list[dict[str, Any]]
 ) -> None:
+    assert running.deadlines(NAME) == []
+
+
+def test_a_run_that_misses_its_deadline_raises_airflows_alert_and_the_channel_hears_of_both_ends(
+    running: Running, page: Page, days: list[datetime]
+) -> None:
+    """The triggerer tells of it, and notes that in the state store of the asset, by which the run knows that it recovers."""
     today = days[2] + timedelta(days=1)
-    (deadline,) = running.deadlines(NAME)
-    assert deadline["dag_run_id"] == runs[2]["dag_run_id"]
-    assert datetime.fromisoformat(deadline["deadline_time"]) == today + timedelta(seconds=0.6)
-    await_value(lambda: running.deadlines(NAME)[0]["missed"] or None, "the deadline to be missed", 60)
-    said = await_value(lambda: running.callback_log(runs[2]), "the callback's log", 120)
-    assert f"pipeline {NAME}, interval {days[2].isoformat()} to {today.isoformat()}: not published by" in said
-    page.goto(f"{running.api.url}/dags/{NAME}/runs/{runs[2]['dag_run_id']}")
+    after = datetime.now(UTC) - today + TO_BE_MADE
+    running.add(
+        LATE, BROKEN, start=days[2], end=None, retries=0, deadline_minutes=after.total_seconds() / 60, more=MORE
+    )
+    running.api.await_dag(LATE)
+    noon = round((days[2] + timedelta(hours=12)).timestamp() * 1000)
+    produce(running.bootstrap, f"{LATE}-in", [(b"k", b"v0", 0, noon)])
+    running.api.unpause(LATE)
+    (run,) = running.api.await_intervals(LATE, [days[2]])
+    assert run["state"] == "failed"
+    (deadline,) = running.deadlines(LATE)
+    assert deadline["dag_run_id"] == run["dag_run_id"]
+    assert abs(datetime.fromisoformat(deadline["deadline_time"]) - today - after) < timedelta(seconds=1)
+    await_value(lambda: running.deadlines(LATE)[0]["missed"] or None, "the deadline to be missed", 240)
+    said = f"pipeline {LATE}, interval {days[2].isoformat()} to {today.isoformat()}: not published by"
+    await_value(lambda: running.said("triggerer", said), "the triggerer to tell of it", 120)
+    await_value(lambda: running.told_of(LATE) or None, "the channel to hear of it", 60)
+    page.goto(f"{running.api.url}/dags/{LATE}/runs/{run['dag_run_id']}")
     expect(page.get_by_text("Deadline", exact=False).first).to_be_visible()
+
+    (running.pipelines / LATE / "transform.py").write_text(PLAIN)
+    running.api.clear(LATE, run["dag_run_id"], ["write"])
+    assert running.api.await_run(LATE, run["dag_run_id"])["state"] == "success", running.last_log(run, "write")
+    assert [text.split()[0] for text in running.told_of(LATE)] == ["late", "recovered"]

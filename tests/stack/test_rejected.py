@@ -126,14 +126,14 @@ def test_a_mended_transform_writes_a_second_revision_of_the_same_input(
 
 
 def test_the_channel_hears_of_the_rejection_and_of_the_recovery_once_each(running: Running, mended: Run) -> None:
-    texts = [json.loads(body)["text"] for body in running.told.channel.bodies]
+    texts = running.told_of(OBSERVED)
     assert [text.split()[0] for text in texts] == ["rejected", "recovered"]
     assert "expect_column_values_to_be_in_set(value) (1 of 3 records)" in texts[0]
     assert "published with 3 records" in texts[1]
     assert f"{running.api.url}/dags/{OBSERVED}/runs/" in texts[0]
     running.api.clear(OBSERVED, mended["dag_run_id"], ["advance"])
     assert running.api.await_run(OBSERVED, mended["dag_run_id"])["state"] == "success"
-    assert len(running.told.channel.bodies) == 2, "it is noted in the state store of the asset"
+    assert running.told_of(OBSERVED) == texts, "it is noted in the state store of the asset"
 
 
 def test_metrics_have_the_figures_of_each_step(running: Running, mended: Run) -> None:

@@ -214,6 +214,9 @@ class AirflowOf:
     def import_errors(self) -> list[dict[str, Any]]:
         return self.answers.get("errors", [])
 
+    def health(self) -> dict[str, Any]:
+        return {"triggerer": self.answers.get("triggerer")}
+
 
 def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
@@ -234,6 +237,15 @@ def test_what_airflow_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert on.level is Level.OK
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "{}")
     assert airflow.check_airflow_connection(bare).level is Level.OK
+
+
+@pytest.mark.parametrize("triggerer", [None, {"status": None}, {"status": "unhealthy"}])
+def test_a_deadline_without_a_triggerer_is_named(triggerer: Any) -> None:
+    found = airflow.check_airflow_triggerer(AirflowOf(triggerer=triggerer), ["p", "q"])
+    assert (found.level, found.command) == (Level.WARNING, "airflow triggerer")
+    assert "a missed deadline of p, q" in found.found
+    assert airflow.check_airflow_triggerer(AirflowOf(triggerer=triggerer), []).level is Level.OK
+    assert airflow.check_airflow_triggerer(AirflowOf(triggerer={"status": "healthy"}), ["p"]).level is Level.OK
 
 
 def test_a_folder_of_reports_that_cannot_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,8 +75,7 @@ def after_step(
             tell(context, pipeline, happened, notes_of(context, pipeline))
         if operator.step == "advance" and result.state in PASSED:
             happened = Happening("recovered", pipeline.name, interval, run, facts)
-            late = _was_late(context, pipeline, interval, result, run)
-            tell_recovered(context, pipeline, happened, notes_of(context, pipeline), was_late=late)
+            tell_recovered(context, pipeline, happened, notes_of(context, pipeline))
 
 
 def after_verdict(operator: Operator, pipeline: Pipeline, context: Context, interval: Interval, seconds: float) -> None:
@@ -177,20 +176,6 @@ def _reason(error: object) -> str:
     if isinstance(error, AirflowException):
         return printable(str(error).partition("\n")[0])
     return describe(error) if isinstance(error, BaseException) else "its process was killed"
-
-
-def _was_late(context: Context, pipeline: Pipeline, interval: Interval, result: StepResult, run: Run) -> bool:
-    """Whether Airflow has called the deadline's callback for this run, which cannot note it.
-
-    Only if this run has published the batch, or skipped it: a run that is cleared later is not late again.
-    """
-    minutes = pipeline.schedule.deadline_minutes
-    if minutes is None or run.type != "scheduled":
-        return False
-    if not _settled_here(context, result):
-        return False
-    settled = datetime.fromisoformat(str(result.details["published_at"]))
-    return settled > interval.end + timedelta(minutes=minutes)
 
 
 def _settled_here(context: Context, result: StepResult) -> bool:

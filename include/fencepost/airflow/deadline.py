@@ -2,63 +2,89 @@
 
 The scheduler computes the deadline when it creates the run, so the plugin registers `IntervalEnd`. A run that succeeds in time
 removes its deadline. A run that fails, waits or is rejected misses it.
+
+The callback runs in the triggerer, whatever the executor is. Airflow gives any other kind to the executor, and one that takes no
+callbacks raises in the scheduler's loop, which ends the scheduler for all DAGs, again after each restart.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
 
 from fencepost.config.loading import find_pipeline
 from fencepost.config.pipeline import Pipeline, Schedule
 from fencepost.config.public import pipeline_of_public
 from fencepost.errors import FencepostError
+from fencepost.model import utc_now
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from fencepost.airflow.happening import Facts
     from fencepost.model import Batch, Interval
 
 log = logging.getLogger("fencepost.deadline")
 
 
+@dataclass(eq=False)  # the base compares and hashes what is serialized
 class IntervalEnd(BaseDeadlineReference):
-    """The end of a scheduled run's data interval. A backfill has no deadline: it is late on purpose."""
+    """The end of a scheduled run's data interval.
 
+    A run has no deadline that is over when the run is made: it was made to catch up. Neither has a backfill.
+    """
+
+    minutes: float = 0  # from the interval's end to the deadline
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
+
+    def serialize_reference(self) -> dict[str, Any]:
+        """Airflow's form."""
+        return {**super().serialize_reference(), "minutes": self.minutes}
+
+    @classmethod
+    def deserialize_reference(cls, reference_data: dict[str, Any]) -> Self:
+        """What was serialized."""
+        return cls(reference_data.get("minutes", 0))  # an error here would end the scheduler
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
         from airflow.models import DagRun
         from sqlalchemy import select
 
         of_run = select(DagRun.data_interval_end).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-        return session.scalar(of_run.where(DagRun.run_type == "scheduled"))
+        end = session.scalar(of_run.where(DagRun.run_type == "scheduled"))
+        return end if end is not None and end + timedelta(minutes=self.minutes) > utc_now() else None
 
 
 def alert_of(schedule: Schedule, public: Mapping[str, Any] | None = None) -> DeadlineAlert | None:
     """The pipeline's alert; None if it has no deadline. `public` are its settings, where the DAG carries them."""
-    if schedule.deadline_minutes is None:
+    minutes = schedule.deadline_minutes
+    if minutes is None:
         return None
-    name = f"published {schedule.deadline_minutes:g} minutes after the interval's end"
-    after = timedelta(minutes=schedule.deadline_minutes)
-    own = {"public": public} if public is not None else None
-    return DeadlineAlert(IntervalEnd(), after, SyncCallback(f"{__name__}.{say_so.__name__}", own), name=name)
+    callback = AsyncCallback(f"{__name__}.{say_so.__name__}", {"public": public} if public is not None else None)
+    name = f"published {minutes:g} minutes after the interval's end"
+    return DeadlineAlert(IntervalEnd(minutes), timedelta(minutes=minutes), callback, name=name)
 
 
-def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
+async def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> None:
     """Log that a deadline was missed, with the state of the batch, and send the event `late`. `context` is Airflow's, for
     callbacks.
 
-    A ledger that does not exist yet, or cannot be read, stops neither. Airflow calls this once for each missed deadline, and
-    gives it no state store for notes.
+    A ledger that does not exist yet, or cannot be read, stops neither. Airflow calls this once for each missed deadline; another
+    thread does the work, so that the triggerer's other triggers go on.
     """
-    from fencepost.airflow.happening import Facts, Happening, Run
-    from fencepost.airflow.notifying import NoNotes, tell
+    await asyncio.to_thread(_say_so, context, public)
+
+
+def _say_so(context: dict[str, Any], public: Mapping[str, Any] | None) -> None:
+    from fencepost.airflow.happening import Happening, Run
+    from fencepost.airflow.notifying import notes_outside_of_tasks, tell, tell_recovered
     from fencepost.model import Interval
     from fencepost.protocol.view import PASSED
 
@@ -74,13 +100,25 @@ def say_so(context: dict[str, Any], public: Mapping[str, Any] | None = None) -> 
         standing,
         run["dag_run_id"],
     )
-    if pipeline is None:
+    if pipeline is None or not pipeline.notify:
         return
     until = interval.end + timedelta(minutes=pipeline.schedule.deadline_minutes or 0)
     if batch is not None and batch.state in PASSED and batch.changed_at <= until:
         return  # by a command: Airflow knows only that this run did not succeed
-    facts = Facts.of_batch(batch) if batch else Facts()
-    tell(context, pipeline, Happening("late", pipeline.name, interval, Run.of(context), facts, until=until), NoNotes())
+    notes = notes_outside_of_tasks(pipeline)
+    happened = Happening("late", pipeline.name, interval, Run.of(context), _facts(batch), until=until)
+    tell(context, pipeline, happened, notes)
+    # The run may have published the batch before it could know that this was sent.
+    _, batch, _ = _standing(run["dag_id"], interval, public)
+    if batch is not None and batch.state in PASSED:
+        recovered = Happening("recovered", pipeline.name, interval, Run.of(context), _facts(batch))
+        tell_recovered(context, pipeline, recovered, notes)
+
+
+def _facts(batch: Batch | None) -> Facts:
+    from fencepost.airflow.happening import Facts
+
+    return Facts.of_batch(batch) if batch else Facts()
 
 
 def _standing(

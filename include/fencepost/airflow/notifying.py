@@ -63,6 +63,14 @@ class NoNotes:
         """Nothing."""
 
 
+def notes_outside_of_tasks(pipeline: Pipeline) -> Notes:
+    """The same notes for a callback in the triggerer, whose context has no stores."""
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+
+    notes: Notes = AssetStateStoreAccessor(name=output_asset(pipeline.name, pipeline.output.name).name)
+    return notes
+
+
 def notes_of(context: Context | Mapping[str, Any], pipeline: Pipeline) -> Notes:
     """The state store of the output's asset, which is an inlet of every task of a pipeline with `notify`."""
     stores: Any = context.get("asset_state_store")
@@ -88,18 +96,16 @@ def tell(context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Hap
 
 
 def tell_recovered(
-    context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes, *, was_late: bool
+    context: Context | Mapping[str, Any], pipeline: Pipeline, happened: Happening, notes: Notes
 ) -> list[Sent]:
     """Send that an interval is published or skipped, if something bad was sent of it before. It raises nothing."""
     if not any(happened.event in entry.on for entry in pipeline.notify):
         return []
     key = _trouble(happened.interval)
-    if _noted(notes, key) is not None:
-        # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
-        happened = replace(happened, ends_trouble=True)
-    elif not was_late:
+    if _noted(notes, key) is None:
         return []
-    sent = tell(context, pipeline, happened, notes)
+    # Somebody was told of it, so somebody hears of its end, also if it came by a backfill.
+    sent = tell(context, pipeline, replace(happened, ends_trouble=True), notes)
     if all(not one.error for one in sent):
         _note(notes.delete, key)
     return sent

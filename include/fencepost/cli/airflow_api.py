@@ -78,6 +78,10 @@ class AirflowApi:
         """Files that could not be parsed: filename, stack_trace, timestamp."""
         return list(self.call("GET", "/importErrors", limit=100)["import_errors"])
 
+    def health(self) -> Json:
+        """Airflow's components by name, each with its `status`."""
+        return self.call("GET", "/monitor/health")
+
     def emit(self, name: str, uri: str, extra: Mapping[str, Any]) -> bool:
         """Create an event of that asset; False if Airflow has no such asset: no task emitted it, and no DAG reads it."""
         # `_` is a wildcard in a pattern. An asset that only tasks emit is not active.

@@ -149,6 +149,8 @@ def _shared(pipelines: Sequence[Pipeline], spark_job: bool | None) -> tuple[list
         for connection in dict.fromkeys(one.spark_connection for one in of_all):
             found += ask(of_airflow.check_airflow_connection, airflow, connection)
             masters += of_airflow.masters(airflow, connection)
+        late = [one.name for one in pipelines if one.schedule.deadline_minutes is not None]
+        found += ask(of_airflow.check_airflow_triggerer, airflow, late)
     found += ask(of_spark.check_spark_driver)
     for master in dict.fromkeys(masters):
         reachable = ask(of_spark.check_spark_master, master)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ class Airflow(Protocol):
     def connection(self, name: str) -> dict[str, Any] | None: ...
     def dag(self, dag_id: str) -> dict[str, Any] | None: ...
     def import_errors(self) -> list[dict[str, Any]]: ...
+    def health(self) -> dict[str, Any]: ...
 
 
 def check_airflow_pool(airflow: Airflow, name: str = DEFAULT_POOL) -> Finding:
@@ -61,6 +62,20 @@ def check_airflow_connection(airflow: Airflow, name: str = DEFAULT_CONNECTION) -
             "Remove deploy-mode from the connection's extra.",
         )
     return ok(f"connection {name} names {urlsplit(found['host']).hostname or found['host']}")
+
+
+def check_airflow_triggerer(airflow: Airflow, names: Sequence[str]) -> Finding:
+    """A triggerer runs, where pipelines of these names have a deadline: it is what tells of one that was missed."""
+    if not names:
+        return ok("no pipeline has a deadline")
+    if (airflow.health().get("triggerer") or {}).get("status") != "healthy":
+        return warning(
+            f"Airflow runs no triggerer, so nobody is told of a missed deadline of {', '.join(names)} "
+            "(schedule.deadline_minutes).",
+            "Start one beside the scheduler, with the environment of the workers.",
+            "airflow triggerer",
+        )
+    return ok("a triggerer runs")
 
 
 def masters(airflow: Airflow, name: str = DEFAULT_CONNECTION) -> list[str]:
