@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first import
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
+from fencepost.protocol.planning import Neighbours
 
 PIPELINE_YAML = """
 description: What came in, counted.
@@ -80,7 +80,7 @@ def result(interval: Interval) -> StepResult:
 
 
 class FakeTaskInstance:
-    """The plans of earlier runs, newest first: (run_id, plan's state, run's state, run's type)."""
+    """The plans of earlier runs, newest first, a day apart: (run_id, plan's state, run's state, run's type)."""
 
     dag_id = "counted"
     try_number = 1
@@ -98,11 +98,11 @@ class FakeTaskInstance:
     def get_previous_ti(self, *, logical_date: datetime) -> Any:
         return next((ti for ti in self.earlier if ti.logical_date < logical_date), None)
 
-    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
-        return next(str(ti.run_state) for ti in self.earlier if ti.run_id == run_id)
-
-    def get_previous_dagrun(self, state: str) -> Any:
-        return next((ti for ti in self.earlier if ti.run_state == state), None)
+    def run_of(self, dag_id: str, run_id: str) -> Any:
+        """What Airflow's API answers a task that asks for a run."""
+        return next(
+            SimpleNamespace(run_type=ti.run_type, state=ti.run_state) for ti in self.earlier if ti.run_id == run_id
+        )
 
     def xcom_pull(self, *, task_ids: str) -> Any:
         return self.returned.get(task_ids)
@@ -134,6 +134,13 @@ def context_in(
 
 
 @pytest.fixture
-def context_of(interval: Interval) -> ContextOf:
-    """`context_in` that interval."""
-    return partial(context_in, interval)
+def context_of(interval: Interval, monkeypatch: pytest.MonkeyPatch) -> ContextOf:
+    """`context_in` that interval, with a ledger that has nothing."""
+
+    def make(*earlier: tuple[str, str | None, str, str], **options: Any) -> dict[str, Any]:
+        context = context_in(interval, *earlier, **options)
+        monkeypatch.setattr("fencepost.airflow.turns.run_of", context["ti"].run_of)
+        return context
+
+    monkeypatch.setattr("fencepost.airflow.operators.planned_beside", lambda *_: Neighbours)
+    return make

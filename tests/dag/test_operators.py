@@ -85,7 +85,7 @@ def test_plan_goes_on_at_once_when_its_turn_comes(
     steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons = iter(["the earlier run is running", None])
-    monkeypatch.setattr("fencepost.airflow.operators.waits_for", lambda context: next(reasons))
+    monkeypatch.setattr("fencepost.airflow.operators.waits_for", lambda *_: next(reasons))
     assert PlanOperator(task_id="plan", pipeline=pipeline).poke(context_of())
     assert len(steps.calls) == 1
 
@@ -116,6 +116,18 @@ def test_a_plan_that_waits_gives_its_slot_back_at_once_and_uses_up_no_retry(
         plan.execute(context_of(*earlier, waits=waits))
     assert timedelta(seconds=25) < raised.value.reschedule_date - before < timedelta(seconds=60)
     assert (slept, len(steps.calls)) == ([], 0 if lane else 1)
+
+
+def test_a_plan_that_waits_while_kafka_is_away_uses_up_no_retry(
+    steps: FakeStep, pipeline: Pipeline, context_of: ContextOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = context_of(BUSY)
+    monkeypatch.setattr("fencepost.airflow.operators.planned_beside", lambda *_: FakeStep(KafkaUnavailable("away")))
+    assert PlanOperator(task_id="plan", pipeline=pipeline).poke(waiting) is False
+    monkeypatch.setattr("fencepost.airflow.operators.planned_beside", lambda *_: FakeStep(AccessDenied("no")))
+    with pytest.raises(AirflowFailException, match="AccessDenied: no"):
+        PlanOperator(task_id="plan", pipeline=pipeline).poke(waiting)
+    assert steps.calls == []
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator, DagRunState, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import JsonValue
 
 from fencepost.airflow.assets import last_cluster
 from fencepost.airflow.connections import with_connections
+from fencepost.airflow.turns import LONG, waits_for
 from fencepost.config.connections import is_worth_a_retry, told_with_connections
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import FencepostError, NoFreeLane
+from fencepost.errors import FencepostError, NoFreeLane, Retriable
 from fencepost.model import Interval, StepResult
+from fencepost.protocol.planning import Neighbours
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,9 +39,6 @@ LOOK_AGAIN = 1.5  # seconds
 # ... then it returns its slot, and each later look is one question. Not sooner: the scheduler may learn that the last look has
 # ended only after it has queued the next one, and then fails it (seen with 5 seconds, Airflow 3.3.2, LocalExecutor).
 COME_AGAIN = timedelta(seconds=30)
-
-PLANNED = {"success", "skipped"}
-NOT_PLANNED = {"failed", "upstream_failed"}
 
 
 def interval_of(context: Context) -> Interval:
@@ -78,13 +78,27 @@ def report(log: Logger, result: StepResult) -> dict[str, JsonValue]:
     return result.model_dump(mode="json", exclude={"details": {"announcement"}})
 
 
-class PlanOperator(BaseSensorOperator):
-    """Freeze the interval's batch, once every earlier run of the DAG has frozen its own.
+def planned_beside(pipeline: Pipeline, interval: Interval) -> Callable[[], Neighbours]:
+    """A question to the ledger: what is planned beside the interval. Each call reads only what is new since the last.
 
-    A plan that overtakes an earlier one would take that interval's records into its own batch. `depends_on_past` would
-    keep the order too, but then Airflow refuses a backfill of "Missing Runs" (`_validate_backfill_params` in
-    airflow/models/backfill.py). So the plan is a sensor in reschedule mode: it waits in Airflow, where it uses neither a slot
-    nor a retry. The plan waits for a free lane in the same way. Airflow needs no triggerer for that.
+    It raises a FencepostError if Kafka does not answer, or the ledger cannot be read.
+    """
+    from fencepost.ledger.ledger import Ledger
+    from fencepost.protocol.view import View
+
+    @cache
+    def ledger() -> Ledger:
+        return Ledger(with_connections(pipeline))
+
+    return lambda: Neighbours.of(ledger().read() if ledger().exists() else View(), interval)
+
+
+class PlanOperator(BaseSensorOperator):
+    """Freeze the interval's batch, once every earlier interval that has a run is planned (`turns.py`).
+
+    `depends_on_past` would keep the order too, but then Airflow refuses a backfill of "Missing Runs"
+    (`_validate_backfill_params` in airflow/models/backfill.py). So the plan is a sensor in reschedule mode: it waits in Airflow,
+    where it uses neither a slot nor a retry. The plan waits for a free lane in the same way. Airflow needs no triggerer for that.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -101,11 +115,26 @@ class PlanOperator(BaseSensorOperator):
                 "this run was asked for reprocess and for replay. Choose one: reprocess writes the interval again, with its "
                 "quarantine; replay sends what is in quarantine now through the transform."
             )
-        answer = _await_turn(context) or self._plan(interval, reprocess, replay, bool(params.get("another_cluster")))
+        answer = self._await_turn(context, interval) or self._plan(
+            interval, reprocess, replay, bool(params.get("another_cluster"))
+        )
         if isinstance(answer, str):
-            self.log.info("not yet: %s", answer)
+            level = logging.WARNING if context["task_reschedule_count"] >= LONG else logging.INFO
+            self.log.log(level, "not yet: %s", answer)
             return False
         return PokeReturnValue(is_done=True, xcom_value=report(self.log, answer))
+
+    def _await_turn(self, context: Context, interval: Interval) -> str | None:
+        """What this look waits for in vain; None if it is the plan's turn."""
+        give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
+        neighbours = planned_beside(self.pipeline, interval)
+        with airflow_errors(self.pipeline):
+            try:
+                while (reason := waits_for(context, neighbours)) is not None and time.monotonic() < give_back:
+                    time.sleep(LOOK_AGAIN)
+            except Retriable as error:  # waiting takes no retry
+                return f"the ledger does not say which earlier intervals are planned: {error}"
+        return reason
 
     def _plan(self, interval: Interval, reprocess: bool, replay: bool, another_cluster: bool) -> StepResult | str:
         from fencepost.steps.plan import plan_batch
@@ -126,58 +155,3 @@ class PlanOperator(BaseSensorOperator):
                 )
             except NoFreeLane as error:
                 return str(error)
-
-
-def _await_turn(context: Context) -> str | None:
-    """What this look waits for in vain; None if it is the plan's turn."""
-    give_back = time.monotonic() + (0 if context["task_reschedule_count"] else AT_ONCE.total_seconds())
-    while (reason := waits_for(context)) is not None and time.monotonic() < give_back:
-        time.sleep(LOOK_AGAIN)
-    return reason
-
-
-def waits_for(context: Context) -> str | None:
-    """What the plan of this run has to wait for, or None if it is its turn.
-
-    It is its turn once the nearest earlier run that was not cancelled has planned. Airflow sorts by logical date, which is
-    the start of the data interval. If a backfill was cancelled before its plan began, that plan has no state in a finished
-    run, and does not count.
-
-    Raises:
-        AirflowFailException: the earlier plan failed, or it cannot start before this run gives up its place.
-    """
-    ti, run = context["ti"], context["dag_run"]
-    before: datetime | None = run.logical_date
-    while (earlier := ti.get_previous_ti(logical_date=before)) is not None:
-        if earlier.state in PLANNED:
-            return None
-        if earlier.state in NOT_PLANNED:
-            raise AirflowFailException(
-                f"the plan of the earlier run {earlier.run_id} failed, and its records must not fall into "
-                "this batch. Clear that plan with the option Future, which includes this run. Or, if its records "
-                "should fall into this batch, mark it as success and clear this task."
-            )
-        state = DagRunState(ti.get_dagrun_state(ti.dag_id, earlier.run_id))
-        if state in {DagRunState.QUEUED, DagRunState.RUNNING}:
-            if state is DagRunState.QUEUED and context["task_reschedule_count"]:  # it is not only about to start
-                _refuse_if_it_keeps_back(context, earlier.run_id)
-            return f"the earlier run {earlier.run_id} is {state.value} and has not planned yet"
-        before = earlier.logical_date
-    return None
-
-
-def _refuse_if_it_keeps_back(context: Context, earlier: str) -> None:
-    """Fail if this run and an earlier one wait for each other.
-
-    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind
-    that stays queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
-    """
-    queued = context["ti"].get_previous_dagrun(state="queued")
-    if queued is None or queued.run_id != earlier:
-        return
-    if (queued.run_type == "backfill") == (context["dag_run"].run_type == "backfill"):
-        raise AirflowFailException(
-            f"the earlier run {earlier} is queued while this one holds its place, so neither could continue. A "
-            "backfill cannot run backwards; start it without that option. Otherwise clear this task once the "
-            "earlier run has planned."
-        )

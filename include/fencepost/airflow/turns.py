@@ -1,0 +1,115 @@
+"""Whose turn it is to plan: intervals are planned in their order, whichever runs they have.
+
+A plan that overtakes an earlier interval takes that interval's records into its own batch. The ledger says which intervals are
+planned; of the others, Airflow says which have a run that still can plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import DagRunState
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import GetDagRun
+
+from fencepost.protocol.planning import Neighbours
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+OURS = {"scheduled", "backfill"}  # types of runs that can plan; a manual run fails in its plan
+# How a plan ended that froze nothing. Airflow skips what has not begun if a run is marked as failed, or exceeds dagrun_timeout.
+ENDED_WITHOUT = {"failed", "upstream_failed", "skipped"}
+LONG = 10  # looks, of which each comes half a minute after the last: from then on the reason names the way out
+
+
+def run_of(dag_id: str, run_id: str) -> Any:
+    """A run of a DAG, as Airflow's API gives it to a task: `run_type`, `state`, ..."""
+    return cast("Any", task_runner).SUPERVISOR_COMMS.send(GetDagRun(dag_id=dag_id, run_id=run_id))
+
+
+def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | None:
+    """What the plan of this run has to wait for, or None if it is its turn. `neighbours` are its interval's, in the ledger.
+
+    1. an interval that is planned keeps its ranges, and waits for nothing;
+    2. nothing before the planned interval that precedes this one matters: those records are in a batch, or never will be;
+    3. each run in between, the nearest first, has to plan before. One that was cancelled before its plan began has no state of
+       that task in a finished run, and does not count; neither does one whose plan a person marked as success.
+
+    Airflow sorts by logical date, which is the start of the data interval.
+
+    Raises:
+        AirflowFailException: an earlier plan ended without a batch, or it cannot start before this run gives up its place.
+    """
+    ti, run = context["ti"], context["dag_run"]
+    earlier: Any = ti.get_previous_ti(logical_date=run.logical_date)
+    near = neighbours() if earlier is not None else Neighbours()
+    if near.own is not None:  # 1
+        return None
+    after = near.before.interval.start if near.before is not None else None
+    while earlier is not None and (after is None or earlier.logical_date > after):  # 2
+        if after is None and earlier.state == "success":
+            return None  # a ledger that was made anew has nothing of what earlier plans froze
+        reason = _reason(context, earlier)  # 3
+        if reason is not None:
+            return reason
+        earlier = ti.get_previous_ti(logical_date=earlier.logical_date)
+    return None
+
+
+def _reason(context: Context, earlier: Any) -> str | None:
+    """Why a plan cannot go before that of the earlier run, whose interval the ledger does not have; None if it can."""
+    found = run_of(context["ti"].dag_id, earlier.run_id)
+    kind, state = str(found.run_type), DagRunState(found.state)
+    if kind not in OURS or earlier.state == "success":
+        return None
+    if earlier.state in ENDED_WITHOUT:
+        again = (
+            "Start a backfill of its interval with the reprocess behaviour failed, and then clear this task"
+            if kind == "backfill"
+            else "Clear that plan with the option Future, which includes this run"
+        )
+        raise AirflowFailException(
+            f"the plan of the earlier run {earlier.run_id} {_ended(earlier.state)}, and its records must not fall into this "
+            f"batch. {again}. Or, if its records should fall into this batch, mark that plan as success and clear this task."
+        )
+    if state not in {DagRunState.QUEUED, DagRunState.RUNNING}:
+        return None
+    looks = context["task_reschedule_count"]
+    if state is DagRunState.QUEUED and looks:  # it is not only about to start
+        _refuse_if_it_keeps_back(context, earlier.run_id, kind)
+    reason = f"the earlier run {earlier.run_id} is {state.value} and has not planned yet"
+    return f"{reason}. {_way_out(kind, state)}" if looks >= LONG else reason
+
+
+def _ended(state: str) -> str:
+    return "failed" if state != "skipped" else "was skipped (its run was marked as failed, or exceeded dagrun_timeout)"
+
+
+def _way_out(kind: str, state: DagRunState) -> str:
+    """What to do about an earlier run that goes on not planning."""
+    give = "Or, if its records should fall into this batch, mark its task plan as success."
+    if state is DagRunState.RUNNING:
+        return f"The log of its task plan says what that waits for. {give}"
+    if kind == "backfill":
+        return (
+            "If its backfill is over, was cancelled or is paused, Airflow does not start it: mark that run as failed, and start "
+            f"a backfill of its interval with the reprocess behaviour failed. {give}"
+        )
+    return f"Airflow starts it when the DAG is switched on and has fewer active runs than lanes. {give}"
+
+
+def _refuse_if_it_keeps_back(context: Context, earlier: str, kind: str) -> None:
+    """Fail if this run and an earlier one wait for each other.
+
+    A backfill's runs share its `max_active_runs`; all other runs share the DAG's. An earlier run of the same kind
+    that stays queued waits for a place that later runs hold: the backfill runs backwards, or the run was cleared.
+    """
+    if (kind == "backfill") == (context["dag_run"].run_type == "backfill"):
+        raise AirflowFailException(
+            f"the earlier run {earlier} is queued while this one holds its place, so neither could continue. A "
+            "backfill cannot run backwards; start it without that option. Otherwise clear this task once the "
+            f"earlier run has planned. If it stays queued: {_way_out(kind, DagRunState.QUEUED)}"
+        )
