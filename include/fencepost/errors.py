@@ -25,8 +25,8 @@
         │   └── TableRefusedData      the output table does not take the batch's rows
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
-            ├── MalformedRecords, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree, RecordRefused,
-            ├── AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
+            ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
+            ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    a step needs of a batch what the ledger does not have
 
@@ -188,6 +188,10 @@ class GroupInUse(NeedsOperator):
 
 class MalformedRecords(NeedsOperator):
     """Source records do not parse and the pipeline says `on_malformed: fail`."""
+
+
+class TombstonesRefused(NeedsOperator):
+    """Source records have no value and the pipeline says `tombstones: fail`."""
 
 
 class TransitionRefused(NeedsOperator):

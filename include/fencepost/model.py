@@ -433,6 +433,7 @@ class Written(Frozen):
     rows_in: int | None = Field(default=None, ge=0)
     malformed: int = Field(default=0, ge=0)
     malformed_at: tuple[tuple[int, int], ...] = ()  # (partition, offset) of the first few dropped records
+    tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
     judged_again: int = Field(default=0, ge=0)
     quarantine: TopicOutput | None = None
     results: int | None = Field(default=None, ge=0)

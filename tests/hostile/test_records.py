@@ -151,9 +151,9 @@ def fill(broker: Broker, pipeline: Pipeline) -> None:
 
 
 def expected() -> Counter[tuple[bytes | None, str]]:
-    """Key and fields of all that comes out; a tombstone's fields are null."""
+    """Key and fields of all that comes out: neither the malformed nor the tombstones."""
     nothing = dict.fromkeys(SCHEMA)
-    values = [*GOOD.values(), {}, *(None for _ in BAD), {}]
+    values = [*GOOD.values(), None, *(None for _ in BAD), None]
     return Counter(
         (KEYS[number % len(KEYS)], json.dumps({**nothing, **fields}))
         for number, fields in enumerate(values)
@@ -177,12 +177,14 @@ def test_each_record_is_malformed_or_comes_out_exactly(
     assert latest(failing, day(1)).state is State.PLANNED
     assert group_offsets(broker.bootstrap, failing.group, failing.source.topic, [0, 1]) == {}
 
-    dropping = make_pipeline(SAME, SUITE, name=failing.name, source={**settings, "on_malformed": "drop"}, output=output)
+    settings |= {"on_malformed": "drop", "tombstones": "drop"}
+    dropping = make_pipeline(SAME, SUITE, name=failing.name, source=settings, output=output)
     run(spark, dropping, day(1))
     batch = latest(dropping, day(1))
     assert batch.state is State.PUBLISHED
     assert batch.written is not None
-    assert (batch.written.rows_in, batch.written.malformed, batch.written.rows) == (total, len(BAD), len(GOOD) + 2)
+    assert (batch.written.rows_in, batch.written.malformed, batch.written.rows) == (total, len(BAD), len(GOOD))
+    assert batch.written.tombstones == 2
     own = [r for r in read_all(broker.bootstrap, dropping.output.topic) if r.batch == str(batch.id)]
     assert Counter((r.key, json.dumps(r.json)) for r in own) == expected()
     assert {r.headers for r in own} == {(*HEADERS[:-1], ("fencepost-batch", str(batch.id).encode()))}
@@ -198,7 +200,7 @@ def test_each_record_lies_in_quarantine_byte_for_byte(spark: Any, broker: Broker
     pipeline = make_pipeline(
         "def transform(frame):\n    return frame\n",
         NONE_PASSES,
-        source={"schema": SCHEMA, "on_malformed": "quarantine"},
+        source={"schema": SCHEMA, "on_malformed": "quarantine", "tombstones": "pass"},
         quality={"quarantine_limit": "none"},
     )
     fill(broker, pipeline)

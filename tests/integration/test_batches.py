@@ -204,7 +204,7 @@ def test_tombstones_timestamps_and_headers_can_be_kept(spark: Any, broker: Broke
     )
     pipeline = make_pipeline(
         keep,
-        source={"headers": True},
+        source={"headers": True, "tombstones": "pass"},
         output={"timestamp": "_timestamp", "headers": "_headers", "publish": "direct"},
     )
     create_topic(broker.bootstrap, pipeline.source.topic, 1)

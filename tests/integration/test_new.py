@@ -81,6 +81,7 @@ def test_a_topic_of_orders_becomes_a_pipeline_that_publishes_them(spark: Any, br
     produce(broker.bootstrap, "new-orders", records)
     draft = new("orders_daily", "new-orders")
     settings = yaml.safe_load((draft.folder / "pipeline.yaml").read_text())
+    assert settings["source"]["tombstones"] == "pass"
     schema = settings["source"]["schema"]
     assert schema == {
         "order_id": "string",

@@ -88,7 +88,10 @@ RECORDS: list[tuple[bytes, str | None]] = [
     (b"one", "3"),
 ]
 ROWS = Counter((key, int(n)) for key, name in RECORDS for n in (name or "").split(",") if n)
-SETTINGS: dict[str, Any] = {"source": {"on_malformed": "quarantine"}, "quality": {"quarantine_limit": "none"}}
+SETTINGS: dict[str, Any] = {
+    "source": {"on_malformed": "quarantine", "tombstones": "drop"},
+    "quality": {"quarantine_limit": "none"},
+}
 SMALL = {"spark.sql.execution.arrow.maxRecordsPerBatch": 2}  # so that a record's rows lie in several batches
 
 

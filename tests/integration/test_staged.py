@@ -91,12 +91,12 @@ def test_a_published_batch_is_seen_as_if_it_had_been_written_there_and_not_befor
 ) -> None:
     """Beside it, the same source written directly: key, value, tombstone, headers, timestamp, partition and order are its own."""
     shared = {"timestamp": "_timestamp", "headers": "_headers"}
-    settings: dict[str, Any] = {"source": {"headers": True}}
+    settings: dict[str, Any] = {"source": {"headers": True, "tombstones": "pass"}}
     direct = make_pipeline(EVERYTHING, ANYTHING, output=shared | {"publish": "direct"}, **settings)
     staged = make_pipeline(
         EVERYTHING,
         ANYTHING,
-        source={"headers": True, "topic": direct.source.topic},
+        source={"headers": True, "tombstones": "pass", "topic": direct.source.topic},
         output=shared | STAGED | {"atomic_megabytes": megabytes, "batch_header": header},
     )
     create_topic(broker.bootstrap, direct.source.topic, 2)

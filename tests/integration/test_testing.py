@@ -151,7 +151,7 @@ FROM {source}
 
 
 def test_metadata_are_what_the_test_gives(run: Trials, make: Make) -> None:
-    folder = make(MEETS, source={"headers": True}, output={"key": None})
+    folder = make(MEETS, source={"headers": True, "tombstones": "pass"}, output={"key": None})
     at = datetime(2026, 2, 3, tzinfo=UTC)
     told = {"_key": "k", "_topic": "other", "_partition": 3, "_offset": 99, "_timestamp": at, "_headers": [("a", b"1")]}
     expected = {"k": b"k", "t": "other", "p": 3, "o": 99, "ms": round(at.timestamp() * 1000), "h": 1}

@@ -50,7 +50,7 @@ expectations:
 """
 KEEPING = 'def transform(frame):\n    return frame.selectExpr("_key", "_record", "n", "name")\n'
 CATALOGUE = "select relname, relnatts from pg_class where relkind in ('r', 'p') order by 1"
-LOOSE = {"quality": {"quarantine_limit": "none"}, "source": {"on_malformed": "quarantine"}}
+LOOSE = {"quality": {"quarantine_limit": "none"}, "source": {"on_malformed": "quarantine", "tombstones": "drop"}}
 
 
 def state_of(bootstrap: str) -> dict[str, Any]:
@@ -107,12 +107,13 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     assert (looked.whole, looked.frozen) == (True, False)
     trial = try_pipeline(spark, ledger, looked)
     assert state_of(broker.bootstrap) == before
-    assert (trial.read, trial.malformed, trial.results, trial.written) == (103, 2, 101, 92)
+    assert (trial.read, trial.malformed, trial.results, trial.written) == (103, 2, 100, 91)
     assert {(one.name, one.rows) for one in trial.aside} == {
         ("malformed (quarantine)", 1),
         ("expect_column_values_to_be_between(n)", 9),
+        ("tombstones (drop)", 1),
     }
-    assert sum(one.rows for one in trial.aside) == 11
+    assert sum(one.rows for one in trial.aside) == 12
     reasons = {one.reason for one in trial.aside}
     assert "n is below 90" in reasons
     assert "n: not an integer of 32 bits" in reasons
@@ -123,7 +124,7 @@ def test_a_trial_says_what_the_run_then_does_and_leaves_nothing_behind(
     batch = latest(pipeline, day(1))
     assert batch.written is not None
     assert batch.verdict is not None
-    assert (batch.written.rows_in, batch.written.rows) == (trial.read, trial.written)
+    assert (batch.written.rows_in, batch.written.rows, batch.written.tombstones) == (trial.read, trial.written, 1)
     assert sum(batch.written.quarantined.values()) == 11
     assert batch.verdict.reason.startswith(trial.evaluation.reason)
     frozen = of_interval(Ledger(pipeline), day(1))
@@ -169,7 +170,8 @@ def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline
     trial = try_pipeline(spark, ledger, newest(ledger, 1000))
     assert trial.verdict == "would fail"
     assert "2 records are malformed, and source.on_malformed is fail" in trial.stops[0]
-    source = {"topic": strict.source.topic, "on_malformed": "quarantine"}
+    assert trial.stops[1] == "1 records are tombstones, and source.tombstones is fail (first at 0:51)"
+    source = {"topic": strict.source.topic, **LOOSE["source"]}
     limited = make_pipeline(KEEPING, RULES, source=source)
     ledger = Ledger(limited)
     trial = try_pipeline(spark, ledger, newest(ledger, 1000))
@@ -179,7 +181,7 @@ def test_what_would_stop_a_run_is_told(spark: Any, broker: Broker, make_pipeline
     unfit = make_pipeline(nan, source=source, quality=LOOSE["quality"])
     ledger = Ledger(unfit)
     trial = try_pipeline(spark, ledger, newest(ledger, 1000))
-    assert trial.stops == ("101 rows do not fit the output's format or schema: name: JSON has no NaN and no Infinity",)
+    assert trial.stops == ("100 rows do not fit the output's format or schema: name: JSON has no NaN and no Infinity",)
     summed = 'def transform(frame):\n    return frame.groupBy("name").count().selectExpr("name AS n", "count")\n'
     shuffling = make_pipeline(summed, source=source, output={"key": None})
     ledger = Ledger(shuffling)
@@ -434,7 +436,7 @@ def test_the_command_says_all_of_it_in_json_and_by_its_exit_code(
     plain = json.loads(done.stdout)
     assert done.exit_code == 0
     assert (plain["passes"], plain["verdict"], plain["whole"], plain["frozen"]) == (True, "would pass", True, False)
-    assert (plain["read"], plain["malformed"], plain["results"], plain["written"]) == (103, 2, 101, 92)
+    assert (plain["read"], plain["malformed"], plain["results"], plain["written"]) == (103, 2, 100, 91)
     assert {one["name"]: one["rows"] for one in plain["aside"]}["expect_column_values_to_be_between(n)"] == 9
     assert plain["columns"] == {"n": "int", "name": "string"}
     assert sum(one["end"] - one["start"] for one in plain["ranges"]) == 103

@@ -192,6 +192,7 @@ def _summary(batch: Batch) -> dict[str, Any]:
         "rows_in": batch.written.rows_in if batch.written else None,
         "rows": batch.written.rows if batch.written else None,
         "quarantined": batch.written.quarantined if batch.written else {},
+        "tombstones_dropped": batch.written.tombstones if batch.written else 0,
         "replayed": batch.plan.replays.tally.rows if batch.plan.replays else None,
         "also_covers": str(batch.plan.also_covers) if batch.plan.also_covers else None,
         "published": batch.publication.way if batch.publication and batch.publication.has_ended else None,

@@ -128,6 +128,7 @@ class Source(Section):
     columns: dict[str, ColumnType] = Field(default_factory=dict, alias="schema")
     headers: bool = False
     on_malformed: Literal["fail", "drop", "quarantine"] = "fail"
+    tombstones: Literal["fail", "drop", "pass"] = "fail"
     on_expired: Literal["fail", "skip"] = "fail"
 
     @field_validator("columns")

@@ -15,18 +15,26 @@ LISTED = 5
 
 
 def check_source_fields(look: Look) -> Iterator[Finding]:
-    """A small sample of the source has the declared fields, of the declared types, and no others."""
+    """A small sample of the source has the declared fields, of the declared types, and no others; and no refused tombstones."""
     if not look.has_groups:  # a consumer would make Kafka's topic of offsets, and a check makes nothing
         yield skipped("no consumer has ever committed an offset here, and a look would be the first")
         return
-    _, drift = look_for_drift(look.pipeline, look.cluster, RECORDS, most_bytes=MOST_BYTES, seconds=SECONDS)
-    found = list(told(drift))
-    if not found:
+    sample, drift = look_for_drift(look.pipeline, look.cluster, RECORDS, most_bytes=MOST_BYTES, seconds=SECONDS)
+    drifted = list(told(drift))
+    if drifted:
+        more = f"; and {len(drifted) - LISTED} more" if len(drifted) > LISTED else ""
+        yield warning(
+            f"The source has drifted from what pipeline.yaml declares: {'; '.join(islice(drifted, LISTED))}{more}.",
+            "Declare what you need; a record that does not fit is malformed.",
+            f"fencepost schema {look.pipeline.name} --sample 1000",
+        )
+    tombstones = sum(record.value is None for record in sample.records)
+    refused = tombstones if look.pipeline.source.tombstones == "fail" else 0
+    if refused:
+        yield warning(
+            f"{refused:,} of {len(sample.records):,} sampled records have no value (tombstones), and source.tombstones is fail: "
+            "a batch that has one fails.",
+            "Set source.tombstones in pipeline.yaml: drop leaves them out, pass gives them to the transform.",
+        )
+    if not drifted and not refused:
         yield ok(f"{drift.records:,} sampled records have the declared fields, and no others")
-        return
-    more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
-    yield warning(
-        f"The source has drifted from what pipeline.yaml declares: {'; '.join(islice(found, LISTED))}{more}.",
-        "Declare what you need; a record that does not fit is malformed.",
-        f"fencepost schema {look.pipeline.name} --sample 1000",
-    )

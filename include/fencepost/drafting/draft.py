@@ -21,7 +21,7 @@ from fencepost.drafting.source import source_of
 from fencepost.drafting.times import Chosen, choose_interval, doubts, in_zone
 from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import scalar, suite_yaml, transform_sql
-from fencepost.errors import SettingsError
+from fencepost.errors import AccessDenied, SettingsError
 from fencepost.kafka.client_settings import client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
@@ -72,6 +72,8 @@ def draft_pipeline(
             )
         values = [one.value for one in sample.records]
         source, fields = source_of(connected, wanted, connection, values)  # 2
+        if fields.tombstones or _is_compacted(cluster, wanted.topic):
+            source = source.model_copy(update={"tombstones": "pass"})
         now = utc_now()
         chosen = choose_interval(  # 3
             cluster, sample, wanted.reading_group, wanted.cron, wanted.timezone, now
@@ -79,7 +81,7 @@ def draft_pipeline(
         checks = draft_checks(fields)
         text = settings_yaml(wanted, connection, sample, source, fields, chosen)
         (aside / "pipeline.yaml").write_text(text, encoding="utf-8")  # 4
-        (aside / "transform.sql").write_text(transform_sql(fields, wanted.topic), encoding="utf-8")
+        (aside / "transform.sql").write_text(transform_sql(fields, source), encoding="utf-8")
         (aside / "expectations.yaml").write_text(suite_yaml(checks, fields.records), encoding="utf-8")
         load_pipeline(aside).suite  # noqa: B018 - read now
         _take_place(aside, folder)
@@ -130,6 +132,14 @@ def _take_place(aside: Path, folder: Path) -> None:
         aside.rename(folder)
     except OSError as error:
         raise SettingsError(f"{folder}: cannot be made: {error.strerror}. Choose another name.") from None
+
+
+def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    """Whether the topic is one where a record without a value deletes its key; False if we may not ask."""
+    try:
+        return "compact" in cluster.topic_configs(topic).get("cleanup.policy", "")
+    except AccessDenied:
+        return False
 
 
 def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:

@@ -35,6 +35,10 @@ def settings_yaml(
     lines.append(
         "  on_malformed: quarantine  # a record that does not fit is kept aside with the reason; the others go on\n"
     )
+    if source.tombstones == "pass":
+        lines.append(
+            "  tombstones: pass  # a record without a value stays one; drop leaves it out, fail stops the batch\n"
+        )
     declared = [column for column in fields.columns if column.sql is not None]
     if declared or fields.left_out:
         lines.append("  schema:\n" if declared else "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fencepost.config.pipeline import Source
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.columns import UNITS, YEARS, Column, Fields
 from fencepost.errors import SettingsError
@@ -91,12 +92,12 @@ def identifier(name: str) -> str:
     return f"`{name}`"
 
 
-def transform_sql(fields: Fields, source: str) -> str:
-    """`transform.sql`: every column by its name, epoch numbers beside what they mean, and key and tombstones as they are."""
-    selected = [
-        ("_key", "the source's key, which output.key names"),
-        ("_tombstone", "a record without a value stays one"),
-    ]
+def transform_sql(fields: Fields, source: Source) -> str:
+    """`transform.sql`: every column by its name, epoch numbers beside what they mean, and the key as it is; `_tombstone` if the
+    source passes tombstones."""
+    selected = [("_key", "the source's key, which output.key names")]
+    if source.tombstones == "pass":
+        selected.append(("_tombstone", "a record without a value stays one"))
     for column in fields.columns:
         name = identifier(column.name)
         renamed = column.output != column.name
@@ -107,8 +108,8 @@ def transform_sql(fields: Fields, source: str) -> str:
     lines = [(f"{line}{'' if n == last else ','}", comment) for n, (line, comment) in enumerate(selected)]
     body = "".join(f"  -- {comment}\n  {line}\n" if comment else f"  {line}\n" for line, comment in lines)
     return (
-        f"-- One row for each record of topic {source}. Rename, convert, filter with WHERE: it works row by row, and nothing is\n"
-        "-- shuffled. `fencepost try` shows the result on a sample.\n"
+        f"-- One row for each record of topic {source.topic}. Rename, convert, filter with WHERE: it works row by row, and "
+        "nothing is\n-- shuffled. `fencepost try` shows the result on a sample.\n"
         f"SELECT\n{body}FROM source\n"
     )
 

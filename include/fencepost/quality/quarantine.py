@@ -1,8 +1,9 @@
 """Reads back and judges what a batch sent to quarantine: by rule, with sample rows. Is all of it there, and is it too much?
 
-Every row is accounted for. Records read are those that the plan froze, the malformed among them are quarantined or dropped, and
-rows of the result are written, quarantined, or withheld behind their record. Each number is measured on its own: the plan says
-what there is, Spark counts the records read, the malformed ones and the transform's rows, and receipts say what was committed.
+Every row is accounted for. Records read are those that the plan froze, the malformed among them are quarantined or dropped,
+tombstones may be dropped, and rows of the result are written, quarantined, or withheld behind their record. Each number is
+measured on its own: the plan says what there is, Spark counts the records read, the malformed ones, the tombstones and the
+transform's rows, and receipts say what was committed.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Accounts(Frozen):
     malformed: int = Field(default=0, ge=0)  # as they were read
     malformed_kept: int = Field(default=0, ge=0)  # committed to quarantine
     dropped: int = Field(default=0, ge=0)
+    tombstones: int = Field(default=0, ge=0)  # records without a value that were dropped
     results: int | None = Field(default=None, ge=0)  # rows of the transform's result
     failed: int = Field(default=0, ge=0)  # of them, committed to quarantine
     withheld: int = Field(default=0, ge=0)  # of them, not written: another row of their record failed
@@ -85,6 +87,7 @@ class Accounts(Frozen):
             malformed=written.malformed,
             malformed_kept=kept,
             dropped=0 if plan.malformed_writers else written.malformed,
+            tombstones=written.tombstones,
             results=written.results,
             failed=written.quarantined_tally.rows - kept,
             withheld=written.withheld,
@@ -107,7 +110,8 @@ class Accounts(Frozen):
         """
         if self.read is None:
             return None
-        return self.read - self.malformed - (self.written if self.results is None else self.results)
+        reached = self.read - self.malformed - self.tombstones
+        return reached - (self.written if self.results is None else self.results)
 
     def differences(self) -> list[str]:
         """The numbers that do not add up; an empty list if all do."""

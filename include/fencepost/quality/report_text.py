@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.model import Batch
+from fencepost.model import Batch, Written
 from fencepost.quality.checks import CheckResult, Status
 from fencepost.quality.quarantine import counted
 from fencepost.quality.report import Report, addition_words, left_out_words, rank, withheld_words
@@ -50,16 +50,21 @@ def _aside(report: Report) -> list[str]:
     """Counts of what was read but is not in the output."""
     found, written = report.quarantined, report.batch.known_written
     if found is None:
-        return [f"{written.malformed:,} malformed dropped"]
+        return [f"{written.malformed:,} malformed dropped", *_tombstones(written)]
     again = " again" if report.batch.plan.replays else ""
     aside = [f"{found.accounts.quarantined:,} quarantined{again}"]
     if found.accounts.withheld:
         aside.append(withheld_words(found.accounts.withheld))
     if found.accounts.dropped:
         aside.append(f"{found.accounts.dropped:,} malformed dropped")
+    aside += _tombstones(written)
     if found.accounts.left_out:
         aside.append(left_out_words(found.accounts.left_out))
     return aside
+
+
+def _tombstones(written: Written) -> list[str]:
+    return [f"{written.tombstones:,} tombstones dropped"] if written.tombstones else []
 
 
 def _rows_in(batch: Batch) -> str:

@@ -22,7 +22,7 @@ from fencepost.review.past import NotReadable, Past, check_receipts, read_past
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.quarantine import header_value
 from fencepost.spark.quarantine_headers import REASON_HEADER, RULE_HEADER, SOURCE_HEADER
-from fencepost.spark.records import read_source, to_records, with_record
+from fencepost.spark.records import read_source, refused_tombstone, to_records, with_record
 from fencepost.spark.source import read_ranges
 from fencepost.spark.transform import apply_transform
 
@@ -191,6 +191,9 @@ def _rows(spark: SparkSession, ledger: Ledger, past: Past, place: Place) -> tupl
     """Where the rows are that today's transform makes of the record, and what there is to say about that."""
     try:
         with spark_reads(f"record {place}"):
+            record, tombstones = _record(spark, ledger, place), ledger.pipeline.source.tombstones
+            if record["value"] is None and tombstones != "pass":
+                return (), f"It is a tombstone, which no transform gets: source.tombstones is {tombstones}."
             frame = _read_back(spark, ledger, past)
             made = _made(spark, ledger, past.batch, place)
     except (NotReadable, FencepostError) as error:
@@ -223,8 +226,8 @@ def _read_back(spark: SparkSession, ledger: Ledger, past: Past) -> DataFrame | N
 def _made(spark: SparkSession, ledger: Ledger, batch: Batch, place: Place) -> set[int]:
     """The hashes of the rows that today's transform makes of the record."""
     pipeline = ledger.pipeline
-    _record(spark, ledger, place)
     raw = read_ranges(spark, ledger.settings, place.topic, [place.range], headers=True)
     frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=bool(pipeline.suite.rules))
-    result = apply_transform(pipeline, with_record(frame.where(~malformed), "_malformed"))
+    good = frame.where(~(malformed | refused_tombstone(pipeline.source)))
+    result = apply_transform(pipeline, with_record(good, "_malformed"))
     return {row["hash"] for row in to_records(result, pipeline, batch.plan.schemas).select("hash").collect()}

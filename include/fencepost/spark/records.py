@@ -83,6 +83,11 @@ def read_source(
     return frame, F.col("_malformed").isNotNull()
 
 
+def refused_tombstone(source: Source) -> Column:
+    """Whether a record of a frame of `read_source` is a tombstone that must not reach the transform. A malformed one is none."""
+    return F.lit(False) if source.tombstones == "pass" else F.col("_tombstone") & F.col("_malformed").isNull()
+
+
 def with_record(frame: DataFrame, *without: str) -> DataFrame:
     """A frame of `read_source` without these columns. If it has the parts of `_record`, that is now the struct `RECORD`.
 

@@ -12,12 +12,12 @@ from types import ModuleType
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StructType
 
 from fencepost.config.files import read_file
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
-from fencepost.formats.names import twins
+from fencepost.formats.names import twins, without_case
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
 
 
@@ -68,7 +68,33 @@ def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
         raise SettingsError(f"{file}: failed: {describe(error, pipeline.folder)}. {HOW_TO_SEE}.") from error
     if not isinstance(result, DataFrame):
         raise SettingsError(f"{file}: transform returned {type(result).__name__}, expected a DataFrame.")
+    _check_tombstones(pipeline, result)
     return result
+
+
+TOMBSTONE = "_tombstone"
+
+
+def _check_tombstones(pipeline: Pipeline, result: DataFrame) -> None:
+    """Check that a result which may have rows of tombstones says which rows these are: otherwise they would be rows of nulls.
+
+    Raises:
+        SettingsError: it does not, or its column `_tombstone` has another type or other capitals.
+    """
+    file = pipeline.transform_file
+    found = [field for field in result.schema.fields if without_case(field.name) == TOMBSTONE]
+    for field in found:
+        if field.name != TOMBSTONE or not isinstance(field.dataType, BooleanType):
+            raise SettingsError(
+                f"{file}: its result has the column {field.name} of type {field.dataType.simpleString()}. The column that makes "
+                f"a row a tombstone is {TOMBSTONE}, of type boolean. Rename or cast it."
+            )
+    if pipeline.source.tombstones == "pass" and not found:
+        raise SettingsError(
+            f"{file}: its result has no column {TOMBSTONE}, and source.tombstones is pass: a record without a value would become "
+            f"a row of nulls. Add {TOMBSTONE} to the result (`false AS {TOMBSTONE}` where each row has a value), or set "
+            "source.tombstones in pipeline.yaml to drop or fail."
+        )
 
 
 SQL_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -9,6 +9,7 @@ from fencepost.errors import (
     FencepostError,
     MalformedRecords,
     RecordRefused,
+    TombstonesRefused,
     TransformFailed,
     WriteFailed,
 )
@@ -19,10 +20,12 @@ from fencepost.model import Batch
 from fencepost.schemas.settle import UnknownSchemas
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job
 from fencepost.spark.records import UNFIT, UNFIT_END
+from fencepost.steps.batch_input import settings_of
 from fencepost.steps.obstacle import check_can_go_on
-from fencepost.steps.source_counts import count_source
+from fencepost.steps.source_counts import Places, count_source, first_tombstones
 
-MALFORMED = "fencepost: malformed source record"  # what a job raises at one under source.on_malformed: fail
+# What a job raises at a record that is malformed, under source.on_malformed: fail, or a tombstone, under source.tombstones: fail.
+REFUSED = "fencepost: refused source record"
 
 
 def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
@@ -51,8 +54,8 @@ def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame
 def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
     if UNKNOWN_ID in text:
         return _unknown(batch)
-    if MALFORMED in text and (malformed := _malformed(ledger, batch, raw)) is not None:
-        return malformed
+    if REFUSED in text and (refused := refused_records(ledger, batch, raw)) is not None:
+        return refused
     if UNFIT not in text:
         return None
     why = text.partition(UNFIT)[2].partition(UNFIT_END)[0]
@@ -63,25 +66,36 @@ def _of_a_record(text: str, ledger: Ledger, batch: Batch, raw: DataFrame) -> Fen
     )
 
 
-def _malformed(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
-    """Which records are malformed, or None if none is. The source is read once more."""
-    pipeline = ledger.pipeline
+def refused_records(ledger: Ledger, batch: Batch, raw: DataFrame) -> FencepostError | None:
+    """Which records the settings refuse, malformed ones first, or None if they refuse none. The source is read once more."""
+    pipeline = settings_of(ledger, batch.plan)
     try:
         found = count_source(raw, pipeline, batch)
     except Exception as error:
         if UNKNOWN_ID in str(error):  # looked up first: they may be malformed too
             return _unknown(batch)
         raise
-    if not found.malformed:
-        return None
-    schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
-    where = ", ".join(f"{p}:{o}" for p, o in found.at)
-    return MalformedRecords(
-        f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {pipeline.source.topic} do not fit the "
-        f"{schema} schema; partition:offset of the first: {where}. Of the first: {found.why}. No offset "
-        "moved. Fix the schema, or change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of "
-        "their own, drop leaves them out, and the report counts them."
-    )
+    topic = pipeline.source.topic
+    if found.malformed and pipeline.source.on_malformed == "fail":
+        schema = "reader's" if FORMATS[pipeline.source.format].has_registry else "declared"
+        return MalformedRecords(
+            f"batch {batch.id}: {found.malformed} of {found.rows} records of topic {topic} do not fit the {schema} schema; "
+            f"partition:offset of the first: {_listed(found.at)}. Of the first: {found.why}. No offset moved. Fix the schema, or "
+            "change source.on_malformed in pipeline.yaml: quarantine keeps such records in a topic of their own, drop leaves "
+            "them out, and the report counts them."
+        )
+    if found.tombstones and pipeline.source.tombstones == "fail":
+        return TombstonesRefused(
+            f"batch {batch.id}: {found.tombstones} of {found.rows} records of topic {topic} are tombstones: they have no value; "
+            f"partition:offset of the first: {_listed(first_tombstones(raw, pipeline, batch))}. No offset moved. Change "
+            "source.tombstones in pipeline.yaml, which is fail: drop leaves them out, and the report counts them; pass gives "
+            "them to the transform, whose result then needs the column _tombstone."
+        )
+    return None
+
+
+def _listed(places: Places) -> str:
+    return ", ".join(f"{partition}:{offset}" for partition, offset in places)
 
 
 def _unknown(batch: Batch) -> UnknownSchemas:

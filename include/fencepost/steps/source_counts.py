@@ -1,47 +1,55 @@
-"""How many records a batch read, which of them were malformed, and how new the newest one is."""
+"""How many records a batch read, which of them were malformed or tombstones, and how new the newest one is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
-from fencepost.config.pipeline import Pipeline
+from fencepost.config.pipeline import Pipeline, Source
 from fencepost.errors import NeedsOperator
 from fencepost.model import Batch, Layout
 from fencepost.protocol.advice import REASON, reprocess
 from fencepost.protocol.ranges import credible_until
 from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.fingerprint import counting, counts_of, fingerprint_hash
-from fencepost.spark.records import read_source
+from fencepost.spark.records import read_source, refused_tombstone
 from fencepost.suite.catalogue import FRESHNESS
 
-SHOWN = 20  # malformed records listed by their coordinates
+SHOWN = 20  # records listed by their coordinates
+PLACE = ("_partition", "_offset")
+Places = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class SourceCounts:
-    """What a batch read: records, malformed ones, the coordinates of the first malformed ones with the reason of the very first,
-    and the latest timestamp that is not ahead of the clock.
+    """What a batch read: records, malformed ones, tombstones, the coordinates of the first malformed ones with the reason of the
+    very first, and the latest timestamp that is not ahead of the clock.
 
     `rows` is None if nothing was counted. That happens only where a malformed record would have failed the batch.
     """
 
     rows: int | None = 0
     malformed: int = 0
-    at: tuple[tuple[int, int], ...] = ()
+    tombstones: int = 0  # that must not reach the transform
+    at: Places = ()
     why: str = ""
     newest: datetime | None = None
     results: int = 0  # in a replay: results of an earlier transform
 
     @property
     def aside(self) -> int:
-        """Records that are not for the transform; 0 if there is none."""
+        """Records that another job writes, and not the transform; 0 if there is none."""
         return self.malformed + self.results
+
+    def are_refused(self, source: Source) -> bool:
+        """Whether the settings refuse a record of these."""
+        malformed, tombstones = self.malformed, self.tombstones
+        return bool(malformed and source.on_malformed == "fail") or bool(tombstones and source.tombstones == "fail")
 
     def with_results(self, results: int, malformed: int = 0) -> SourceCounts:
         """The counts with so many results, which were read beside the records counted here."""
@@ -49,12 +57,13 @@ class SourceCounts:
         return replace(self, rows=rows, malformed=self.malformed + malformed, results=self.results + results)
 
     @classmethod
-    def of(cls, counts: Mapping[str, Any], at: tuple[tuple[int, int], ...] = (), why: str = "") -> SourceCounts:
+    def of(cls, counts: Mapping[str, Any], at: Places = (), why: str = "") -> SourceCounts:
         """From a row of `count_columns`."""
         millis = counts["newest"]
         known = millis is not None and millis >= 0  # Kafka's -1 is no timestamp
         newest = datetime.fromtimestamp(millis / 1000, UTC) if known else None
-        return cls(rows=counts["rows"], malformed=counts["malformed"], at=at, why=why, newest=newest)
+        malformed, tombstones = counts["malformed"], counts["tombstones"]
+        return cls(counts["rows"], malformed, tombstones, at=at, why=why, newest=newest)
 
 
 def observed_counts(
@@ -80,17 +89,19 @@ def count_again(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCount
 
     The report shows dropped records, quarantined ones are a share of those read, and freshness needs the newest record.
     """
-    if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or pipeline.source.on_malformed == "drop":
+    drops = "drop" in (pipeline.source.on_malformed, pipeline.source.tombstones)
+    if pipeline.suite.has(FRESHNESS) or batch.plan.quarantine is not None or drops:
         return count_source(raw, pipeline, batch)
     return SourceCounts(rows=None)
 
 
-def count_columns(malformed: Column, batch: Batch) -> list[Column]:
+def count_columns(malformed: Column, source: Source, batch: Batch) -> list[Column]:
     """The aggregates over a batch's source for `SourceCounts.of`."""
     at, until = F.col("_timestamp"), credible_until(batch.interval, batch.plan.planned_at)
     return [
         F.count(F.lit(1)).alias("rows"),
         F.count(F.when(malformed, 1)).alias("malformed"),  # count_if would copy every row first, in a node of its own
+        F.count(F.when(refused_tombstone(source), 1)).alias("tombstones"),
         F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at))).alias("newest"),
     ]
 
@@ -98,15 +109,28 @@ def count_columns(malformed: Column, batch: Batch) -> list[Column]:
 def count_source(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> SourceCounts:
     """The counts, read from the frozen ranges, with the coordinates of the first malformed records."""
     frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas)
-    total = frame.agg(*count_columns(malformed, batch)).head()
+    total = frame.agg(*count_columns(malformed, pipeline.source, batch)).head()
     assert total is not None
-    at: tuple[tuple[int, int], ...] = ()
+    at: Places = ()
     why = ""
     if total["malformed"] and pipeline.source.on_malformed != "quarantine":
-        places = ("_partition", "_offset")
-        first = frame.where(malformed).select(*places, "_malformed").orderBy(*places).limit(SHOWN).collect()
-        at, why = tuple((r["_partition"], r["_offset"]) for r in first), first[0]["_malformed"]
+        first = _first(frame, malformed)
+        at, why = _places(first), first[0]["_malformed"]
     return SourceCounts.of(total.asDict(), at, why)
+
+
+def first_tombstones(raw: DataFrame, pipeline: Pipeline, batch: Batch) -> Places:
+    """The coordinates of the first tombstones that must not reach the transform, by partition and offset."""
+    frame, _ = read_source(raw, pipeline.source, batch.plan.schemas)
+    return _places(_first(frame, refused_tombstone(pipeline.source)))
+
+
+def _first(frame: DataFrame, wanted: Column) -> list[Row]:
+    return frame.where(wanted).select(*PLACE, "_malformed").orderBy(*PLACE).limit(SHOWN).collect()
+
+
+def _places(rows: Sequence[Row]) -> Places:
+    return tuple((row["_partition"], row["_offset"]) for row in rows)
 
 
 def count_taken(raw: DataFrame, batch: Batch) -> int:

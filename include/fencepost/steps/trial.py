@@ -30,14 +30,14 @@ from fencepost.spark.diagnosis import spark_reads
 from fencepost.spark.multiplying import may_multiply
 from fencepost.spark.quarantine import NO_RULES, RULE, keeps_record, to_flagged, to_routed
 from fencepost.spark.quarantine_headers import QUARANTINED
-from fencepost.spark.records import parse_output, read_source, with_record
+from fencepost.spark.records import parse_output, read_source, refused_tombstone, with_record
 from fencepost.spark.source import read_ranges, task_ranges
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
 from fencepost.steps.trial_input import Looked
 from fencepost.steps.trial_output import of_sizes, of_table
-from fencepost.steps.trial_rows import SIZE, Aside, counts_of_rows, of_source, unfit_rows, with_size
+from fencepost.steps.trial_rows import SIZE, Aside, Sourced, counts_of_rows, of_source, unfit_rows, with_size
 from fencepost.steps.write_job import SHUFFLE_PARTITIONS, not_row_by_row
 
 SHOWN = 2  # rows of the result
@@ -99,7 +99,8 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     with spark_reads(doing):
         schemas = _schemas(pipeline, raw)
         frame, malformed = read_source(raw, pipeline.source, schemas, record=rules is not None, beside=(SIZE,))
-        good = frame.observe(_observation(), F.count(F.lit(1)).alias("rows")).where(~malformed)
+        observed = frame.observe(_observation(), F.count(F.lit(1)).alias("rows"))
+        good = observed.where(~(malformed | refused_tombstone(pipeline.source)))
         result = apply_transform(pipeline, with_record(good, "_malformed", f"_{SIZE}"))  # 2
         schema = value_schema(pipeline, result)
         schemas, told = would_settle(pipeline, result, schemas)
@@ -124,12 +125,13 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
             )
         finally:
             made.unpersist()
-    aside = [*source.bad, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
+    aside = [*source.bad, *source.tombstones, *(Aside(*named[n], rows=found[0]) for n, found in sorted(failed.items()))]
     malformed_rows = sum(one.rows for one in source.bad)
     results = written + withheld + sum(found[0] for found in failed.values()) + sum(one.rows for one in unfit)
     accounts = Accounts(
         read=source.read,
         malformed=malformed_rows,
+        tombstones=sum(one.rows for one in source.tombstones),
         malformed_kept=malformed_rows if pipeline.source.on_malformed == "quarantine" else 0,
         results=results if rules else None,
         failed=sum(found[0] for found in failed.values()),
@@ -153,7 +155,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
         columns=tuple((f.name, f.dataType.simpleString()) for f in schema.fields),
         rows=rows,
         evaluation=evaluation,
-        stops=(*_stops(pipeline, source.bad, unfit), *refused, *too_large),
+        stops=(*_stops(pipeline, source, unfit), *refused, *too_large),
         remarks=(*_remarks(pipeline, looked, told), *changed, *large),
     )
 
@@ -248,13 +250,18 @@ def _within_limit(pipeline: Pipeline, evaluation: Evaluation, accounts: Accounts
     )
 
 
-def _stops(pipeline: Pipeline, bad: Sequence[Aside], unfit: Sequence[Aside]) -> list[str]:
-    found = []
+def _stops(pipeline: Pipeline, source: Sourced, unfit: Sequence[Aside]) -> list[str]:
+    found, bad = list[str](), source.bad
     if bad and pipeline.source.on_malformed == "fail":
         found.append(
             f"{sum(one.rows for one in bad):,} records are malformed, and source.on_malformed is fail: {bad[0].reason} (first at "
             f"{bad[0].first})"
         )
+    if pipeline.source.tombstones == "fail":
+        found += [
+            f"{one.rows:,} records are tombstones, and source.tombstones is fail (first at {one.first})"
+            for one in source.tombstones
+        ]
     found += [f"{one.rows:,} rows do not fit the output's format or schema: {one.reason}" for one in unfit]
     return found
 

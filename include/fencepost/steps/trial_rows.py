@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from fencepost.config.pipeline import Pipeline
@@ -12,6 +12,7 @@ from fencepost.model import utc_now
 from fencepost.protocol.ranges import credible_until
 from fencepost.spark.quarantine import RULE
 from fencepost.spark.quarantine_headers import QUARANTINED
+from fencepost.spark.records import refused_tombstone
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.trial_input import Looked
 
@@ -31,10 +32,11 @@ class Aside:
 
 @dataclass(frozen=True)
 class Sourced:
-    """Malformed records by reason with the bytes of the largest, how many records were read, and the newest timestamp that is not
-    ahead of the clock, in milliseconds."""
+    """Malformed records by reason with the bytes of the largest, tombstones that the transform does not get, how many records
+    were read, and the newest timestamp that is not ahead of the clock, in milliseconds."""
 
     bad: list[Aside]
+    tombstones: list[Aside]
     largest: int
     read: int
     newest_ms: int | None
@@ -52,7 +54,7 @@ def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
     newest_at = F.unix_millis(F.max(at if until is None else F.when(at <= F.lit(until), at)))
     place = F.min(F.struct("_partition", "_offset"))
     found = (
-        frame.groupBy("_malformed")
+        frame.groupBy("_malformed", refused_tombstone(pipeline.source).alias("tombstone"))
         .agg(
             F.count(F.lit(1)).alias("rows"),
             place.alias("place"),
@@ -65,12 +67,18 @@ def of_source(frame: DataFrame, pipeline: Pipeline, looked: Looked) -> Sourced:
     times = [row["newest"] for row in found if row["newest"] is not None]
     name = f"malformed ({pipeline.source.on_malformed})"
     bad = [
-        Aside(name, row["_malformed"], row["rows"], f"{row['place'][0]}:{row['place'][1]}")
+        Aside(name, row["_malformed"], row["rows"], _placed(row))
         for row in sorted(found, key=lambda row: -row["rows"])
         if row["_malformed"] is not None
     ]
+    dropped = f"tombstones ({pipeline.source.tombstones})"
+    tombstones = [Aside(dropped, "no value", row["rows"], _placed(row)) for row in found if row["tombstone"]]
     largest = max((row["size"] or 0 for row in found if row["_malformed"] is not None), default=0)
-    return Sourced(_first(bad), largest, read, max(times, default=None))
+    return Sourced(_first(bad), tombstones, largest, read, max(times, default=None))
+
+
+def _placed(row: Row) -> str:
+    return f"{row['place'][0]}:{row['place'][1]}"
 
 
 def _bytes_of(*names: str) -> Column:

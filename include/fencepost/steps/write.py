@@ -131,6 +131,7 @@ def _record(ledger: Ledger, batch: Batch, wrote: Wrote, began: float) -> StepRes
         rows_in=source.rows,
         malformed=source.malformed,
         malformed_at=source.at,
+        tombstones=source.tombstones,
         judged_again=source.results,
         newest=source.newest,
         value_schema=wrote.schema,
@@ -150,6 +151,7 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
     written = batch.written
     rows, rows_in = (written.rows, written.rows_in) if written else (0, 0)
     quarantined = written.quarantined if written else {}
+    tombstones = written.tombstones if written else 0
     message = f"already {batch.state}, revision {batch.revision}"
     if changed:
         told_in = "records not counted again" if rows_in is None else f"{rows_in} records in"
@@ -158,6 +160,8 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         message = f"wrote revision {batch.revision}: {told_in}, {rows} out"
         if quarantined:
             message += f", {sum(quarantined.values())} to quarantine"
+        if tombstones:
+            message += f", {tombstones} tombstones dropped"
     return StepResult.of(
         "write",
         batch,
@@ -166,6 +170,7 @@ def _result(batch: Batch, *, changed: bool) -> StepResult:
         rows_in=rows_in,
         rows=rows,
         malformed=written.malformed if written else 0,
+        tombstones=tombstones,
         quarantined=dict(quarantined),
         adds_to=batch.adds_to,
     )

@@ -21,12 +21,12 @@ from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, set
 from fencepost.spark.multiplying import may_multiply
 from fencepost.spark.placing import place_by_key, shuffled_again
 from fencepost.spark.quarantine import NO_RULES, Rules, keeps_record, of_source, to_flagged, to_routed
-from fencepost.spark.records import read_source, to_records, with_record
+from fencepost.spark.records import read_source, refused_tombstone, to_records, with_record
 from fencepost.spark.run_writers import Answers, RowsMoved, run_writers
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import WriteJob
 from fencepost.steps.batch_input import quarantine_rules, read_input, read_records, settings_of
-from fencepost.steps.failures import MALFORMED, write_failure
+from fencepost.steps.failures import REFUSED, refused_records, write_failure
 from fencepost.steps.quarantine_job import write_malformed, write_replayed
 from fencepost.steps.source_counts import SourceCounts, count_columns, count_taken, observed_counts
 from fencepost.steps.writers import rows_job
@@ -90,7 +90,7 @@ def _write_all(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
 def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrote, Batch]:
     """Write the transform's rows to the output and to quarantine. The batch has the schemas that they were written with.
 
-    1. read the frozen ranges; what is malformed does not reach the transform;
+    1. read the frozen ranges; malformed records do not reach the transform, nor tombstones that the settings keep from it;
     2. transform, and give the result's rows the form of records, each for the output or for quarantine;
     3. write, unless every task-partition is committed already: who looks at the marks does so while Spark analyses.
     """
@@ -111,6 +111,9 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
         rows = _to_rows(result, pipeline, batch.plan, rules)
     answers = _write(ledger, batch, pipeline, rows.placed, source.raw, job, committed)  # 3
     counts = observed_counts(answers.read_all, source.seen, source.raw, batch, pipeline).with_results(source.taken)
+    # A transform that stops early, as by a LIMIT, may leave a record unread that the settings refuse.
+    if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, source.raw)) is not None:
+        raise refused
     names = tuple(name for name, _ in (rules or NO_RULES).named)
     return Wrote(answers.receipts, counts, schema, names, rows.results(answers)), batch
 
@@ -136,12 +139,14 @@ def _read(spark: SparkSession, ledger: Ledger, batch: Batch, pipeline: Pipeline,
         raw = of_source(raw)
     frame, malformed = read_source(raw, pipeline.source, batch.plan.schemas, record=record)
     seen = Observation(SEEN)
-    counted = frame.observe(seen, *count_columns(malformed, batch))
-    good = ~malformed
-    if pipeline.source.on_malformed == "fail":
-        # Raised inside the task, so that no task-partition with a malformed record commits.
-        stop = F.raise_error(F.lit(MALFORMED)).cast("boolean")
-        good = F.when(malformed, stop).otherwise(F.lit(True))
+    counted = frame.observe(seen, *count_columns(malformed, pipeline.source, batch))
+    tombstone = refused_tombstone(pipeline.source)
+    refused = F.lit(False)
+    refused = refused | malformed if pipeline.source.on_malformed == "fail" else refused
+    refused = refused | tombstone if pipeline.source.tombstones == "fail" else refused
+    # Raised inside the task, so that no task-partition with such a record commits.
+    stop = F.raise_error(F.lit(REFUSED)).cast("boolean")
+    good = F.when(refused, stop).otherwise(~(malformed | tombstone))
     return _Source(raw, with_record(counted.where(good), "_malformed"), seen, taken)
 
 

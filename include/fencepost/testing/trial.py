@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 
 from fencepost.config.loading import folder_of, load_pipeline
 from fencepost.config.pipeline import Pipeline
-from fencepost.errors import RecordRefused, SettingsError
+from fencepost.errors import RecordRefused, SettingsError, TombstonesRefused
 from fencepost.model import MALFORMED, Layout, Schemas
 from fencepost.quality.rules import first_failed, reason_of, rule_names
 from fencepost.schemas.freeze import parts_with_registry
 from fencepost.spark.quarantine import keeps_record
-from fencepost.spark.records import output_columns, said_columns, with_record
+from fencepost.spark.records import output_columns, refused_tombstone, said_columns, with_record
 from fencepost.spark.session import build_session, session_of_its_own
 from fencepost.spark.transform import analysis_errors, apply_transform
 from fencepost.testing.given import given_rows
@@ -51,13 +51,14 @@ class Outcome:
 
     `rows` would be in the output: the columns of the value, as Python's values, with times in UTC; None is a tombstone. `keys`
     has the key of each. `quarantined` would be in the quarantine topic, whatever `on_malformed` says. Other rows of a record that
-    is in quarantine are `withheld`.
+    is in quarantine are `withheld`. `tombstones` are given records that `source.tombstones: drop` leaves out.
     """
 
     rows: list[dict[str, Any] | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
     withheld: int = 0
+    tombstones: int = 0
 
 
 class Trials:
@@ -96,6 +97,7 @@ class Trials:
             SettingsError: the pipeline, its transform or its rules would fail a run; or a row has an unknown field or a value
                 that is not of its type.
             RecordRefused: a row does not fit the output.
+            TombstonesRefused: a given record is a tombstone, and `source.tombstones` is `fail`.
         """
         folder = pipeline if isinstance(pipeline, Path) else folder_of(pipeline)
         found = load_pipeline(folder.resolve(), offline=True)
@@ -120,14 +122,23 @@ def _outcome(spark: SparkSession, pipeline: Pipeline, rows: Sequence[Row], schem
     and what would be written."""
     declared = pipeline.suite.rules
     source = given_rows(spark, pipeline, rows, refusing_others(schemas, rows))  # 1
-    bad = source.where(F.col("_malformed").isNotNull()).select("_offset", "_malformed").collect()
-    result = apply_transform(pipeline, with_record(source.where(F.col("_malformed").isNull()), "_malformed"))  # 2
+    tombstone = refused_tombstone(pipeline.source)
+    refused = source.where(F.col("_malformed").isNotNull() | tombstone)
+    bad = refused.select("_offset", "_malformed").collect()
+    tombstones = [one["_offset"] for one in bad if one["_malformed"] is None]
+    if tombstones and pipeline.source.tombstones == "fail":
+        raise TombstonesRefused(
+            f"row {tombstones[0]}: a tombstone, and source.tombstones is fail: a run would fail. Set it to drop or pass."
+        )
+    good = source.where(F.col("_malformed").isNull() & ~tombstone)
+    result = apply_transform(pipeline, with_record(good, "_malformed"))  # 2
     _check_layout(pipeline, result)
     with analysis_errors(pipeline):  # 3
         flat = _flat(result, pipeline, schemas, lambda said: first_failed(said, declared, pipeline.expectations_file))
-    malformed = [Quarantined(MALFORMED, one["_malformed"], None, one["_offset"]) for one in bad]
+    malformed = [Quarantined(MALFORMED, one["_malformed"], None, one["_offset"]) for one in bad if one["_malformed"]]
     found: list[Mapping[str, Any]] = flat.toArrow().to_pylist(maps_as_pydicts="strict")
-    return _sorted_out(found, malformed, list(zip(rule_names(declared), map(reason_of, declared), strict=True)))
+    rules = list(zip(rule_names(declared), map(reason_of, declared), strict=True))
+    return replace(_sorted_out(found, malformed, rules), tombstones=len(tombstones))
 
 
 def _check_layout(pipeline: Pipeline, result: DataFrame) -> None:

@@ -125,7 +125,7 @@ def transform(frame):
 """
     pipeline = make(
         transform,
-        source={"schema": {"amount": "string"}},
+        source={"schema": {"amount": "string"}, "tombstones": "pass"},
         output={"format": "json_schema", "partitions": 2, "publish": "staged"},
     )
     source, out = pipeline.source.topic, pipeline.output.topic

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.config.pipeline import Source
 from fencepost.config.sql_types import is_sql_type
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.checks import MOST_CHECKS, draft_checks
@@ -120,7 +121,7 @@ def test_epoch_numbers_are_known_by_name_and_years() -> None:
     assert units == {
         "created_at": "seconds", "updatedAt": "milliseconds", "id": "", "dep_time": "", "ts": "microseconds"
     }  # fmt: skip
-    sql = transform_sql(json_fields([one]), "in")
+    sql = transform_sql(json_fields([one]), Source(topic="in", format="bytes"))
     assert "timestamp_seconds(created_at) END AS created_at_time" in sql
     assert "timestamp_millis(updatedAt) END AS updatedAt_time" in sql
 

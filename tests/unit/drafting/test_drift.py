@@ -100,3 +100,18 @@ def test_the_doctor_does_not_look_where_a_consumer_would_be_the_first() -> None:
 
 def test_nothing_is_declared_of_bytes(tmp_path: Path) -> None:
     assert drift_of(declaring(tmp_path), [b"\xff", None]) == Drift(1)
+
+
+@pytest.mark.parametrize(("tombstones", "warned"), [("fail", True), ("drop", False), ("pass", False)])
+def test_the_doctor_warns_of_tombstones_that_would_fail_a_batch(
+    tombstones: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = declaring(tmp_path, n="int")
+    pipeline = pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"tombstones": tombstones})})
+    values = [b'{"n": 1}', None, b'{"n": 2}']
+    sample = SimpleNamespace(records=[SimpleNamespace(value=value) for value in values])
+    monkeypatch.setattr("fencepost.doctor.fields.look_for_drift", lambda *_, **__: (sample, drift_of(pipeline, values)))
+    look: Any = SimpleNamespace(has_groups=True, pipeline=pipeline, cluster=None)
+    (found,) = check_source_fields(look)
+    assert (found.level is Level.WARNING) is warned
+    assert ("1 of 3 sampled records have no value" in str(found)) is warned

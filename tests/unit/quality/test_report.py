@@ -177,6 +177,26 @@ def test_what_went_to_quarantine_is_shown_by_rule_and_every_row_adds_up() -> Non
     assert "99999" not in plain, "lines of text hold no record's values"
 
 
+def test_dropped_tombstones_are_counted_with_and_without_a_quarantine() -> None:
+    told = REPORTS["passed"]
+    assert told.batch.written is not None
+    written = told.batch.written.model_copy(update={"tombstones": 3})
+    report = told.model_copy(update={"batch": told.batch.model_copy(update={"written": written})})
+    assert "3 tombstones, dropped" in Page(render_html(report)).text
+    assert "0 malformed dropped, 3 tombstones dropped, 842 out" in render_plain(report)
+    kept = REPORTS["quarantined"]
+    assert kept.batch.written is not None
+    assert kept.quarantined is not None
+    written = kept.batch.written.model_copy(update={"tombstones": 3})
+    accounts = kept.quarantined.accounts.model_copy(update={"tombstones": 3})
+    quarantined = kept.quarantined.model_copy(update={"accounts": accounts})
+    batch = kept.batch.model_copy(update={"written": written})
+    report = kept.model_copy(update={"batch": batch, "quarantined": quarantined})
+    text = Page(render_html(report)).text
+    assert "900 read = 842 written + 7 quarantined + 3 dropped + 48 left out by the transform." in text
+    assert "7 quarantined, 3 tombstones dropped, 48 left out by the transform, 842 out" in render_plain(report)
+
+
 def test_an_addition_says_to_what_and_what_it_took_from_quarantine() -> None:
     report = REPORTS["replayed"]
     text, plain = Page(render_html(report)).text, render_plain(report)
