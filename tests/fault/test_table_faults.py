@@ -22,12 +22,17 @@ import pytest
 
 from conftest import day
 from fencepost.config.pipeline import Pipeline
+from fencepost.doctor.kafka import check_unfinished_batches
+from fencepost.doctor.store import check_table_contents, check_table_publications
+from fencepost.doctor.topics import check_topics_of_batches
 from fencepost.errors import CommitStateUnknown, FencepostError, StoreUnavailable, Superseded
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import State
 from fencepost.outputs import connection, postgres
 from fencepost.outputs.output import output_of
+from fencepost.preflight.finding import ask
 from fencepost.preflight.found import found_of
+from fencepost.preflight.look import Look
 from fencepost.steps.advance import advance_batch, begin_batch
 from fencepost.steps.obstacle import give_up
 from fencepost.steps.validate import validate_batch
@@ -122,6 +127,30 @@ def test_a_stopped_publisher_that_holds_the_lock_is_ended_and_finds_itself_overt
     code, said = finished(process)
     assert code in {0, 3}, said
     assert numbers_in(ready) == of_revision(1, range(6))
+
+
+def test_who_only_asks_leaves_a_publication_that_holds_the_lock_alone(
+    ready: Pipeline, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor, `status` and a page ask beside it, however often; it goes on and commits."""
+    monkeypatch.setattr(postgres, "session", partial(connection.session, wait=0.1))
+    process, struck = started(ready, "store.locked=stop")
+    pid = pid_of(struck, process)
+    for _ in range(postgres.PATIENCE + 1):
+        look = Look(ready)
+        (unfinished,), (topics,) = ask(check_unfinished_batches, look), ask(check_topics_of_batches, look)
+        assert (unfinished.found, topics.level) == ("one batch is under way", "ok")
+        (under_way,) = ask(check_table_publications, look)
+        assert f"a publication of batch {latest(ready, day(1)).id} is under way, in session" in under_way.found
+        (contents,) = ask(check_table_contents, look)
+        assert contents.level == "ok"
+        assert output_of(Ledger(ready)).lacks(Ledger(ready).read) == ""
+    os.kill(pid, signal.SIGCONT)
+    code, said = finished(process)
+    assert code == 0, said
+    assert numbers_in(ready) == of_revision(1, range(6))
+    (none,) = ask(check_table_publications, Look(ready))
+    assert none.found == "no publication is under way"
 
 
 @pytest.mark.parametrize("place", ["store.copied", pytest.param("store.locked", marks=SLOW)])

@@ -27,6 +27,7 @@ from fencepost.doctor.store import (
     check_table,
     check_table_bloat,
     check_table_contents,
+    check_table_publications,
     check_table_rights,
     table_of,
 )
@@ -72,6 +73,7 @@ OF_STORE: tuple[Check, ...] = (
     check_table_rights,
     check_table,
     check_table_bloat,
+    check_table_publications,
     check_table_contents,
 )
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from fencepost.config.pipeline import RESERVED_COLUMNS, TableSettings
 from fencepost.config.table_rights import needed_rights
 from fencepost.errors import LedgerLost, StoreRefused
+from fencepost.model import State, TablePublication
 from fencepost.outputs.columns import schema_of, what_differs
-from fencepost.outputs.connection import Session, session, told
+from fencepost.outputs.connection import Session, asking, told
 from fencepost.outputs.postgres import PostgresTable
 from fencepost.outputs.store import Store
 from fencepost.preflight.finding import Finding, error, ok, skipped, warning
 from fencepost.preflight.look import Look
+from fencepost.protocol.snapshot import snapshot_of
 from fencepost.protocol.view import View
 
 BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs
@@ -34,7 +36,7 @@ def _table(look: Look) -> str:
 
 def check_store(look: Look) -> Finding:
     """PostgreSQL answers, takes the login, and writes."""
-    with session(look.pipeline) as tx:
+    with asking(look.pipeline) as tx:
         ((version, standby),) = tx.run("SELECT current_setting('server_version'), pg_is_in_recovery()")
     if standby:
         return error(
@@ -47,7 +49,7 @@ def check_store(look: Look) -> Finding:
 
 def check_store_limits(look: Look) -> Iterator[Finding]:
     """The server keeps what it has committed, and has room for another session."""
-    with session(look.pipeline) as tx:
+    with asking(look.pipeline) as tx:
         ((fsync, pages, used, most),) = tx.run(
             "SELECT current_setting('fsync'), current_setting('full_page_writes'), (SELECT count(*) FROM pg_stat_activity "
             "WHERE backend_type = 'client backend'), current_setting('max_connections')::integer"
@@ -74,7 +76,7 @@ def check_store_limits(look: Look) -> Iterator[Finding]:
 def check_table_rights(look: Look) -> Finding:
     """The user may do with the tables what a publication does."""
     table, lacking = _table(look), list[str]()
-    with session(look.pipeline) as tx:
+    with asking(look.pipeline) as tx:
         for right, what, name in needed_rights(table):
             if what == "SCHEMA":
                 has = tx.run(
@@ -99,7 +101,7 @@ def check_table_rights(look: Look) -> Finding:
 def check_table(look: Look) -> Iterator[Finding]:
     """The table is this pipeline's, takes the newest batch's columns, and finds an interval by an index."""
     table = _table(look)
-    with session(look.pipeline) as tx:
+    with asking(look.pipeline) as tx:
         store = Store(tx, table)
         known = store.registered() if store.is_prepared() else None
         oid = store.oid()
@@ -116,7 +118,7 @@ def check_table(look: Look) -> Iterator[Finding]:
 
 def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
     found = False
-    persistence, _ = store.persistence_and_kind(oid)
+    persistence, kind = store.persistence_and_kind(oid)
     if persistence != "p":
         found = True
         yield error(
@@ -136,10 +138,15 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
         )
     if not store.indexed(oid):
         found = True
+        invalid = store.invalid_index(oid)
+        concurrently = "" if kind == "p" else "CONCURRENTLY "  # which the server does not take for a partitioned table
         yield warning(
-            f"Table {store.table} has no index that begins with {RESERVED_COLUMNS[0]}: each publication reads all of it.",
-            "Make one.",
-            f'CREATE INDEX CONCURRENTLY ON {store.quoted} ("{RESERVED_COLUMNS[0]}")',
+            f"Table {store.table} has no index that finds an interval: a valid B-tree that begins with {RESERVED_COLUMNS[0]}, "
+            "over all rows. Each publication and each comparison reads all of it.",
+            f"Mend the one whose making failed: {invalid}." if invalid else "Make one.",
+            f"REINDEX INDEX CONCURRENTLY {invalid}"
+            if invalid
+            else f'CREATE INDEX {concurrently}ON {store.quoted} ("{RESERVED_COLUMNS[0]}")',
         )
     if not found:
         yield ok(f"table {store.table} takes the newest batch's columns, and has an index on its intervals")
@@ -150,10 +157,24 @@ def _newest_schema(view: View) -> str:
     return written[-1] if written else ""
 
 
+def check_table_publications(look: Look) -> Finding:
+    """Which publications are under way, by the sessions that hold their intervals. They go on: nothing is locked to ask."""
+    output = PostgresTable(look.ledger, _table(look))
+    held = list[str]()
+    for row in snapshot_of(look.view).unsettled:
+        publication = row.newest.publication if row.newest.state is State.PUBLISHING else None
+        if isinstance(publication, TablePublication) and publication.table == _table(look):
+            sessions = output.publishers(row.interval)
+            held += (
+                [f"a publication of batch {row.newest.id} is under way, in {', '.join(sessions)}"] if sessions else []
+            )
+    return ok("; ".join(held) or "no publication is under way")
+
+
 def check_table_bloat(look: Look) -> Finding:
     """The table is not full of rows that were replaced."""
     table = _table(look)
-    with session(look.pipeline) as tx:
+    with asking(look.pipeline) as tx:
         live, dead = _rows_of(tx, table)
     if dead > FEW and dead > live * BLOATED:
         return warning(

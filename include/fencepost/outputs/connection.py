@@ -25,6 +25,9 @@ from fencepost.errors import (
 
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 30  # how long a statement waits for a lock
+# Of a session that only asks: it decides nothing, so it gives up early, and somebody asks again.
+ASK_LOCK_SECONDS = 5
+ASK_SECONDS = 30  # for one statement
 # Set for the transaction alone, so that a pooler may give the session to somebody else afterwards. Names that a server does not
 # know are left out.
 LOCAL = {
@@ -36,7 +39,7 @@ LOCAL = {
 UNAVAILABLE = re.compile(r"08|53|57|58|XX|25006|40001|40P01|55")
 DENIED = re.compile(r"28|42501")
 OF_DATA = re.compile(r"22|23|P0001")
-LOCK_TIMED_OUT = "55P03"
+LOCK_TIMED_OUT, CANCELLED = "55P03", "57014"
 NO_LOGIN = re.compile(
     r"authentication failed|no pg_hba\.conf entry|role \".*\" does not exist|no password supplied|not permitted to log in"
     r"|permission denied for database|certificate"
@@ -109,8 +112,51 @@ class Session:
 
 
 @contextmanager
-def session(of: Asker, name: str = "fencepost", wait: float = LOCK_SECONDS) -> Iterator[Session]:
+def asking(of: Asker) -> Iterator[Session]:
+    """A session that changes nothing, for who asks and does not decide. It locks no row, and no statement takes longer than
+    `ASK_SECONDS`.
+
+    Raises:
+        StoreUnavailable: as `session`, or somebody else's lock, or the statement, took longer; it names who holds such a lock.
+    """
+    with session(of, wait=ASK_LOCK_SECONDS, limit=ASK_SECONDS) as tx:
+        try:
+            tx.run("SET TRANSACTION READ ONLY")
+            yield tx
+        except StatementFailed as failed:
+            if failed.sqlstate == LOCK_TIMED_OUT:
+                raise StoreUnavailable(f"{told(of)}: {_locked_by(of)}") from None
+            if failed.sqlstate == CANCELLED:
+                took = f"{told(of)}: an answer took longer than {ASK_SECONDS:g} s, so it was not waited for."
+                raise StoreUnavailable(f"{took} Ask again once the server is less busy.") from None
+            raise
+
+
+def _locked_by(of: Asker) -> str:
+    """Who keeps others from reading in the database, for a person."""
+    with session(of, limit=ASK_SECONDS) as tx:  # after an error a transaction takes no statement any more
+        found = tx.run(
+            "SELECT DISTINCT l.pid, coalesce(a.usename::text, '') FROM pg_catalog.pg_locks AS l "
+            "LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid) WHERE l.granted AND l.mode = 'AccessExclusiveLock' "
+            "AND l.locktype = 'relation' AND l.pid <> pg_backend_pid() AND l.database = "
+            "(SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) ORDER BY l.pid"
+        )
+    if not found:
+        return f"a lock was not free within {ASK_LOCK_SECONDS:g} s. Somebody else held it. Ask again."
+    sessions = ", ".join(f"{pid} of user {user}" if user else str(pid) for pid, user in found)
+    return (
+        f"a lock was not free within {ASK_LOCK_SECONDS:g} s. Sessions that lock a table against readers: {sessions}. "
+        "Wait for the end of their transactions, or end them: `SELECT pg_terminate_backend(PID)`. Then ask again."
+    )
+
+
+@contextmanager
+def session(
+    of: Asker, name: str = "fencepost", wait: float = LOCK_SECONDS, limit: float | None = None
+) -> Iterator[Session]:
     """A session in a transaction under READ COMMITTED, rolled back unless the block commits it. `name` is what others see of it.
+
+    `limit` is the most seconds that one statement takes, or the connection.
 
     Raises:
         StoreUnavailable, AccessDenied, StoreRefused: the server does not answer, refuses the login, or has no such database.
@@ -119,13 +165,15 @@ def session(of: Asker, name: str = "fencepost", wait: float = LOCK_SECONDS) -> I
 
     where = told(of)
     try:
-        connection = dbapi.connect(_conninfo(of))
+        connection = dbapi.connect(_conninfo(of, limit))
     except dbapi.Error as error:
         _not_connected(error, where, of)
     try:
         found = Session(connection, where)
         found.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
         local = LOCAL | {"application_name": name, "lock_timeout": f"{round(wait * 1000)}ms"}
+        if limit is not None:
+            local["statement_timeout"] = f"{round(limit * 1000)}ms"
         if found.run("SELECT current_setting('synchronous_commit')") != [("remote_apply",)]:  # which is more than `on`
             local["synchronous_commit"] = "on"
         rows = ", ".join(f"(${2 * n + 1}::text, ${2 * n + 2}::text)" for n in range(len(local)))
@@ -167,11 +215,14 @@ def _plain(of: Asker) -> Mapping[str, str]:
     return {name: value.get_secret_value() for name, value in of.postgres.items()}
 
 
-def _conninfo(of: Asker) -> str:
-    """The settings as libpq takes them. Only this process sees the text."""
+def _conninfo(of: Asker, limit: float | None = None) -> str:
+    """The settings as libpq takes them, with a connection in `limit` seconds at most. Only this process sees the text."""
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "target_session_attrs": "read-write"}
     keepalives = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
     given = {**defaults, **keepalives, "client_encoding": "UTF8", **_plain(of)}
+    timeout = given["connect_timeout"]
+    if limit is not None and not (timeout.isdigit() and 0 < int(timeout) <= limit):  # 0 would be without an end
+        given["connect_timeout"] = f"{limit:.0f}"
     escaped = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in given.items()}
     return " ".join(f"{name}='{value}'" for name, value in escaped.items())
 

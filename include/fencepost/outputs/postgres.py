@@ -1,8 +1,8 @@
 """The output as a table of PostgreSQL: a staged batch gets there in one commit, with what says so.
 
 One transaction, in one task (`_commit`): it locks the interval's row first, compares, removes what the batch replaces, copies the
-staged records in, compares with the receipts, writes the row, and commits. Whoever asks whether a batch is published, or gives it
-up, locks the same row. So a publication that was given up never commits late, and an older lease never wins.
+staged records in, compares with the receipts, writes the row, and commits. Whoever gives a publication up locks the same row. So
+one that was given up never commits late, and an older lease never wins. Who only asks reads what is committed, and locks nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from fencepost.config.pipeline import TableSettings
+from fencepost.config.table_rights import quoted
 from fencepost.errors import (
     CommitStateUnknown,
     LedgerLost,
@@ -47,7 +48,16 @@ from fencepost.outputs.columns import (
     what_differs,
     what_is_no_column,
 )
-from fencepost.outputs.connection import LOCK_TIMED_OUT, Session, StatementFailed, session, told
+from fencepost.outputs.connection import (
+    ASK_SECONDS,
+    CANCELLED,
+    LOCK_TIMED_OUT,
+    Session,
+    StatementFailed,
+    asking,
+    session,
+    told,
+)
 from fencepost.outputs.publication import Begin, Record
 from fencepost.outputs.store import MADE_MEANWHILE, Registered, Store
 from fencepost.protocol.advice import after_table_refused, reprocess
@@ -165,8 +175,7 @@ class PostgresTable:
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """By a look at the catalogue, in a transaction that cannot write."""
         self._refuse(what_is_no_column(schema))
-        with session(self._pipeline) as tx:
-            tx.run("SET TRANSACTION READ ONLY")
+        with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             is_prepared, oid = store.is_prepared(), store.oid()
             known = store.registered() if is_prepared else None
@@ -198,15 +207,16 @@ class PostgresTable:
         return {}
 
     def found(self, batch: Batch, *, publishing: bool) -> dict[str, Any]:
-        """Where its publication stands, asked under the lock of its interval's row."""
+        """Where its publication stands, by what is committed: an attempt that is under way goes on."""
         if not publishing:
             return {}
-        publication = batch.commit_to_table
-        if not self._is_prepared():
-            return {"store": StoreFound()}
-        with self._locked(batch.interval) as (_, store, held):
-            found = StoreFound(_identity(store), standing_of(held, publication), held.refused)
-        return {"store": found}
+        with asking(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            if not store.is_prepared():
+                return {"store": StoreFound()}
+            held = store.row(batch.interval.start)
+            standing = standing_of(held, batch.commit_to_table)
+            return {"store": StoreFound(_identity(store), standing, held.refused)}
 
     def _is_prepared(self) -> bool:
         with session(self._pipeline) as tx:
@@ -233,8 +243,9 @@ class PostgresTable:
         try:
             self._commit(batch)
         except CommitStateUnknown:
-            found = self.found(batch, publishing=True)["store"]
-            if found.standing is not Standing.DONE:
+            with self._locked(batch.interval) as (_, _, held):
+                standing = standing_of(held, batch.commit_to_table)
+            if standing is not Standing.DONE:
                 raise StoreUnavailable(
                     f"batch {batch.id}: {self._where} did not answer the commit, and has not committed. Run again."
                 ) from None
@@ -289,7 +300,7 @@ class PostgresTable:
                 f"batch {batch.id}: table {self._table} has the row of its interval {standing}: this attempt's publication was "
                 "given up, or a later one was committed. Nothing was changed."
             )
-        if _identity(store) != publication.identity:
+        if _identity(store, lock=True) != publication.identity:
             raise StoreRefused(
                 f"table {self._table} was dropped, or made anew, since the publication began. Nothing was changed."
             )
@@ -369,12 +380,13 @@ class PostgresTable:
     def _locked(self, interval: Interval) -> Iterator[tuple[Session, Store, Held]]:
         """A transaction that has locked the interval's row. A holder whose client does nothing between two waits is ended.
 
-        It is a session of the same role and of this interval. One that was stopped holds its locks against every time-out.
+        It is a session of this interval, and of a user whose sessions this one may end. One that was stopped holds its locks
+        against every time-out.
 
         Raises:
-            StoreUnavailable: somebody holds the row for longer than that, and works.
+            StoreUnavailable: somebody holds the row for longer than that, and works, or may not be ended.
         """
-        seen = dict[int, int]()
+        idle, others = dict[int, int](), list[Publisher]()
         for turn in range(PATIENCE):
             with session(self._pipeline, _name_of(self._table, interval)) as tx:
                 store, held = Store(tx, self._table), None
@@ -385,25 +397,53 @@ class PostgresTable:
                 try:
                     held = store.lock_row(interval.start)
                 except StatementFailed as failed:
-                    if failed.sqlstate != LOCK_TIMED_OUT or turn == PATIENCE - 1:
+                    if failed.sqlstate != LOCK_TIMED_OUT or (turn == PATIENCE - 1 and not others):
                         raise
                 if held is not None:
                     yield tx, store, held
                     return
-            seen = self._end_idle(interval, seen)  # after an error a transaction takes no statement any more
+            if turn < PATIENCE - 1:
+                idle, others = self._end_idle(
+                    interval, idle
+                )  # after an error a transaction takes no statement any more
+        raise StoreUnavailable(f"{self._where}: {self._why_not_ended(interval, others)}")
 
-    def _end_idle(self, interval: Interval, seen: Mapping[int, int]) -> dict[int, int]:
-        """End the sessions of this interval that wait for their clients and have copied no more than was `seen` of them; those
-        that wait for their clients, with the bytes that they have copied."""
-        with session(self._pipeline, _name_of(self._table, interval)) as tx:
-            idle = _waiting_for_their_clients(tx)
-            for pid, copied in idle.items():
-                if seen.get(pid) == copied:
-                    log.warning(
-                        "table %s: session %d holds the interval and does nothing; it is ended", self._table, pid
-                    )
-                    tx.run("SELECT pg_terminate_backend($1::integer)", pid)
-        return idle
+    def _end_idle(self, interval: Interval, seen: Mapping[int, int]) -> tuple[dict[int, int], list[Publisher]]:
+        """End the sessions of this interval that wait for their clients and have copied no more than was `seen` of them.
+
+        Returns those that wait for their clients, with the bytes that they have copied; and those that this user may not end.
+        """
+        idle, others = dict[int, int](), list[Publisher]()
+        with session(self._pipeline) as tx:
+            for one in _publishers(tx, self._table, interval):
+                if not one.may_end:
+                    others.append(one)
+                elif one.waits:
+                    idle[one.pid] = one.copied
+                    if seen.get(one.pid) == one.copied:
+                        log.warning(
+                            "table %s: session %d holds the interval and does nothing; it is ended",
+                            self._table,
+                            one.pid,
+                        )
+                        _act_as(tx, one.ended_as)
+                        tx.run("SELECT pg_terminate_backend($1::integer)", one.pid)
+        return idle, others
+
+    def _why_not_ended(self, interval: Interval, others: Sequence[Publisher]) -> str:
+        """What a person does about sessions that hold the interval and that this user may not end."""
+        named = ", ".join(f"{one.pid} of user {one.user}" for one in others)
+        user = self._pipeline.postgres["user"].get_secret_value()
+        return (
+            f"table {self._table}, interval {interval}: session {named} publishes it, and user {user} may not end that. "
+            f"Run again once it has ended. If it does nothing, end it: `SELECT pg_terminate_backend({others[0].pid})`. So that "
+            f"Fencepost does so: `GRANT pg_signal_backend, pg_read_all_stats TO {quoted(user)}`, or log in as one user."
+        )
+
+    def publishers(self, interval: Interval) -> list[str]:
+        """The sessions that publish into the interval, or wait to, for a person."""
+        with asking(self._pipeline) as tx:
+            return [f"session {one.pid} of user {one.user}" for one in _publishers(tx, self._table, interval)]
 
     def _refused(self, batch: Batch, failed: StatementFailed) -> str:
         """What was refused, without anything of a row."""
@@ -450,13 +490,25 @@ class PostgresTable:
         )
 
     def _contents(self) -> _Contents:
-        with session(self._pipeline) as tx:
+        with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if not store.is_prepared():
                 return _Contents()
             oid, identity = store.oid(), _identity(store)
-            filled = store.filled(oid) if oid is not None and identity else set()
+            filled = self._filled(store, oid) if oid is not None and identity else set()
             return _Contents(identity, {held.start: held for held in store.rows()}, filled)
+
+    def _filled(self, store: Store, oid: int) -> set[datetime]:
+        indexed = store.indexed(oid)
+        try:
+            return store.filled(indexed=indexed)
+        except StatementFailed as failed:
+            if failed.sqlstate != CANCELLED or indexed:
+                raise
+            raise StoreUnavailable(
+                f"{self._where}: table {self._table} was not read to its end in {ASK_SECONDS} s. No index of it finds an "
+                f"interval: `fencepost doctor {self._pipeline.name}` prints the statement that makes one. Then ask again."
+            ) from None
 
     def validated(self, view: View) -> tuple[str, Mapping[Place, int]]:
         """A table has no offsets."""
@@ -509,9 +561,9 @@ def _record(batch: Batch) -> Record:
     return lambda view, seconds, now: record_stored(view, *known, seconds, now)
 
 
-def _identity(store: Store) -> str:
-    """The table's identity, which nobody changes until the transaction ends; empty where it was dropped or made anew."""
-    known = store.registered(lock=True)
+def _identity(store: Store, *, lock: bool = False) -> str:
+    """The table's identity; empty where it was dropped or made anew. `lock` keeps it so until the transaction ends."""
+    known = store.registered(lock=lock)
     return known.identity if known is not None and known.oid == store.oid() else ""
 
 
@@ -525,15 +577,53 @@ def _name_of(table: str, interval: Interval) -> str:
     return f"fencepost {hashlib.sha256(f'{table} {interval.start.isoformat()}'.encode()).hexdigest()[:16]}"
 
 
-def _waiting_for_their_clients(tx: Session) -> dict[int, int]:
-    """The other sessions of this name that wait for their clients, with the bytes that they have copied."""
-    found = tx.run(
-        "SELECT a.pid, coalesce(p.bytes_processed, 0) FROM pg_catalog.pg_stat_activity AS a "
-        "LEFT JOIN pg_catalog.pg_stat_progress_copy AS p USING (pid) WHERE a.usename = current_user AND a.datname = "
-        "current_database() AND a.application_name = current_setting('application_name') AND a.pid <> pg_backend_pid() "
-        "AND a.wait_event = 'ClientRead' AND a.xact_start IS NOT NULL"
-    )
-    return dict(found)
+@dataclass(frozen=True)
+class Publisher:
+    """A session that holds an interval. `ended_as` is the role in which this user may end it; empty where it may not."""
+
+    pid: int
+    user: str
+    waits: bool = False  # for its client
+    copied: int = 0  # bytes
+    ended_as: str = ""
+
+    @property
+    def may_end(self) -> bool:
+        """Whether this user sees what it does, and may end it."""
+        return bool(self.ended_as)
+
+
+def _publishers(tx: Session, table: str, interval: Interval) -> list[Publisher]:
+    """The other sessions that are in a transaction of the interval, and wait for no lock.
+
+    The server looks at the login of each, and at the role that this session acts as. That is a group where the login has
+    `SET role`, so the login itself is tried as well.
+    """
+    found = dict[int, Publisher]()
+    ((acting, login),) = tx.run("SELECT current_user::text, session_user::text")
+    for role in dict.fromkeys((acting, login)):
+        _act_as(tx, role)
+        for pid, user, visible, waits, copied in tx.run(PUBLISHERS, _name_of(table, interval)):
+            if pid not in found or not found[pid].may_end:
+                found[pid] = Publisher(pid, user, waits, copied, role if visible else "")
+    return list(found.values())
+
+
+def _act_as(tx: Session, role: str) -> None:
+    """Act as that role until the transaction ends: as the login itself, or as what the login is set to."""
+    tx.run("SELECT set_config('role', CASE WHEN $1 = session_user THEN 'none' ELSE $1 END, true)", role)
+
+
+PUBLISHERS = """SELECT a.pid, coalesce(a.usename::text, ''),
+    a.xact_start IS NOT NULL AND (me.rolsuper OR NOT coalesce(r.rolsuper, true) AND (
+        pg_has_role(current_user, a.usesysid, 'USAGE') OR pg_has_role(current_user, 'pg_signal_backend', 'USAGE'))),
+    coalesce(a.wait_event = 'ClientRead', false), coalesce(p.bytes_processed, 0)
+FROM pg_catalog.pg_stat_activity AS a
+JOIN pg_catalog.pg_roles AS me ON me.rolname = current_user
+LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = a.usesysid
+LEFT JOIN pg_catalog.pg_stat_progress_copy AS p ON p.pid = a.pid
+WHERE a.datname = current_database() AND a.application_name = $1 AND a.pid <> pg_backend_pid()
+AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_locks AS l WHERE l.pid = a.pid AND NOT l.granted)"""
 
 
 def _sources(batch: Batch) -> str:

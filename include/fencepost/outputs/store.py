@@ -32,6 +32,17 @@ BATCHES = """(
     sources jsonb, verdict text NOT NULL DEFAULT '', changed_at timestamp with time zone NOT NULL DEFAULT now(),
     PRIMARY KEY (table_name, interval_start))"""
 HELD = "interval_start, interval_end, identity, ledger, lease, closed, refused, array_to_string(revisions, ','), rows"
+INDEXED = """WITH RECURSIVE tree (oid) AS (
+    SELECT $1::bigint::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN tree ON i.inhparent = tree.oid)
+SELECT coalesce(bool_and(EXISTS (
+    SELECT 1 FROM pg_catalog.pg_index AS i
+    JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
+    JOIN pg_catalog.pg_am AS m ON m.oid = x.relam
+    JOIN pg_catalog.pg_opclass AS o ON o.oid = i.indclass[0]
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = c.oid AND a.attname = $2::name AND m.amname = 'btree' AND o.opcdefault
+    AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive)), true)
+FROM tree JOIN pg_catalog.pg_class AS c ON c.oid = tree.oid WHERE c.relkind <> 'p'"""
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
 
 
@@ -141,14 +152,24 @@ class Store:
         return persistence, kind
 
     def indexed(self, oid: int) -> bool:
-        """Whether an index begins with the interval."""
+        """Whether each table with its rows, which a partitioned table's partitions are, finds an interval by an index.
+
+        That is a B-tree whose first key is the interval itself, over all rows, and which the server uses: not one that is still
+        being made, or whose making failed.
+        """
+        return bool(self._run(INDEXED, oid, INTERVAL)[0][0])
+
+    def invalid_index(self, oid: int) -> str:
+        """An index of the table that would find an interval if its making had not failed, quoted; empty if there is none."""
         found = self._run(
-            "SELECT 1 FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid "
-            "AND a.attnum = i.indkey[0] WHERE i.indrelid = $1::bigint::oid AND a.attname = $2::name AND i.indpred IS NULL",
+            "SELECT x.oid::regclass::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid "
+            "JOIN pg_catalog.pg_am AS m ON m.oid = x.relam JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid "
+            "AND a.attnum = i.indkey[0] WHERE i.indrelid = $1::bigint::oid AND x.relkind = 'i' AND a.attname = $2::name "
+            "AND m.amname = 'btree' AND i.indpred IS NULL AND NOT i.indisvalid ORDER BY 1",
             oid,
             INTERVAL,
         )
-        return bool(found)
+        return str(found[0][0]) if found else ""
 
     def has_partition(self, oid: int, start: datetime) -> bool:
         """Whether some partition of a partitioned table takes rows of the interval; True where that depends on other columns."""
@@ -210,6 +231,15 @@ class Store:
         )
         return _held(self._run(locked, self.table, start)[0])
 
+    def row(self, start: datetime) -> Held:
+        """The interval's row as it is committed."""
+        found = self._run(
+            f"SELECT {HELD} FROM {self._batches} WHERE table_name = $1 AND interval_start = $2::timestamptz",
+            self.table,
+            start,
+        )
+        return _held(found[0]) if found else Held(start)
+
     def rows(self) -> list[Held]:
         """The rows of all intervals, as they are committed."""
         found = self._run(
@@ -226,16 +256,15 @@ class Store:
         )
         return (row[0] for row in found)
 
-    def filled(self, oid: int) -> set[datetime]:
-        """The intervals of which the table has a row, by start."""
+    def filled(self, *, indexed: bool) -> set[datetime]:
+        """The intervals of which the table has a row, by start: by a step in the index for each, or by one read of the table."""
         column = quoted(INTERVAL)
-        if not self.indexed(oid):
+        if not indexed:
             return {row[0] for row in self._run(f"SELECT DISTINCT {column} FROM {self.quoted}")}
-        first = f"SELECT {column} FROM {self.quoted}"
+        next_one = f"SELECT min({column}) FROM {self.quoted}"  # one step in the index, in whichever order that is
         found = self._run(
-            f"WITH RECURSIVE starts AS (({first} ORDER BY 1 LIMIT 1) UNION ALL SELECT ({first} WHERE {column} > "
-            f"starts.{column} ORDER BY 1 LIMIT 1) FROM starts WHERE starts.{column} IS NOT NULL) "
-            f"SELECT {column} FROM starts WHERE {column} IS NOT NULL"
+            f"WITH RECURSIVE starts (start) AS ({next_one} UNION ALL SELECT ({next_one} WHERE {column} > starts.start) "
+            "FROM starts WHERE starts.start IS NOT NULL) SELECT start FROM starts WHERE start IS NOT NULL"
         )
         return {row[0] for row in found}
 

@@ -1,7 +1,7 @@
 """What a table's store says of an interval's publications, and what that means; pure.
 
 The store has one row for each table and interval. Its commit is the truth of what is published there, since only that is one with
-the rows. Whoever publishes, asks or gives up locks the row first, so each sees what the one before left:
+the rows. Whoever publishes or gives up locks the row first, so each sees what the one before left:
 
     lease     of the publication that was committed or closed last, an offset of the ledger topic with the id `ledger`
     closed    it was given up: an attempt that comes late finds its own lease here, and commits nothing
