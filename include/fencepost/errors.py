@@ -26,7 +26,8 @@
         └── NeedsOperator          anything else that a retry cannot fix          exit code 4
             ├── SourceDataExpired, TopicRecreated, LedgerUnreadable, LedgerLost, AnnouncementsLost, GroupInUse,
             ├── MalformedRecords, TombstonesRefused, TransitionRefused, Superseded, VerdictUndetermined, ReceiptsDisagree,
-            ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused, TopicMissing
+            ├── RecordRefused, AnotherCluster, TransformNotDeterministic, TransformFailed, KafkaRefused, StoreRefused,
+            ├── TopicMissing
             └── Unexpected         a defect in Fencepost
                 └── NotRecorded    a step needs of a batch what the ledger does not have
 

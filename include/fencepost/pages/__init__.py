@@ -2,6 +2,7 @@
 
 ledger/reader.py                 reads the ledger from where the last look ended
 ledgers.py pipelines.py carried.py    state kept between requests
+comparisons.py                   tables compared with their ledgers in the background
 snapshot.py trend.py lag.py      a pipeline's state, trend and lag, as pure functions
 listing.py content.py words.py   rows, charts, and their texts
 charts.py rendering.py           SVG and HTML

@@ -19,6 +19,7 @@ from fencepost.errors import FencepostError, KafkaUnavailable, SettingsError
 from fencepost.model import Batch, State, utc_now
 from fencepost.pages.access import MayReadDag, MayReadLogs, MayReadRuns, Readable
 from fencepost.pages.carried import Carried
+from fencepost.pages.comparisons import Comparisons
 from fencepost.pages.content import Card, card_of
 from fencepost.pages.lag import lag_now
 from fencepost.pages.ledgers import Ledgers
@@ -37,6 +38,7 @@ AT_ONCE = 4  # pipelines whose ledgers are read in parallel
 
 app = FastAPI(title="Fencepost", openapi_url=None)
 pipelines, ledgers = Pipelines(Carried().read), Ledgers()
+comparisons = Comparisons(lambda pipeline: ledgers.lacks(pipeline))
 
 
 @app.get("/")
@@ -93,7 +95,7 @@ def batches(
         awaiting=look.awaiting,
         awaits={str(one.batch.interval): one for one in look.awaiting},
         few=FEW,
-        lacks=ledgers.lacks(pipeline) if snapshot.rows else "",
+        comparison=comparisons.of(pipeline) if snapshot.rows else None,
         pipeline=pipeline,
         snapshot=snapshot,
         wish=wish,

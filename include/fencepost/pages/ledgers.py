@@ -20,14 +20,13 @@ from fencepost.kafka.client_settings import ClientSettings, client_settings
 from fencepost.kafka.cluster import Cluster
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.reader import LedgerReader
-from fencepost.outputs.output import lacks_of
+from fencepost.outputs.output import output_of
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot, snapshot_of
 from fencepost.protocol.view import View
 
 TIMEOUT = 4.0  # seconds for one answer from Kafka; a page is not worth more
 PAUSE = 5.0  # seconds in which a cluster that did not answer is not asked again
-COMPARED = 60.0  # seconds for which a table's comparison with its ledger holds
 CLIENTS = 16  # that are kept; each has threads and connections of its own
 RENEWED = 60.0  # seconds after which a pipeline's connections are looked up again
 
@@ -78,8 +77,6 @@ class Ledgers:
         self._failed: dict[Identity, _Failure] = {}  # that login alone
         self._away: dict[str, _Failure] = {}  # an address, so every login
         self._answered: dict[str, float] = {}  # when each address last answered anybody
-        self._comparing = threading.Lock()
-        self._lacking: dict[str, tuple[float, str]] = {}
 
     def deadline(self) -> float:
         """Until when a page that begins now may wait for clusters that never answered."""
@@ -125,15 +122,19 @@ class Ledgers:
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
     def lacks(self, pipeline: Pipeline) -> str:
-        """What the pipeline's output table lacks, as it was found in the last minute; empty where its output is a topic."""
-        if pipeline.output.topic is not None:
-            return ""
-        with self._comparing:
-            at, found = self._lacking.get(pipeline.name, (0.0, ""))
-            if not at or time.monotonic() - at > COMPARED:
-                found = self._logged_in(pipeline, lambda whole: lacks_of(whole, Ledger(whole, timeout=self._timeout)))
-                self._lacking[pipeline.name] = time.monotonic(), found
-            return found
+        """What the pipeline's output table lacks of what its ledger has published there; empty if nothing.
+
+        This waits for the table's store: `pages/comparisons.py` asks it in the background.
+
+        Raises:
+            FencepostError: as `snapshot`, or the store does not answer or refuses access, or the ledger is lost.
+        """
+
+        def ask(whole: Pipeline) -> str:
+            ledger = Ledger(whole, timeout=self._timeout)
+            return output_of(ledger).lacks(ledger.read)
+
+        return self._logged_in(pipeline, ask)
 
     def _logged_in(self, pipeline: Pipeline, ask: Callable[[Pipeline], T]) -> T:
         """The answer to a question that takes a login. One from a connection that is refused is looked up again, once."""

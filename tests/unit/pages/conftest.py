@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import FencepostError
 from fencepost.model import Batch, State
+from fencepost.pages.comparisons import Comparison
 from fencepost.pages.pipelines import Pipelines
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.snapshot import Snapshot
@@ -52,10 +53,6 @@ class FakeLedgers:
             "orders": ledger(120, {100: State.REJECTED}),
             "secret": [],
         }
-        self.lacking = ""
-
-    def lacks(self, pipeline: Pipeline) -> str:
-        return self.lacking
 
     def deadline(self) -> float:
         return 0
@@ -83,6 +80,15 @@ class Guard:
         return set(FakeLedgers().content) - {"secret"}
 
 
+class FakeComparisons:
+    """What a table's comparison says."""
+
+    comparison: Comparison | None = None
+
+    def of(self, pipeline: Pipeline) -> Comparison | None:
+        return self.comparison
+
+
 Get = Callable[..., httpx.Response]
 
 
@@ -90,6 +96,13 @@ Get = Callable[..., httpx.Response]
 def ledgers(monkeypatch: pytest.MonkeyPatch) -> FakeLedgers:
     fake = FakeLedgers()
     monkeypatch.setattr(app, "ledgers", fake)
+    return fake
+
+
+@pytest.fixture
+def comparisons(monkeypatch: pytest.MonkeyPatch) -> FakeComparisons:
+    fake = FakeComparisons()
+    monkeypatch.setattr(app, "comparisons", fake)
     return fake
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 import yaml
 from fastapi.routing import APIRoute
 
-from fencepost.config.loading import load_pipeline
+from fencepost.config.pipeline import Pipeline
 from fencepost.errors import KafkaUnavailable, LedgerUnreadable
-from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State, utc_now
 from fencepost.pages import app as app_module
-from fencepost.pages import ledgers as ledgers_module
+from fencepost.pages import comparisons as comparisons_module
 from fencepost.pages.app import app
+from fencepost.pages.comparisons import Comparison, Comparisons
 from fencepost.pages.pipelines import Pipelines
+from waiting import await_true
 
-from .conftest import SETTINGS, FakeLedgers, Get
+from .conftest import SETTINGS, FakeComparisons, FakeLedgers, Get
 from .ledgers import EVIL, batch, hour, ledger, quarantining, replaying
 
 VALUES = {
@@ -112,30 +117,52 @@ def test_the_hole_stands_out_and_only_it(get: Get) -> None:
     assert text.count("waits behind the frontier") == 19
 
 
-def test_what_the_output_lacks_is_shown_with_its_commands_and_escaped(get: Get, ledgers: FakeLedgers) -> None:
+def test_what_the_output_lacks_is_shown_with_its_commands_and_escaped(get: Get, comparisons: FakeComparisons) -> None:
     assert "lacks" not in get("/pipelines/orders").text
-    ledgers.lacking = "table <b>t</b> lacks 1 intervals. These bring them back: `fencepost run orders --reprocess`"
+    lacks = "table <b>t</b> lacks 1 intervals. These bring them back: `fencepost run orders --reprocess`"
+    comparisons.comparison = Comparison(lacks, utc_now() - timedelta(seconds=30))
     text = get("/pipelines/orders").text
     assert "Table &lt;b&gt;t&lt;/b&gt; lacks 1 intervals" in text
     assert "<code>fencepost run orders --reprocess</code>" in text
+    assert "Compared 30 s ago." in text
 
 
-def test_a_tables_comparison_holds_for_a_minute_and_a_topic_has_none(
-    folders: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_does_not_answer_is_shown_with_why_since_when_and_its_last_answer(
+    get: Get, comparisons: FakeComparisons
 ) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(ledgers_module, "lacks_of", lambda pipeline, _: asked.append(pipeline.name) or "something")
-    of_topic = load_pipeline(folders / "orders")
+    now = utc_now()
+    comparisons.comparison = Comparison(
+        "", now - timedelta(minutes=2), datetime(2026, 1, 31, 5, 6, 7, tzinfo=UTC), "<i>away</i>. Run `x`."
+    )
+    text = get("/pipelines/orders").text
+    assert "has not answered since 2026-01-31 05:06:07 UTC" in text
+    assert "&lt;i&gt;away&lt;/i&gt;. Run <code>x</code>." in text
+    assert "Its last answer is 2 m old: nothing was missing." in text
+    comparisons.comparison = replace(comparisons.comparison, failure="")
+    assert "somebody may hold a lock on the table" in get("/pipelines/orders").text
+    comparisons.comparison = replace(comparisons.comparison, asked_at=now)
+    assert 'id="not-compared"' not in get("/pipelines/orders").text, "an answer is not late at once"
+
+
+def test_a_page_comes_while_its_table_does_not_answer(get: Get, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes of the question, no request waits for it, and so no thread of the server."""
     text = (folders / "orders" / "pipeline.yaml").read_text()
     table = "output: {kind: postgres, table: t}\npostgres: {host: h, dbname: d, user: u}"
     (folders / "orders" / "pipeline.yaml").write_text(text.replace("output: {topic: orders-out, format: bytes}", table))
-    of_table, kept = load_pipeline(folders / "orders"), ledgers_module.Ledgers()
-    assert kept.lacks(of_topic) == ""
-    assert [kept.lacks(of_table) for _ in range(3)] == ["something"] * 3
+    asked, answers = list[str](), Event()
+
+    def compare(pipeline: Pipeline) -> str:
+        asked.append(pipeline.name)
+        assert answers.wait(60)
+        return ""
+
+    monkeypatch.setattr(app_module, "comparisons", Comparisons(compare))
+    monkeypatch.setattr(comparisons_module, "PROMPT", 600.0)
+    for _ in range(3):
+        assert "The output is being compared with the ledger." in get("/pipelines/orders").text
     assert asked == ["orders"]
-    monkeypatch.setattr(ledgers_module, "COMPARED", -1.0)
-    kept.lacks(of_table)
-    assert asked == ["orders"] * 2
+    answers.set()
+    await_true(lambda: 'id="compared"' in get("/pipelines/orders").text, "the answer to be shown")
 
 
 def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:
