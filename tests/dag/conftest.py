@@ -19,6 +19,8 @@ if "AIRFLOW_HOME" not in os.environ:  # Airflow makes it when it is first import
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="fencepost-airflow-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
+from airflow.sdk.api.datamodels._generated import DagRunState, DagRunType
+
 from fencepost.config.loading import load_pipeline
 from fencepost.config.pipeline import Pipeline
 from fencepost.model import Interval, State, StepResult
@@ -101,7 +103,9 @@ class FakeTaskInstance:
     def run_of(self, dag_id: str, run_id: str) -> Any:
         """What Airflow's API answers a task that asks for a run."""
         return next(
-            SimpleNamespace(run_type=ti.run_type, state=ti.run_state) for ti in self.earlier if ti.run_id == run_id
+            SimpleNamespace(run_type=DagRunType(ti.run_type), state=DagRunState(ti.run_state))
+            for ti in self.earlier
+            if ti.run_id == run_id
         )
 
     def xcom_pull(self, *, task_ids: str) -> Any:

@@ -55,7 +55,7 @@ def test_a_run_that_cannot_plan_or_need_not_holds_no_later_one_and_one_that_was_
     cancel(running, stuck["backfill_id"])
     running.api.clear(NAME, stuck["dag_run_id"], ["plan"])
     by_hand = {
-        "dag_run_id": "by hand",
+        "dag_run_id": "by-hand",
         "logical_date": day(2).isoformat(),
         "data_interval_start": day(2).isoformat(),
         "data_interval_end": day(3).isoformat(),
@@ -64,7 +64,7 @@ def test_a_run_that_cannot_plan_or_need_not_holds_no_later_one_and_one_that_was_
 
     third = backfilled(running, 3)
     assert third["state"] == "success", running.last_log(third, "plan")
-    assert running.api.await_run(NAME, "by hand")["state"] == "failed"
+    assert running.api.await_run(NAME, "by-hand")["state"] == "failed"
     states = {run["dag_run_id"]: run["state"] for run in running.api.dag_runs(NAME)}
     assert states[stuck["dag_run_id"]] == "queued", "it stays so for ever: its backfill is over"
 

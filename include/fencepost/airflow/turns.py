@@ -62,7 +62,7 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
 def _reason(context: Context, earlier: Any) -> str | None:
     """Why a plan cannot go before that of the earlier run, whose interval the ledger does not have; None if it can."""
     found = run_of(context["ti"].dag_id, earlier.run_id)
-    kind, state = str(found.run_type), DagRunState(found.state)
+    kind, state = found.run_type.value, DagRunState(found.state.value)
     if kind not in OURS or earlier.state == "success":
         return None
     if earlier.state in ENDED_WITHOUT:
