@@ -233,9 +233,13 @@ def _integer(bits: int, node: Node) -> int:
 
 
 def _exact(text: str) -> Fraction:
-    if len(text) > 6000 or abs(int(text.lower().partition("e")[2] or 0)) > 6000:
+    """The number; of one nearer to 0 than any type's values a stand-in that is too."""
+    mantissa, _, power = text.lower().partition("e")
+    if not set(mantissa) & set("123456789"):
+        return Fraction(0)
+    if len(mantissa) > 6000 or int(power or 0) > 6000:
         raise NotSo("out of every range")
-    return Fraction(text)
+    return Fraction(text) if int(power or 0) > -12_000 else Fraction(-1 if text.startswith("-") else 1, 10**6000)
 
 
 def _decimal(kind: pa.DataType, node: Node) -> Fraction:

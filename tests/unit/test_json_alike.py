@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from random import Random
+from types import FrameType
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fencepost.formats import json_alike
+from fencepost.formats.json_columns import DAY, ZONED
 from fencepost.formats.json_decoder import JsonDecoder
 from oracle.json_writer import ANYTHING
 
@@ -149,6 +155,81 @@ def test_few_are_read_one_by_one_and_many_after_them_are_not(monkeypatch: pytest
         0,
         1,
     ]
+
+
+def calls_of(read: Callable[[], Any]) -> int:
+    """How many functions are called, Python's own and the libraries'."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        read()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+ODD = {
+    "day": ['"2023-02-29"', '"2024-04-31"', '"0000-01-01"', '"2024-13-01"', "7", '"x"'],
+    "t": ['"2023-02-29T00:00:00Z"', '"2024-02-28T24:00Z"', '"2024-01-01T00:00:00.1234567Z"', '"2024-01-01T00:00:00.123456000Z"'],
+    "ntz": ['"2024-02-29T00:60:00"', '"2024-02-30"', '"2024-01-01 00:00:61"', '"2024-01-01T00:00Z"'],
+    "s": ['"\\n"', '"\xff"', "1"],
+    "f64": ["1e5", '"1"', "NaN"],
+    "wide": ["1e5", "1234567890123456789012.5", "true"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_left_is_not_searched_for_among_the_others(name: str) -> None:
+    """In calls for each text that is left: to halve the column until it stands alone takes some fifteen."""
+    schema, usual = pa.schema([SCHEMA.field(name)]), f'{{"{name}": {USUAL[name]}}}'.encode()
+    decoder, most = JsonDecoder(schema), pa.array([usual] * 1000, pa.binary())
+    few = calls_of(lambda: list(decoder.read_usual(most)))
+    for text in ODD[name]:
+        odd = f'{{"{name}": {text}}}'.encode("latin-1")
+        values = pa.array([odd if number % 5 < 2 else usual for number in range(1000)], pa.binary())
+        many = calls_of(lambda: list(decoder.read_usual(values)))  # noqa: B023
+        assert many < few + 8 * 400, text
+        ((_, _, sound),) = decoder.read_usual(values)
+        assert sound.tolist() == [number % 5 >= 2 for number in range(1000)]
+
+
+def test_arrow_takes_every_day_and_time_that_is_read_with_others() -> None:
+    """It would refuse all of a column for one text. Days are Python's calendar's."""
+    days = [date(1, 1, 1) + timedelta(n) for n in range(0, 3_652_059, 7)]
+    days += [date(year, 2, 28) + timedelta(n) for year in range(1, 10_000) for n in (0, 1)]
+    odd = [
+        f"{year:04}-{month:02}-{day:02}"
+        for year in (0, 1900, 2023, 2024, 9999)
+        for month in range(14)
+        for day in range(33)
+    ]
+    texts = pa.array([*map(str, days), *odd])
+    right = pc.match_substring_regex(texts, f"^{DAY}$")
+    known = [True] * len(days) + [_is_day(text) for text in odd]
+    assert right.to_pylist() == known
+    assert texts.filter(right).cast(pa.date32()).to_pylist() == [*days, *map(date.fromisoformat, filter(_is_day, odd))]
+    zones = ["Z", *(f"{sign}{h:02}{m}" for sign in "+-" for h in range(20) for m in ("", "00", ":30", ":59"))]
+    times = ["00:00", "23:59", "23:59:59", *(f"12:30:00.{'123456'[:n]}" for n in range(1, 7))]
+    moments = pa.array([f"2024-02-29{mark}{time}{zone}" for mark in "T " for time in times for zone in zones])
+    right = pc.match_substring_regex(moments, f"^{ZONED}$")
+    assert right.to_pylist() == [
+        not m.endswith(("19", "1900", "19:30", "19:59")) or (m[-3] == ":" and m[-6] not in "+-")
+        for m in moments.to_pylist()
+    ]
+    assert len(moments.filter(right).cast(pa.timestamp("us", tz="UTC"))) > 2000
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def test_of_no_records_there_are_columns_without_rows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 import tracemalloc
 from collections import Counter
@@ -18,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from fencepost.formats import json_decoder
 from fencepost.formats.json_columns import needs_digits
-from fencepost.formats.json_decoder import DEEPEST, JsonDecoder
-from fencepost.formats.rows import decode_first
+from fencepost.formats.json_decoder import DEEPEST, JsonDecoder, _with_sources
+from fencepost.formats.rows import BYTES_AT_ONCE, decode_first
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
 
@@ -120,6 +122,55 @@ def test_anything_in_a_field_of_any_type_and_nesting_is_exact_or_malformed(name:
     assert disagreements(schema, values) == []
 
 
+@pytest.mark.parametrize("name", [*LEAVES, "wide decimal", "fraction"])
+def test_what_a_record_says_depends_on_no_other_record(name: str) -> None:
+    """Alone, beside one that fits, and beside one that does not; read by itself, and with others at once."""
+    kinds = {"wide decimal": pa.decimal128(38, 0), "fraction": pa.decimal128(38, 38)}
+    schema = pa.schema([("x", kinds.get(name) or LEAVES[name])])
+    for value in (b'{"x":%s}' % text.encode() for text in ANYTHING):
+        wanted = said(schema, value)
+        found = [decoded(schema, [value]), decoded(schema, [b"{}", value])[1:], decoded(schema, [value, b"{"])[:1]]
+        assert found == [[wanted]] * 3, value
+
+
+EDGES = {
+    "decimal128(5, 2)": {"1e-41": None, "1e-50000000": None, "1e50000000": None, "-0E99999999999999999999": "0.00"},
+    "decimal128(38, 10)": {"1" + "0" * 29: None, "9" * 28: "9" * 28 + ".0000000000", "1" + "0" * 50 + "e-49": "10.0000000000"},
+    "decimal128(38, 38)": {f"0.{'0' * 37}1": f"0.{'0' * 37}1", f"0.{'0' * 38}1": None, "1": None},
+    "float": {
+        str(2**128 - 2**103 - 1): "3.4028234663852886e+38",
+        str(2**128 - 2**103): None,
+        "-3.40282356779733e38": "-3.4028234663852886e+38",
+    },
+    "double": {
+        f"{2**1024 - 2**970 - 1}.5": "1.7976931348623157e+308",
+        str(2**1024 - 2**970): None,
+        "0e99999999999999999999": "0.0",
+    },
+    "date32[day]": {'"0001-01-01"': "0001-01-01", '"0000-12-31"': None, '"1900-02-29"': None, '"2000-02-29"': "2000-02-29"},
+    "timestamp[us, tz=UTC]": {
+        '"0000-12-31T23:30:00-01:00"': None,
+        '"9999-12-31T23:59:59-01:00"': None,
+        '"0001-01-01T18:59+18:59"': "0001-01-01 00:00:00+00:00",
+        '"9999-12-31T05:00:59.999999-18:59"': "9999-12-31 23:59:59.999999+00:00",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_the_last_values_of_a_type_are_exact_and_those_beyond_are_malformed(kind: str) -> None:
+    """Alone, so that nothing beside it keeps it from Arrow; and in an array."""
+    (of,) = {k for k in [*LEAVES.values(), pa.decimal128(38, 38)] if str(k) == kind}
+    schema = pa.schema([("x", of), ("list", pa.list_(of))])
+    for text, wanted in EDGES[kind].items():
+        for value in (f'{{"x":{text}}}', f'{{"list":[{text}]}}'):
+            columns, (why,) = JsonDecoder(schema).decode_values([value.encode()])
+            found = columns[0][0].as_py() if why or "list" not in value else columns[1][0].as_py()[0]
+            shown = format(found, "f") if isinstance(found, Decimal) else str(found)
+            assert shown == str(wanted), value
+            assert (why is None) == (wanted is not None), value
+
+
 def test_each_declared_type_takes_the_usual_texts() -> None:
     """Not only agreement with an oracle that may be too strict: these pass."""
     usual = {
@@ -171,6 +222,75 @@ def test_nesting_has_one_limit_wherever_the_decoder_is_called_from(deep: str) ->
         return [row is not None for row in decoded(SCHEMA, [record(DEEPEST), record(DEEPEST + 1), record(100_000)])]
 
     assert from_within(0) == from_within(500) == [True, False, False]
+
+
+class Counted:
+    """A pattern that counts how many bytes it is asked to look through."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.pattern, self.bytes = pattern, 0
+
+    def search(self, text: bytes) -> re.Match[bytes] | None:
+        self.bytes += len(text)
+        return self.pattern.search(text)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.string()])
+@pytest.mark.parametrize("zero", ["0", "-0"])
+def test_a_record_is_looked_through_once_for_a_minus_however_many_zeros_it_has(
+    kind: pa.DataType, zero: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(json_decoder.MINUS_ZERO)
+    monkeypatch.setattr(json_decoder, "MINUS_ZERO", counted)
+    schema = pa.schema([("x", pa.list_(kind)), ("st", pa.struct([("a", pa.map_(pa.string(), kind))]))])
+    value = f'{{"x":[{",".join(["0"] * 500)}],"st":{{"a":{{"k":{zero}}}}}}}'.encode()
+    columns, why = JsonDecoder(schema).decode_values([value] * 3)
+    assert why == [None] * 3
+    (last,) = {repr(st["a"][0][1]) for st in columns[1].to_pylist()}
+    assert last == repr(zero if kind == pa.string() else float(zero))
+    assert counted.bytes == 3 * len(value)
+
+
+def test_objects_that_have_few_of_a_structs_fields_take_no_memory_for_the_others() -> None:
+    """A dictionary with all of its 200 fields would take 9,000 bytes for each."""
+    schema = pa.schema([("x", pa.list_(pa.struct([(f"f{n}", pa.int8()) for n in range(200)])))])
+    values = [b'{"x":[%s]}' % b",".join([b'{"f7":1}'] * 10_000)]
+    tracemalloc.start()
+    try:
+        columns, _ = JsonDecoder(schema).decode_values(values)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    items = columns[0].flatten()
+    assert (items.field("f7").null_count, items.field("f8").null_count) == (0, 10_000)
+
+
+def test_the_more_fields_an_arrays_items_have_the_fewer_bytes_are_decoded_at_once() -> None:
+    """An item may be three bytes, and takes a place in each field's column: so many places at once are bounded."""
+    flat = [(f"f{n}", pa.int64()) for n in range(400)]
+    deep = pa.struct([("a", pa.struct(flat[:100])), *flat[100:]])
+    for inner in (pa.list_(pa.struct(flat)), pa.map_(pa.string(), deep), pa.struct([("x", pa.list_(pa.list_(deep)))])):
+        decode = decode_first(
+            partial(JsonDecoder, pa.schema([("x", inner)])), ["x", "_tombstone", "_malformed"], keep=False
+        )
+        value = b'{"y":[%s]}' % b",".join([b"{}"] * 1000)
+        found = [len(piece) for piece in decode([pa.RecordBatch.from_pydict({"value": pa.array([value] * 100)})])]
+        assert sum(found) == 100
+        assert max(found) * 1000 * 400 < 12_000_000
+    usual = JsonDecoder(pa.schema([*flat, ("x", pa.list_(pa.struct(flat[:4])))]))
+    assert usual.bytes_at_once == BYTES_AT_ONCE
+
+
+def test_of_an_array_in_a_text_only_its_text_is_held() -> None:
+    inner = "[" + ",".join(["[0]"] * 50_000) + "]"
+    for text, levels in ((inner, 1), (f'{{"a":{inner}}}', 1), (f"[[{inner}]]", 3)):
+        tracemalloc.start()
+        try:
+            again = _with_sources(f'{{"s":{text}}}', levels)
+            assert again["s"].text == text
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000  # the arrays alone would take five times as much
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_deep_text_that_does_not_end_is_refused_in_no_time() -> None:

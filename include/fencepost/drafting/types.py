@@ -17,14 +17,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from typing import Any
 
 import pyarrow as pa
 from jiter import LosslessFloat
 
 from fencepost.formats.framing import Malformed
-from fencepost.formats.json_columns import ZONE, converter
+from fencepost.formats.json_columns import ZONE, converter, exact
 from fencepost.formats.names import twins
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a field in a struct
@@ -113,17 +113,16 @@ def _number(values: Sequence[Any]) -> Inferred:
     return Inferred("double", pa.float64(), _exact(values))
 
 
-def _decimal(value: Any) -> Decimal:
-    return value.as_decimal() if isinstance(value, LosslessFloat) else Decimal(value)
-
-
 def _loses(value: Any) -> bool:
     """Whether the nearest double is written with other digits."""
-    return Decimal(repr(float(value))) != _decimal(value)
+    try:
+        return Decimal(repr(float(value))) != exact(value)
+    except DecimalException:
+        return True
 
 
 def _exact(values: Sequence[Any]) -> str:
-    parts = [_decimal(value).as_tuple() for value in values]
+    parts = [exact(value).as_tuple() for value in values]
     scale = max(max(0, -int(part.exponent)) for part in parts)
     whole = max(len(part.digits) + int(part.exponent) for part in parts)
     if not 0 < scale <= MONEY or whole + scale > 18:

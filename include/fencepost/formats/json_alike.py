@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.formats.json_columns import DAY, FIRST, LAST, TIME, TIME_NTZ, ZONE
+from fencepost.formats.json_columns import DAY, FIRST, LAST, UNZONED, ZONED
 from fencepost.formats.packed import Packed
 
 SPACES = rb" *+"
@@ -173,24 +173,14 @@ def _texts(values: Values) -> pa.Array:
 
 
 def _times(values: Values, kind: pa.DataType, like: str) -> pa.Array:
+    """Arrow takes every text that is like this."""
     texts = _texts(values)
     right = pc.fill_null(pc.match_substring_regex(texts, f"^{like}$"), False)
-    found = _cast(pc.if_else(right, texts, pa.scalar(None, pa.string())), kind)
-    values.mark_unless(found.is_valid().to_numpy(zero_copy_only=False))
+    values.mark_unless(right.to_numpy(zero_copy_only=False))
+    found = pc.if_else(right, texts, pa.scalar(None, pa.string())).cast(kind)
     micros = pc.fill_null(found.cast(pa.timestamp("us")).cast(pa.int64()), 0).to_numpy()
     values.mark((micros < FIRST) | (micros > LAST))
     return found
-
-
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Null where a text does not say a value of the type, such as the 31st of April."""
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:
-        if len(texts) == 1:
-            return pa.nulls(1, kind)
-        half = len(texts) // 2
-        return pa.concat_arrays([_cast(texts[:half], kind), _cast(texts[half:], kind)])
 
 
 def _anything(values: Values) -> None:
@@ -214,7 +204,7 @@ def _column(kind: pa.DataType) -> Column | None:
     if pa.types.is_date32(kind):
         return partial(_times, kind=kind, like=DAY)
     if pa.types.is_timestamp(kind):
-        return partial(_times, kind=kind, like=f"{DAY}[T ]{TIME}{ZONE}" if kind.tz else TIME_NTZ)
+        return partial(_times, kind=kind, like=ZONED if kind.tz else UNZONED)
     return None
 
 

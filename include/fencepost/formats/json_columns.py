@@ -7,9 +7,10 @@ nearest to it, which columns that need digits never get.
 from __future__ import annotations
 
 import binascii
+import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -33,6 +34,7 @@ class Untold(Exception):
 class Sourced:
     """An array or object that knows its own text, as a slice of the record: at a thousand levels, copies would be too much."""
 
+    __slots__ = ()
     record: str
     place: slice
 
@@ -69,6 +71,12 @@ def needs_digits(kind: pa.DataType) -> bool:
     return pa.types.is_decimal(kind) or pa.types.is_float32(kind) or any(map(needs_digits, inner))
 
 
+def levels_of(kind: pa.DataType) -> int:
+    """How many arrays and objects a value of this type is made of, one within the other."""
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return 1 + max(map(levels_of, inner)) if inner else 0
+
+
 def column_of(kind: pa.DataType, at: str) -> Column:
     """The column of this type at this place in the record."""
     usual = set[type]()
@@ -86,7 +94,7 @@ def column_of(kind: pa.DataType, at: str) -> Column:
     elif pa.types.is_date32(kind):
         usual, make = {str}, partial(_alike, DAY, kind)
     elif pa.types.is_timestamp(kind):
-        usual, make = {str}, _timestamps if kind.tz else partial(_alike, TIME_NTZ, kind)
+        usual, make = {str}, _timestamps if kind.tz else partial(_alike, UNZONED, kind)
     return Column(kind, converter(kind, at), frozenset(usual | {NoneType} if usual else ()), make)
 
 
@@ -99,7 +107,7 @@ def converter(kind: pa.DataType, at: str) -> Convert:
     if pa.types.is_timestamp(kind):
         return _text(at, _instant if kind.tz else _local, ZONED_TIME if kind.tz else A_TIME)
     if pa.types.is_struct(kind):
-        return _struct([(f.name, converter(f.type, f"{at}.{f.name}")) for f in kind], at)
+        return _struct({f.name: converter(f.type, f"{at}.{f.name}") for f in kind}, at)
     if pa.types.is_map(kind):
         return _map(converter(kind.item_type, f"{at}.*"), at)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -130,19 +138,38 @@ def _integer(bits: int, at: str) -> Convert:
     return convert
 
 
-def _exact(value: Any) -> Decimal:
-    return value.as_decimal() if type(value) is LosslessFloat else Decimal(value)
+is_zero = re.compile(rb"-?0(?:\.0+)?(?:[eE].*)?").fullmatch
+
+
+def exact(value: Any) -> Decimal:
+    """The number that a text of JSON says.
+
+    Raises:
+        DecimalException: its exponent has more digits than a type's values can have.
+    """
+    if type(value) is not LosslessFloat:
+        return Decimal(value)
+    try:
+        return value.as_decimal()
+    except DecimalException:
+        if is_zero(bytes(value)):
+            return Decimal(0)
+        raise
+
+
+def _unit(precision: int, scale: int) -> tuple[Decimal, Context]:
+    """What `quantize` takes for a number of so many digits, which is not to be rounded."""
+    return Decimal((0, (1,), -scale)), Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
 def _decimal(precision: int, scale: int, at: str) -> Convert:
-    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal((0, (1,), -scale))
+    unit, unrounded = _unit(precision, scale)
 
     def convert(value: Any, minus: Callable[[], bool]) -> Decimal:
         if type(value) not in NUMBERS:
             raise _misfit(at, "a number")
         try:
-            return _exact(value).quantize(unit, context=exact)
+            return exact(value).quantize(unit, None, unrounded)
         except DecimalException:
             raise _misfit(at, f"a decimal({precision},{scale})") from None
 
@@ -150,7 +177,9 @@ def _decimal(precision: int, scale: int, at: str) -> Convert:
 
 
 def _decimals(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    return pa.array([None if value is None else _exact(value) for value in values], kind)
+    """Each with the column's scale and digits: of others Arrow makes other numbers, or reads outside its memory."""
+    unit, unrounded = _unit(kind.precision, kind.scale)
+    return pa.array([None if value is None else exact(value).quantize(unit, None, unrounded) for value in values], kind)
 
 
 def _double(at: str) -> Convert:
@@ -177,22 +206,27 @@ def _doubles(values: Sequence[Any]) -> pa.Array:
     return found
 
 
+LARGEST_FLOAT = 2.0**128 - 2.0**104
+FLOATS_END = 2.0**128 - 2.0**103  # midway to what would be the next float: from there on, none is the nearest
+
+
 def _float(at: str) -> Convert:
     double = _double(at)
 
     def convert(value: Any, minus: Callable[[], bool]) -> float:
         number: float = double(value, minus)
-        try:
-            near: float = struct.unpack("<f", struct.pack("<f", number))[0]
-        except OverflowError:
-            raise _misfit(at, "within a float's range") from None
         # The double nearest to the text may lie midway between two floats where the text does not.
+        if abs(number) >= FLOATS_END:
+            if abs(number) > FLOATS_END or exact(value).copy_abs() >= FLOATS_END:
+                raise _misfit(at, "within a float's range")
+            return math.copysign(LARGEST_FLOAT, number)
+        near: float = struct.unpack("<f", struct.pack("<f", number))[0]
         if number != near:
             away = 1 if abs(number) > abs(near) else -1
             (bits,) = struct.unpack("<i", struct.pack("<f", near))
             other: float
             (other,) = struct.unpack("<f", struct.pack("<I", (bits & 0x7FFFFFFF) + away | bits & 0x80000000))
-            if number - near == other - number and (text := _exact(value)) != number:
+            if number - near == other - number and (text := exact(value)) != number:
                 return max(near, other) if text > number else min(near, other)
         return near
 
@@ -244,14 +278,22 @@ def _base64(text: str) -> bytes:
     return found
 
 
-DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-# Minutes, seconds, or seconds with a fraction in whole microseconds.
-TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*)?)?"
-ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?)"
-TIME_NTZ = rf"{DAY}(?:[T ]{TIME})?"
+LEAP = "(?:0[48]|[2468][048]|[13579][26])"
+DAY = (
+    "(?:(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-"
+    "(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    f"|(?:[0-9]{{2}}{LEAP}|{LEAP}00)-02-29)"
+)
+MINUTE = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+# Minutes, seconds, or seconds with a fraction in whole microseconds. Arrow reads no more than six digits of it.
+USUAL_TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}})?)?"
+TIME = rf"{MINUTE}(?::[0-5][0-9](?:\.[0-9]{{1,6}}0*)?)?"
+ZONE = "(?:Z|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?)"
+ZONED = f"{DAY}[T ]{USUAL_TIME}{ZONE}"
+UNZONED = f"{DAY}(?:[T ]{USUAL_TIME})?"
 is_date = re.compile(DAY).fullmatch
-is_timestamp = re.compile(rf"{DAY}(?:[T ]{TIME}{ZONE}?)?").fullmatch
-is_timestamp_ntz = re.compile(TIME_NTZ).fullmatch
+is_timestamp = re.compile(f"{DAY}(?:[T ]{TIME}{ZONE}?)?").fullmatch
+is_timestamp_ntz = re.compile(f"{DAY}(?:[T ]{TIME})?").fullmatch
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FIRST, LAST = ((end.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for end in (datetime.min, datetime.max))  # noqa: DTZ901
@@ -298,8 +340,8 @@ def _timestamps(values: Sequence[Any]) -> pa.Array:
     """Times that all have a zone, or all have none."""
     in_utc = pa.timestamp("us", tz="UTC")
     with suppress(ValueError):
-        return _alike(f"{DAY}[T ]{TIME}{ZONE}", in_utc, values)
-    return _alike(TIME_NTZ, pa.timestamp("us"), values).cast(in_utc)
+        return _alike(ZONED, in_utc, values)
+    return _alike(UNZONED, pa.timestamp("us"), values).cast(in_utc)
 
 
 def _list(item: Convert, at: str) -> Convert:
@@ -322,11 +364,13 @@ def _map(item: Convert, at: str) -> Convert:
     return convert
 
 
-def _struct(fields: list[tuple[str, Convert]], at: str) -> Convert:
+def _struct(fields: Mapping[str, Convert], at: str) -> Convert:
+    """Of a struct's fields, those that the object has: Arrow takes the others as null, which costs no memory of Python's."""
+
     def convert(value: Any, minus: Callable[[], bool]) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _misfit(at, "an object")
-        return {name: None if (v := value.get(name)) is None else field(v, minus) for name, field in fields}
+        return {name: None if v is None else fields[name](v, minus) for name, v in value.items() if name in fields}
 
     return convert
 

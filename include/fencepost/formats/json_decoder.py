@@ -24,7 +24,7 @@ from jiter import LosslessFloat, from_json
 
 from fencepost.formats.framing import Framing, Malformed
 from fencepost.formats.json_alike import AlikeReader
-from fencepost.formats.json_columns import Column, Sourced, Untold, column_of, needs_digits
+from fencepost.formats.json_columns import Column, Sourced, Untold, column_of, levels_of, needs_digits
 from fencepost.formats.rows import Decoder
 
 DEEPEST = 1000  # nested arrays and objects
@@ -50,6 +50,7 @@ class JsonDecoder(Decoder):
         self._alike = AlikeReader(schema, required)
         self._fields = [(f.name, column_of(f.type, f.name), f.name in required) for f in schema]
         self._parse: Parse = _parsed if any(needs_digits(f.type) for f in schema) else _rounded
+        self._levels = 1 + max((levels_of(f.type) for f in schema), default=0)
 
     def read_usual(self, values: pa.Array) -> Iterator[tuple[np.ndarray, list[pa.Array], np.ndarray]]:
         if self._framing is None and (found := self._alike.read(values.drop_null())) is not None:
@@ -71,7 +72,7 @@ class JsonDecoder(Decoder):
         if again:
             self._parse = _parsed
         told = _Piece([b""] * len(again))  # nothing in these is left untold
-        more = self._columns([_with_sources(str(texts[row] or b"", "utf-8")) for row in again], told)  # 2
+        more = self._columns([_with_sources(str(texts[row] or b"", "utf-8"), self._levels) for row in again], told)  # 2
         piece.why |= {again[at]: reason for at, reason in told.why.items()}
         if again or piece.why:  # 3
             places: list[int | None] = list(range(len(texts)))
@@ -118,6 +119,7 @@ class _Piece:
     texts: Sequence[bytes | None]
     why: dict[int, str] = field(default_factory=dict)
     untold: dict[int, None] = field(default_factory=dict)
+    signed: dict[int, bool] = field(default_factory=dict)  # whether a row's text may have -0, if that was asked
     row: int = 0  # whose value is converted
 
     def records(self, parse: Parse) -> list[dict[str, Any]]:
@@ -162,7 +164,10 @@ class _Piece:
         return None
 
     def _has_minus_zero(self) -> bool:
-        return MINUS_ZERO.search(self.texts[self.row] or b"") is not None
+        """Looks through a record's text once, however many zeros it has."""
+        if self.row not in self.signed:
+            self.signed[self.row] = MINUS_ZERO.search(self.texts[self.row] or b"") is not None
+        return self.signed[self.row]
 
 
 def parsed_record(value: bytes) -> dict[str, Any]:
@@ -237,7 +242,10 @@ def _reason_in_parts(value: bytes) -> str | None:
 
 
 class _Object(Sourced, dict[str, Any]):
-    name: str | None = None  # the last name read, until its value follows
+    __slots__ = ("name", "place", "record")
+
+    def __init__(self) -> None:
+        self.name: str | None = None  # the last name read, until its value follows
 
     def put(self, value: Any) -> None:
         if self.name is None:
@@ -248,11 +256,16 @@ class _Object(Sourced, dict[str, Any]):
 
 
 class _Array(Sourced, list[Any]):
+    __slots__ = ("place", "record")
+
     put = list.append
 
 
-def _with_sources(text: str) -> dict[str, Any]:
-    """The object that a text of JSON is. Arrays and objects know their own text, and -0 and long numbers are texts."""
+def _with_sources(text: str, levels: int = DEEPEST) -> dict[str, Any]:
+    """The object that a text of JSON is. Arrays and objects know their own text, and -0 and long numbers are texts.
+
+    What is nested in more than so many arrays and objects is left out: their text is enough.
+    """
     within: list[tuple[_Object | _Array, int]] = []
     value: Any = None
     for found in TOKEN.finditer(text):
@@ -262,9 +275,9 @@ def _with_sources(text: str) -> dict[str, Any]:
         if found.lastindex is None:  # closes
             value, start = within.pop()
             value.record, value.place = text, slice(start, found.end())
-        else:
+        elif len(within) <= levels:
             value = _scalar(found[0])
-        if within:
+        if 0 < len(within) <= levels:
             within[-1][0].put(value)
     assert isinstance(value, dict)
     return value

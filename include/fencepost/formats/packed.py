@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 WORD = 8  # bytes that are looked at together
 
@@ -64,10 +65,13 @@ class Packed:
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
-            values = found.to_pylist()
-            sound = np.array([value is None or _is_utf8(value) for value in values], np.bool_)
-            self.mark(rows, ~sound)
-            return pa.array(values, pa.binary(), mask=~sound).cast(pa.string())
+            plain = pc.fill_null(pc.string_is_ascii(found.view(pa.string())), True).to_numpy(zero_copy_only=False)
+            others = np.flatnonzero(~plain)
+            odd = others[[not _is_utf8(value) for value in found.take(pa.array(others)).to_pylist()]]
+            self.mark(rows, odd)
+            sound = np.ones(len(found), np.bool_)
+            sound[odd] = False
+            return pc.if_else(pa.array(sound), found, pa.scalar(None, found.type)).cast(pa.string())
 
 
 def _is_utf8(value: bytes) -> bool:

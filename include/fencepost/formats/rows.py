@@ -16,6 +16,8 @@ from fencepost.formats.framing import Malformed
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 8_000_000
 OBJECTS_AT_ONCE = 1000  # rows that are Python objects
+# An array's item may be two bytes, and takes a place in the column of each of its fields: where these are more, fewer bytes.
+USUAL_FIELDS = 4
 
 
 class Decoder:
@@ -23,6 +25,8 @@ class Decoder:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        fields = max((fields_of_items(f.type) for f in schema), default=0)
+        self.bytes_at_once = BYTES_AT_ONCE * USUAL_FIELDS // max(USUAL_FIELDS, fields)
 
     def decode(self, value: bytes) -> Sequence[Any]:
         """One record's fields, in the schema's order and as pyarrow takes them.
@@ -80,6 +84,18 @@ class Decoder:
         return [column.take(order) for column in whole], why
 
 
+def fields_of_items(kind: pa.DataType) -> int:
+    """How many fields the items of an array or map in this type have, whichever have most."""
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    own = [] if pa.types.is_struct(kind) else map(fields_of, inner)
+    return max([*own, *map(fields_of_items, inner)], default=0)
+
+
+def fields_of(kind: pa.DataType) -> int:
+    """How many places in Arrow's columns a value of this type takes, even a null."""
+    return sum(fields_of(f.type) for f in kind) if pa.types.is_struct(kind) else 1
+
+
 def decode_first(
     make: Callable[[], Decoder], names: Sequence[str], *, keep: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -92,7 +108,7 @@ def decode_first(
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = make()
         for batch in batches:
-            for first, end in _pieces(batch.column(0)):
+            for first, end in _pieces(batch.column(0), decoder.bytes_at_once):
                 piece = batch.slice(first, end - first)
                 with without_collector():  # it would look at the piece's objects again and again, and find nothing
                     columns, why = decoder.decode_array(piece.column(0))
@@ -103,12 +119,12 @@ def decode_first(
     return decode
 
 
-def _pieces(values: pa.Array) -> Iterator[tuple[int, int]]:
+def _pieces(values: pa.Array, most: int) -> Iterator[tuple[int, int]]:
     """Begin and end of the pieces that are decoded at once; a record above the limit is a piece of its own."""
     ends = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64))
     first = held = 0
     while first < len(values):
-        end = min(int(np.searchsorted(ends, held + BYTES_AT_ONCE, side="right")), first + ROWS_AT_ONCE)
+        end = min(int(np.searchsorted(ends, held + most, side="right")), first + ROWS_AT_ONCE)
         end = max(end, first + 1)
         yield first, end
         first, held = end, int(ends[end - 1])

@@ -34,7 +34,7 @@ def of(*values: Any) -> Fields:
 TYPES: dict[str, tuple[str, ...]] = {
     "bigint": ("1", "-9223372036854775808", "null", "-0"),
     "decimal(38,0)": ("1", "9223372036854775808", "-" + "9" * 38),
-    "double": ("1", "0.1", "1e300", "-0.0"),
+    "double": ("1", "0.1", "1e300", "-0.0", "0e99999999999999999999"),
     "boolean": ("true", "false"),
     "date": ('"2026-01-31"', '"0001-01-01"'),
     "timestamp": ('"2026-01-31T10:00:00Z"', '"2026-01-31 10:00+0100"'),
@@ -47,6 +47,7 @@ TEXTS = {
     "whole numbers beyond 38 digits": ("1" * 39,),
     "more digits than a double has": ("0.12345678901234567", "1.5"),
     "beyond a double's range": ("1e400",),
+    "an exponent that no library holds": ("1e-99999999999999999999", "0.5"),
     "a whole number that a double would round": ("9007199254740993", "0.5"),
     "mixed": ("1", '"1"'),
     "only null": ("null", "null"),
