@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from random import Random
 from time import process_time
@@ -18,7 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from avro_schemas import Chance, written
 from fencepost.formats.avro import to_spark
 from fencepost.formats.avro_decoder import MOST_EMPTY, Reader, read_long
-from fencepost.formats.avro_schema import Avro, parse
+from fencepost.formats.avro_schema import Avro, Incompatible, parse, render
+from fencepost.formats.format import BadSchema
 from fencepost.formats.framing import Malformed
 
 
@@ -210,6 +212,139 @@ PROMOTED: list[tuple[Any, Any, bytes, Any]] = [
 @pytest.mark.parametrize(("writer", "reader", "data", "value"), PROMOTED)
 def test_a_value_becomes_the_readers(writer: Any, reader: Any, data: bytes, value: Any) -> None:
     assert reader_of(record(f=writer), record(f=reader)).read(data) == (value,)
+
+
+# A number of each logical type, and what it is.
+INTS: dict[str | None, tuple[int, Any]] = {
+    None: (19_792, 19_792),
+    "date": (19_792, date(2024, 3, 10)),
+    "time-millis": (19_792, 19_792),
+}
+LONGS: dict[str | None, tuple[int, Any]] = {
+    None: (-5_000_000_000, -5_000_000_000),
+    "time-micros": (86_399_999_999, 86_399_999_999),
+    "timestamp-millis": (1_710_028_800_001, datetime(2024, 3, 10, 0, 0, 0, 1000, UTC)),
+    "timestamp-micros": (1_710_028_800_000_001, datetime(2024, 3, 10, 0, 0, 0, 1, UTC)),
+    "timestamp-nanos": (1_710_028_800_000_000_001, 1_710_028_800_000_000_001),
+    "local-timestamp-millis": (-1, datetime(1969, 12, 31, 23, 59, 59, 999_000)),  # noqa: DTZ001
+    "local-timestamp-micros": (-1, datetime(1969, 12, 31, 23, 59, 59, 999_999)),  # noqa: DTZ001
+    "local-timestamp-nanos": (-1, -1),
+}
+
+
+def annotated(kind: str, name: str | None) -> Any:
+    return kind if name is None else logical(kind, name)
+
+
+@pytest.mark.parametrize("long", LONGS)
+@pytest.mark.parametrize("int_", INTS)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("null", [True, False])
+def test_an_int_and_a_long_are_one_number_only_if_neither_has_a_logical_type(
+    int_: str | None, long: str | None, order: tuple[int, int], null: bool
+) -> None:
+    both = [annotated("int", int_), annotated("long", long)]
+    numbers, wanted = zip(INTS[int_], LONGS[long], strict=True)
+    union = [*(["null"] if null else []), *(both[n] for n in order)]
+    schema = record(f=union)
+    reader, kind = reader_of(schema), to_arrow_type(to_spark(parse(json.dumps(schema))))
+    for which in (0, 1):
+        data = varint(order.index(which) + null) + varint(numbers[which])
+        (found,) = pa.array([reader.read(data)], kind).to_pylist()
+        if int_ is None and long is None:
+            assert found == {"f": wanted[which]}
+        else:
+            members = {f"member_{name}": wanted[n] if n == which else None for n, name in enumerate(("int", "long"))}
+            assert found == {"f": {name: members[name] for name in (f"member_{('int', 'long')[n]}" for n in order)}}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        ([logical("int", "date"), logical("long", "timestamp-millis")], "long"),
+        ([logical("int", "date"), logical("long", "timestamp-millis")], ["null", "long"]),
+        ([logical("int", "date"), logical("long", "timestamp-millis")], ["int", "long"]),
+        ([logical("int", "date"), logical("long", "timestamp-millis")], ["string", "long"]),
+        ([logical("int", "time-millis"), logical("long", "time-micros")], "double"),
+        (["int", logical("long", "timestamp-millis")], logical("long", "timestamp-millis")),
+        (["null", logical("int", "date"), "long"], ["float", "double"]),
+        (["string", DECIMAL], "bytes"),
+    ],
+)
+def test_numbers_of_several_units_are_not_read_as_one(writer: Any, reader: Any) -> None:
+    with pytest.raises(
+        Incompatible, match=r"^f: written as .+ or .+, read as .+, which does not say which of them a value is"
+    ):
+        reader_of(record(f=writer), record(f=reader))
+
+
+def test_one_unit_in_several_types_is_read_as_one() -> None:
+    for writer, reader, data, value in (
+        (["int", "long"], "long", b"\0\5", -3),
+        (["int", "long"], "double", b"\2\5", -3.0),
+        (["null", logical("int", "date")], ["null", "int"], b"\2\6", 3),
+        (["null", logical("int", "date"), "string"], ["null", logical("int", "date"), "bytes"], b"\4\2x", (None, b"x")),
+        ([logical("string", "uuid"), "bytes"], "bytes", b"\2\2x", b"x"),
+    ):
+        assert reader_of(record(f=writer), record(f=reader)).read(data) == (value,)
+
+
+# A default as it stands in the schema, and the value.
+DEFAULTS: list[tuple[Any, str, Any]] = [
+    ("float", "16777217", 16777216.0),
+    ("float", "0.1", 0.10000000149011612),
+    ("float", "1.00000017881393432617", 1.0000001192092896),  # its double is midway to the float above
+    ("float", str(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),
+    ("float", str(2**128 - 2**103 - 1), 3.4028234663852886e38),
+    ("float", "-1e-50", -0.0),
+    ("double", "9007199254740993", 9007199254740992.0),
+    ("double", "0e99999999999999999999", 0.0),
+    ("double", "-0.0", -0.0),
+    (["null", "double"], "12345678901234567890", 12345678901234567890.0),
+    (["float", "double"], "0.1", 0.10000000149011612),
+    (["float", "double"], "1e39", 1e39),
+    (["float", "string"], "16777217", (16777216.0, None)),
+    (array("float"), "[16777217, 0.5]", [16777216.0, 0.5]),
+    ({"type": "map", "values": "double"}, '{"a": 9007199254740993}', [("a", 9007199254740992.0)]),
+    (record(x="float") | {"name": "I"}, '{"x": 16777217}', (16777216.0,)),
+]
+UNFIT_DEFAULTS: list[tuple[Any, str]] = [
+    ("float", "1e39"),
+    ("float", str(-(2**128) + 2**103)),
+    ("double", "1e400"),
+    ("double", "1" + "0" * 400),
+    (array("float"), "[0, 1e39]"),
+    ("int", "1.0"),
+    ("long", "1e2"),
+    ("double", "true"),
+]
+
+
+def defaulted(kind: Any, text: str) -> Avro:
+    """As a plan freezes it."""
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "f", "type": kind, "default": "HERE"}]})
+    return parse(render(parse(schema.replace('"HERE"', text))))
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), DEFAULTS, ids=[text[:30] for _, text, _ in DEFAULTS])
+def test_a_default_is_the_nearest_value_of_its_type(kind: Any, text: str, value: Any) -> None:
+    reader = defaulted(kind, text)
+    found = BothWays(parse(json.dumps(record())), reader).read(b"")
+    assert repr(found) == repr((value,))
+    pa.array([found], to_arrow_type(to_spark(reader)))
+
+
+@pytest.mark.parametrize(("kind", "text"), UNFIT_DEFAULTS, ids=[text[:30] for _, text in UNFIT_DEFAULTS])
+def test_a_default_beyond_its_type_is_refused_where_it_would_be_read(kind: Any, text: str) -> None:
+    reader = defaulted(kind, text)
+    with pytest.raises(Incompatible, match="f: not written, and its default is not a value of"):
+        Reader(parse(json.dumps(record())), reader)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_a_default_that_is_no_json_is_no_schema(name: str) -> None:
+    with pytest.raises(BadSchema, match=f"it is not JSON, which has no {name}"):
+        defaulted("double", name)
 
 
 def test_a_value_that_becomes_the_readers_is_first_one_of_the_writers() -> None:

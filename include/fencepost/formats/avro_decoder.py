@@ -26,7 +26,7 @@ from fencepost.formats.avro_columns import (
     record,
     symbols,
 )
-from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible
+from fencepost.formats.avro_schema import MISSING, NAMED, Avro, Incompatible, is_struct_of_members
 from fencepost.formats.avro_values import Convert, default_of, logical, member_of
 from fencepost.formats.framing import Malformed
 from fencepost.formats.packed import Packed
@@ -84,11 +84,10 @@ class Reader:
     def _match(self, writer: Avro, reader: Avro, path: str) -> Reads:
         at = path or "the value"
         if writer.kind == "union":
+            _check_one_unit(writer, reader, at)
             return _union(writer, [self._match(branch, reader, path) for branch in writer.branches], at)
         if reader.kind == "union":
-            branch = next(
-                (one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None
-            )
+            branch = _branch_for(writer, reader)
             if branch is None:
                 raise Incompatible(f"{at}: written as {writer.says()}, read as {reader.says()}")
             found = self._match(writer, branch, path)
@@ -163,6 +162,23 @@ def _is_same(writer: Avro, reader: Avro) -> bool:
 
 def _is_promoted(writer: Avro, reader: Avro) -> bool:
     return reader.kind in PROMOTIONS.get(writer.kind, ())
+
+
+def _branch_for(writer: Avro, reader: Avro) -> Avro | None:
+    """Which of a union's types a value is read as."""
+    return next((one for match in (_is_same, _is_promoted) for one in reader.branches if match(writer, one)), None)
+
+
+def _check_one_unit(writer: Avro, reader: Avro, at: str) -> None:
+    """Otherwise a number would be a day of one record and a millisecond of another, and nothing would say which."""
+    units = dict[int, str | None]()
+    for branch in writer.others:
+        into = _branch_for(branch, reader) if is_struct_of_members(reader) else reader
+        unit = None if branch.logical == "uuid" else branch.logical
+        if into is not None and units.setdefault(id(into), unit) != unit:
+            raise Incompatible(
+                f"{at}: written as {writer.says()}, read as {into.says()}, which does not say which of them a value is"
+            )
 
 
 def _check_logical(writer: Avro, reader: Avro, at: str) -> None:

@@ -5,13 +5,12 @@ Spark encodes. It writes no union of several types, so what has one in it is put
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from fencepost.formats.avro_schema import NAME, Field, is_struct_of_members, to_json, union_members
+from fencepost.formats.avro_schema import NAME, Field, is_struct_of_members, render, union_members
 from fencepost.formats.avro_schema import Avro as Schema
 from fencepost.formats.avro_values import DAY
 from fencepost.formats.fit import Fit, Walk, misfit, same
@@ -78,7 +77,7 @@ def bytes_of(fit: Fit, schema: Schema) -> Check:
     """The bytes of a value that is not null, or of one whose schema has null."""
     from pyspark.sql.avro.functions import to_avro
 
-    return fit.data or (lambda c: to_avro(fit.convert(c), json.dumps(to_json(schema))))
+    return fit.data or (lambda c: to_avro(fit.convert(c), render(schema)))
 
 
 def derive(kind: DataType, name: str, like: Schema | None) -> Schema:
@@ -168,7 +167,7 @@ class AvroWalk(Walk[Schema, Field]):
                 apart = one is None or fits[one.name].data is not None
                 if apart and run:
                     part = Schema("record", name="_part", fields=tuple(run))
-                    pieces.append(to_avro(struct(column, run), json.dumps(to_json(part))))
+                    pieces.append(to_avro(struct(column, run), render(part)))
                     run = []
                 if one is not None and apart:
                     pieces.append(bytes_of(fits[one.name], one.type)(column[one.name]))

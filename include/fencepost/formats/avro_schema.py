@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Never, Self
 
 from fencepost.formats.format import BadSchema
 from fencepost.formats.names import twins, without_case
@@ -40,6 +40,17 @@ MOST_DIGITS = 38  # of a Spark decimal
 
 class Incompatible(ValueError):
     """A reader's schema cannot read what a writer's schema wrote. The text names the field, for a person."""
+
+
+class Number(float):
+    """A number with a fraction or an exponent in a schema, with its digits: only they say which float is nearest."""
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
 
 
 class _Missing:
@@ -110,8 +121,8 @@ def parse(text: str, references: Sequence[str] = ()) -> Avro:
     names: dict[str, Avro | None] = {}
     try:
         for reference in references:
-            _Parser(names).parse(json.loads(reference), "", "")
-        found = _Parser(names).parse(json.loads(text), "", "")
+            _Parser(names).parse(_loads(reference), "", "")
+        found = _Parser(names).parse(_loads(text), "", "")
         if next(islice(_all(found), MOST_TYPES, None), None) is not None:
             raise BadSchema(f"it has more than {MOST_TYPES:,} types, each counted wherever it is used")
     except json.JSONDecodeError:
@@ -119,6 +130,22 @@ def parse(text: str, references: Sequence[str] = ()) -> Avro:
     except (KeyError, TypeError, AttributeError, RecursionError):
         raise BadSchema("it is not an Avro schema") from None
     return found
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_float=Number, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> Never:
+    raise BadSchema(f"it is not JSON, which has no {name}")
+
+
+def _dumps(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(name)}:{_dumps(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_dumps, value))}]"
+    return value.text if isinstance(value, Number) else json.dumps(value)
 
 
 def _all(kind: Avro) -> Iterator[Avro]:
@@ -235,7 +262,7 @@ def digits(size: int) -> int:
 
 def render(kind: Avro) -> str:
     """The schema's text: full names, no documentation."""
-    return json.dumps(to_json(kind), separators=(",", ":"))
+    return _dumps(to_json(kind))
 
 
 def to_json(kind: Avro, defined: dict[str, Avro] | None = None) -> Any:
@@ -310,9 +337,11 @@ def union_members(kind: Avro) -> dict[str, Avro]:
 
 
 def is_struct_of_members(kind: Avro) -> bool:
-    """Whether Spark reads this union as a struct with a column for each type. It merges int with long, and float with double."""
-    kinds = {branch.kind for branch in kind.others}
-    return kind.kind == "union" and len(kind.others) > 1 and kinds not in ({"int", "long"}, {"float", "double"})
+    """Whether Spark reads this union as a struct with a column for each type. Int with long is one number, and
+    float with double, unless one has a logical type: a day and a millisecond are not the same number."""
+    kinds, annotated = {branch.kind for branch in kind.others}, any(branch.logical for branch in kind.others)
+    merged = not annotated and kinds in ({"int", "long"}, {"float", "double"})
+    return kind.kind == "union" and len(kind.others) > 1 and not merged
 
 
 def parts(kind: Avro) -> Iterator[tuple[str, Avro]]:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Context, Decimal
+from math import isfinite
 from typing import Any
 
-from fencepost.formats.avro_schema import Avro, Incompatible, is_struct_of_members
+from fencepost.formats.avro_schema import Avro, Incompatible, Number, is_struct_of_members
+from fencepost.formats.floats import nearest_float
 from fencepost.formats.framing import Malformed
 
 Convert = Callable[[Any], Any]
@@ -106,10 +108,21 @@ def _of_json(value: Any, kind: Avro, at: str) -> Any:
         return [_of_json(one, kind.items, at) for one in value]
     if kind.kind == "map" and kind.items:
         return [(name, _of_json(one, kind.items, at)) for name, one in value.items()]
+    if kind.kind in ("float", "double"):
+        return _nearest(value, kind.kind, at)
     if kind.kind in ("bytes", "fixed"):
         value = value.encode("latin-1")
     convert = logical(kind, at)
     return value if convert is None else convert(value)
+
+
+def _nearest(value: Any, kind: str, at: str) -> float:
+    """The value of a float or double that is nearest to a number, as JSON records are read."""
+    with suppress(OverflowError):
+        number = float(value)
+        if isfinite(number):
+            return number if kind == "double" else nearest_float(number, lambda: Decimal(getattr(value, "text", value)))
+    raise Malformed(at)
 
 
 def _is_default(value: Any, kind: Avro) -> bool:
@@ -125,7 +138,7 @@ def _is_default(value: Any, kind: Avro) -> bool:
         bits = 31 if kind.kind == "int" else 63
         return type(value) is int and -(2**bits) <= value < 2**bits
     if kind.kind in ("float", "double"):
-        return type(value) in (int, float)
+        return type(value) in (int, Number)
     if kind.kind == "string":
         return isinstance(value, str) and _is_text(value)
     return type(value) is {"null": type(None), "boolean": bool, "array": list}[kind.kind]

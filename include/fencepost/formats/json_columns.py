@@ -7,9 +7,7 @@ nearest to it, which columns that need digits never get.
 from __future__ import annotations
 
 import binascii
-import math
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jiter import LosslessFloat
 
+from fencepost.formats.floats import nearest_float
 from fencepost.formats.format import LONGEST_NAME
 from fencepost.formats.framing import Malformed
 
@@ -206,29 +205,15 @@ def _doubles(values: Sequence[Any]) -> pa.Array:
     return found
 
 
-LARGEST_FLOAT = 2.0**128 - 2.0**104
-FLOATS_END = 2.0**128 - 2.0**103  # midway to what would be the next float: from there on, none is the nearest
-
-
 def _float(at: str) -> Convert:
     double = _double(at)
 
     def convert(value: Any, minus: Callable[[], bool]) -> float:
-        number: float = double(value, minus)
-        # The double nearest to the text may lie midway between two floats where the text does not.
-        if abs(number) >= FLOATS_END:
-            if abs(number) > FLOATS_END or exact(value).copy_abs() >= FLOATS_END:
-                raise _misfit(at, "within a float's range")
-            return math.copysign(LARGEST_FLOAT, number)
-        near: float = struct.unpack("<f", struct.pack("<f", number))[0]
-        if number != near:
-            away = 1 if abs(number) > abs(near) else -1
-            (bits,) = struct.unpack("<i", struct.pack("<f", near))
-            other: float
-            (other,) = struct.unpack("<f", struct.pack("<I", (bits & 0x7FFFFFFF) + away | bits & 0x80000000))
-            if number - near == other - number and (text := exact(value)) != number:
-                return max(near, other) if text > number else min(near, other)
-        return near
+        number = double(value, minus)
+        try:
+            return nearest_float(number, lambda: exact(value))
+        except OverflowError:
+            raise _misfit(at, "within a float's range") from None
 
     return convert
 
