@@ -20,7 +20,7 @@ from fencepost.outputs.columns import (
     what_differs,
     what_is_no_column,
 )
-from fencepost.outputs.connection import StatementFailed, _named, meaning
+from fencepost.outputs.connection import StatementFailed, meaning
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, need_of
 from fencepost.protocol.decisions import decide_publish, decide_skip, record_verdict
@@ -293,34 +293,27 @@ def test_a_name_that_no_table_of_ours_can_have_is_told() -> None:
     assert "void" in what_is_no_column(schema("n void"))[0]
 
 
-def test_an_error_of_data_quotes_nothing_of_a_row() -> None:
-    details = {
-        b"PG_DIAG_MESSAGE_PRIMARY": b'invalid input syntax for type integer: "secret"',
-        b"PG_DIAG_MESSAGE_DETAIL": b"Failing row contains (secret).",
-        b"PG_DIAG_CONTEXT": b'COPY t, line 1, column n: "secret"',
-    }
-    said, column, constraint, _ = _named("22P02", details)
-    assert (said, column, constraint) == ("refused data", "n", "")
-    failed = StatementFailed("22P02", said, column, constraint)
-    assert failed.is_of_data
-    assert "secret" not in f"{said}{column}{meaning(failed, 'here')}"
-
-
 @pytest.mark.parametrize(
     ("sqlstate", "kind"),
     [
-        ("55P03", "StoreUnavailable"),
-        ("57P01", "StoreUnavailable"),
-        ("53100", "StoreUnavailable"),
-        ("40P01", "StoreUnavailable"),
-        ("25006", "StoreUnavailable"),
-        ("42501", "AccessDenied"),
-        ("42P01", "StoreRefused"),
-        ("0A000", "StoreRefused"),
+        *((sqlstate, "StoreUnavailable") for sqlstate in "08006 25006 25P03 40001 40P01 53100 53200 53300".split()),
+        *((sqlstate, "StoreUnavailable") for sqlstate in "55006 55P03 57014 57P01 57P03 58030 XX000".split()),
+        *((sqlstate, "AccessDenied") for sqlstate in ("28000", "42501")),
+        *((sqlstate, "StoreRefused") for sqlstate in "0A000 25P02 3D000 3F000 42P01 42P10 55000 58P01 XX001".split()),
     ],
 )
-def test_an_error_of_the_server_is_retried_or_not(sqlstate: str, kind: str) -> None:
-    assert type(meaning(StatementFailed(sqlstate, "said"), "here")).__name__ == kind
+def test_an_error_of_the_server_is_retried_where_waiting_helps_and_only_there(sqlstate: str, kind: str) -> None:
+    error = meaning(StatementFailed(sqlstate, column="secret", constraint="secret", table="secret"), "here")
+    assert type(error).__name__ == kind
+    assert "secret" not in str(error)
+    assert not StatementFailed(sqlstate).is_of_rows or sqlstate == "55000"
+
+
+@pytest.mark.parametrize(
+    "sqlstate", "UE001 12345 00001 01000 02000 P0001 P0004 21000 22P02 23514 44000 54000 55000".split()
+)
+def test_any_error_that_is_not_known_to_be_the_servers_own_is_about_the_rows_that_are_copied(sqlstate: str) -> None:
+    assert StatementFailed(sqlstate).is_of_rows
 
 
 def test_the_grants_name_the_tables_and_quote_what_a_name_may_hold() -> None:

@@ -151,6 +151,7 @@ class Source(Section):
 # Of a pipeline's output: what a plan freezes by itself, and what changes no record.
 LEFT_OUT_OF_OUTPUT = {
     *("partitions", "publish", "atomic_megabytes", "staging_topic", "staging_hours", "batch_header", "add_columns"),
+    "allow_referential_actions",
 }
 
 
@@ -226,6 +227,9 @@ class TableSettings(Output):
     kind: Literal["postgres"]
     table: str
     add_columns: bool = False  # whether publishing adds columns that the transform's result has and the table has not
+    allow_referential_actions: bool = (
+        False  # whether removing rows may change rows that refer to them (ON DELETE CASCADE, …)
+    )
     topic: ClassVar[None] = None
     takes_tombstones: ClassVar[bool] = False
     format: ClassVar[str] = "json"

@@ -12,6 +12,7 @@ from fencepost.outputs.columns import schema_of, what_differs
 from fencepost.outputs.connection import Session, asking, told
 from fencepost.outputs.postgres import PostgresTable
 from fencepost.outputs.store import Store
+from fencepost.outputs.table_checks import doubts, why_not_published_to
 from fencepost.preflight.finding import Finding, error, ok, skipped, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.snapshot import snapshot_of
@@ -118,17 +119,15 @@ def check_table(look: Look) -> Iterator[Finding]:
 
 def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
     found = False
-    persistence, kind = store.persistence_and_kind(oid)
-    if persistence != "p":
-        found = True
-        yield error(
-            f"Table {store.table} is unlogged, so it is empty after a crash of the server.",
-            "Make it a logged one.",
-            f"ALTER TABLE {store.quoted} SET LOGGED",
-            kind=StoreRefused,
-        )
     settings = table_of(look)
     adds = settings is not None and settings.add_columns
+    acts = settings is not None and settings.allow_referential_actions
+    if why := why_not_published_to(store.session, store.table, oid, look.pipeline.name, allow_referential_actions=acts):
+        yield error(f"Table {store.table} cannot be published to: {'; '.join(why)}.", "Change that.", kind=StoreRefused)
+        return
+    for doubt, cure in doubts(store.session, oid):
+        found = True
+        yield warning(f"Of table {store.table}, {doubt}.", "Have the constraint checked at the end.", cure)
     if differs := what_differs(store.quoted, schema_of(_newest_schema(look.view)), store.columns(oid), add=adds):
         found = True
         yield error(
@@ -139,7 +138,7 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
     if not store.indexed(oid):
         found = True
         invalid = store.invalid_index(oid)
-        concurrently = "" if kind == "p" else "CONCURRENTLY "  # which the server does not take for a partitioned table
+        concurrently = "" if store.is_partitioned(oid) else "CONCURRENTLY "  # which no partitioned table takes
         yield warning(
             f"Table {store.table} has no index that finds an interval: a valid B-tree that begins with {RESERVED_COLUMNS[0]}, "
             "over all rows. Each publication and each comparison reads all of it.",

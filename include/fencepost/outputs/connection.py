@@ -7,7 +7,7 @@ server rolls a commit back, and the driver returns as if it had not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ from fencepost.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT, description, is_denied, is_of_rows, is_unavailable
 
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 30  # how long a statement waits for a lock
@@ -36,10 +37,6 @@ LOCAL = {
     "transaction_timeout": "0",
     "timezone": "UTC",
 }
-UNAVAILABLE = re.compile(r"08|53|57|58|XX|25006|40001|40P01|55")
-DENIED = re.compile(r"28|42501")
-OF_DATA = re.compile(r"22|23|P0001")
-LOCK_TIMED_OUT, CANCELLED = "55P03", "57014"
 NO_LOGIN = re.compile(
     r"authentication failed|no pg_hba\.conf entry|role \".*\" does not exist|no password supplied|not permitted to log in"
     r"|permission denied for database|certificate"
@@ -47,20 +44,32 @@ NO_LOGIN = re.compile(
 NO_DATABASE = re.compile(
     r"database \".*\" does not exist|invalid connection option|invalid sslmode|could not (read|open)"
 )
+# What libpq says by itself of a session that has ended.
+ENDED = re.compile(
+    r"server closed the connection unexpectedly|no connection to the server|connection not open"
+    r"|SSL connection has been closed unexpectedly|SSL SYSCALL error: [\w ]+"
+    r"|could not (receive data from|send data to) server: [\w ]+"
+)
 
 
 class StatementFailed(Exception):
-    """The server refused a statement. `column` and `constraint` are what it names; nothing here quotes a row."""
+    """The server refused a statement.
 
-    def __init__(self, sqlstate: str, said: str, column: str = "", constraint: str = "", table: str = "") -> None:
+    `column`, `constraint`, `schema` and `table` are the names that the error has. A trigger may have written them, with a row's
+    values: show none that the catalogue does not have (`refusals.py`). Nothing else of what the server says is kept.
+    """
+
+    def __init__(
+        self, sqlstate: str, *, column: str = "", constraint: str = "", schema: str = "", table: str = ""
+    ) -> None:
         super().__init__(sqlstate)
-        self.sqlstate, self.said = sqlstate, said
-        self.column, self.constraint, self.table = column, constraint, table
+        self.sqlstate = sqlstate
+        self.column, self.constraint, self.schema, self.table = column, constraint, schema, table
 
     @property
-    def is_of_data(self) -> bool:
-        """Whether it is the rows that the server refuses."""
-        return OF_DATA.match(self.sqlstate) is not None
+    def is_of_rows(self) -> bool:
+        """Whether it is about the rows, where a statement that copies or removes rows has failed."""
+        return is_of_rows(self.sqlstate)
 
 
 class Session:
@@ -197,17 +206,20 @@ def told(of: Asker) -> str:
 
 
 def meaning(failed: StatementFailed, where: str) -> FencepostError:
-    """The error of a statement that failed for another reason than rows."""
-    what = f"{where}: {failed.said} (SQLSTATE {failed.sqlstate})."
+    """The error of a statement that failed for another reason than rows, with nothing of what the server said."""
+    what = f"{where}: {description(failed.sqlstate)} (SQLSTATE {failed.sqlstate})."
     if failed.sqlstate == LOCK_TIMED_OUT:
         return StoreUnavailable(f"{what} Somebody else holds a lock on the table or its rows. Run again.")
-    if DENIED.match(failed.sqlstate):
+    if is_denied(failed.sqlstate):
         return AccessDenied(
-            f"{what} `fencepost acls` prints the rights that the user needs. Grant them, and run again."
+            f"{what} `fencepost acls` prints the rights that the user needs, and `fencepost doctor` those that it lacks. Grant "
+            "them, and run again."
         )
-    if UNAVAILABLE.match(failed.sqlstate):
+    if is_unavailable(failed.sqlstate):
         return StoreUnavailable(f"{what} Nothing was committed. Run again once the server takes it.")
-    return StoreRefused(f"{what} Nothing was committed. Change what it names, and run again.")
+    return StoreRefused(
+        f"{what} Nothing was committed. The server's log says what it is about: change that, and run again."
+    )
 
 
 def _plain(of: Asker) -> Mapping[str, str]:
@@ -228,8 +240,11 @@ def _conninfo(of: Asker, limit: float | None = None) -> str:
 
 
 def _not_connected(error: Any, where: str, of: Asker) -> NoReturn:
-    """Why there is no session. libpq tells it as text, which has no password; to be sure, secrets are taken out."""
+    """Why there is no session. libpq says it as text, which has no password; to be sure, secrets are taken out. Where a login's
+    trigger has raised an error, its text is left out."""
     said = _first_line(str(error))
+    if "CONTEXT:" in str(error):
+        said = "the server refused the session by a trigger."
     for name in ("password", "sslpassword"):
         secret = _plain(of).get(name)
         said = said.replace(secret, "***") if secret else said
@@ -247,44 +262,28 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Raise what the driver's errors mean, without what they quote: no DETAIL, and of errors of data no message either."""
+    """Raise what the driver's errors mean, without what they say."""
     from adbc_driver_postgresql import dbapi
 
     try:
         yield
     except dbapi.Error as error:
-        details = dict(error.details or ())
-        sqlstate = error.sqlstate or ""
-        if not sqlstate:
-            raise StoreUnavailable(f"{where}: {_first_line(str(error))} The session has ended. Run again.") from None
-        raise StatementFailed(sqlstate, *_named(sqlstate, details)) from None
+        details = {_text(name).removeprefix("PG_DIAG_"): _text(value) for name, value in error.details or ()}
+        if not error.sqlstate:
+            ended = ENDED.search(str(error))
+            said = f" {ended[0]}." if ended is not None else ""
+            raise StoreUnavailable(f"{where}:{said} The session has ended. Run again.") from None
+        in_copy = COLUMN.match(details.get("CONTEXT", ""))
+        raise StatementFailed(
+            error.sqlstate,
+            column=details.get("COLUMN_NAME") or (in_copy[1].strip() if in_copy else ""),
+            constraint=details.get("CONSTRAINT_NAME", ""),
+            schema=details.get("SCHEMA_NAME", ""),
+            table=details.get("TABLE_NAME", ""),
+        ) from None
 
 
-DATA_ERRORS = {
-    "22001": "a text that is too long",
-    "22003": "a number out of range",
-    "22008": "a date or time out of range",
-    "22021": "a text with a NUL character, or that is not UTF-8",
-    "22P05": "JSON with \\u0000, which jsonb cannot hold",
-    "23502": "a null where the column has to have a value",
-    "23503": "a value that the referenced table does not have",
-    "23505": "a value that has to be unique and is there twice",
-    "23514": "a row that fails a check",
-    "23P01": "a row that an exclusion constraint forbids",
-    "P0001": "a row for which a trigger raised an exception",
-}
 COLUMN = re.compile(r"^COPY .*, line \d+, column ([^:]+)")
-
-
-def _named(sqlstate: str, details: Mapping[Any, bytes]) -> Sequence[str]:
-    found = {_text(name).removeprefix("PG_DIAG_"): _text(value) for name, value in details.items()}
-    said = found.get("MESSAGE_PRIMARY", "the server gave no reason")
-    if OF_DATA.match(sqlstate):
-        no_partition = sqlstate == "23514" and not found.get("CONSTRAINT_NAME")
-        said = "no partition of the table takes the row" if no_partition else DATA_ERRORS.get(sqlstate, "refused data")
-    in_context = COLUMN.match(found.get("CONTEXT", ""))
-    column = found.get("COLUMN_NAME") or (in_context[1].strip() if in_context else "")
-    return said, column, found.get("CONSTRAINT_NAME", ""), found.get("TABLE_NAME", "")
 
 
 def _text(value: str | bytes) -> str:

@@ -48,18 +48,12 @@ from fencepost.outputs.columns import (
     what_differs,
     what_is_no_column,
 )
-from fencepost.outputs.connection import (
-    ASK_SECONDS,
-    CANCELLED,
-    LOCK_TIMED_OUT,
-    Session,
-    StatementFailed,
-    asking,
-    session,
-    told,
-)
+from fencepost.outputs.connection import ASK_SECONDS, Session, StatementFailed, asking, session, told
 from fencepost.outputs.publication import Begin, Record
+from fencepost.outputs.refusals import Refusal, refusal_of
+from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT
 from fencepost.outputs.store import MADE_MEANWHILE, Registered, Store
+from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.protocol.advice import after_table_refused, reprocess
 from fencepost.protocol.frontier import Place
 from fencepost.protocol.obstacle import Found, GivenUp
@@ -103,6 +97,8 @@ class PostgresTable:
                     store = Store(tx, self._table)
                     try:
                         store.prepare()
+                        if (oid := store.oid()) is not None:
+                            self._refuse_table(why_not_owned(tx, oid, self._pipeline.name))
                         store.register(self._pipeline.name)
                         tx.commit()
                         return
@@ -126,7 +122,10 @@ class PostgresTable:
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
     def check_keeps(self, interval: Interval) -> None:
-        """Types are known in the write job."""
+        """Whether the table may be published to, if it is there. Types are known in the write job."""
+        with session(self._pipeline) as tx:
+            if (oid := Store(tx, self._table).oid()) is not None:
+                self._refuse_table(self._why_not_published_to(tx, oid))
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
         """Make the table for these columns if it is missing; raise StoreRefused, with statements that would do, if it differs."""
@@ -154,23 +153,25 @@ class PostgresTable:
                     raise
                 registered = store.register(self._pipeline.name)
                 log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
-            if registered.oid is not None and schema.fields:
-                self._refuse(self._why_not(store, registered.oid, schema, interval))
+            if registered.oid is not None:
+                self._check_takes(store, registered.oid, schema, interval)
             tx.commit()
         return registered
 
-    def _why_not(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> list[str]:
-        """Why the table does not take rows with these columns; without an interval, it is asked for no partition."""
-        persistence, kind = store.persistence_and_kind(oid)
-        if kind not in "rp":
-            return ["it is no table"]
-        if persistence != "p":
-            return [f"it is unlogged, and empty after a crash of the server: ALTER TABLE {store.quoted} SET LOGGED"]
-        if differs := what_differs(store.quoted, schema, store.columns(oid), add=self._adds):
-            return differs
-        if kind == "p" and interval is not None and not store.has_partition(oid, interval.start):
-            return [f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"]
-        return []
+    def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
+        """Raise StoreRefused unless rows with these columns may be published there; without an interval, it is asked for no
+        partition."""
+        self._refuse_table(self._why_not_published_to(store.session, oid))
+        if not schema.fields:
+            return
+        self._refuse(what_differs(store.quoted, schema, store.columns(oid), add=self._adds))
+        if interval is not None and not store.has_partition(oid, interval.start):
+            self._refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
+
+    def _why_not_published_to(self, tx: Session, oid: int) -> list[str]:
+        settings = self._pipeline.output
+        acts = isinstance(settings, TableSettings) and settings.allow_referential_actions
+        return why_not_published_to(tx, self._table, oid, self._pipeline.name, allow_referential_actions=acts)
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """By a look at the catalogue, in a transaction that cannot write."""
@@ -186,9 +187,11 @@ class PostgresTable:
                 raise StoreRefused(f"pipeline {self._pipeline.name}: {why}")
             if oid is None:
                 return f"{self.planned().told} does not exist yet: the first run with rows makes it for these columns."
-            self._refuse(self._why_not(store, oid, schema, interval))
+            self._check_takes(store, oid, schema, interval)
             added = missing(schema, store.columns(oid)) if self._adds else {}
-        return f"{self.planned().told} gets new columns: {', '.join(added)}." if added else ""
+            said = [f"{self.planned().told} gets new columns: {', '.join(added)}."] if added else []
+            said += [f"of {self.planned().told}, {doubt}: {cure}." for doubt, cure in doubts(tx, oid)]
+        return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
 
     @property
     def _adds(self) -> bool:
@@ -200,6 +203,13 @@ class PostgresTable:
             raise StoreRefused(
                 f"pipeline {self._pipeline.name}: table {self._table} does not take the transform's result: "
                 f"{'; '.join(why)}. Nothing was published. Change the table, or the transform, and run again."
+            )
+
+    def _refuse_table(self, why: Sequence[str]) -> None:
+        if why:
+            raise StoreRefused(
+                f"pipeline {self._pipeline.name}: table {self._table} cannot be published to: {'; '.join(why)}. Nothing was "
+                "published. Change that, and run again."
             )
 
     def opening_offsets(self, view: View, batch: Batch) -> Offsets:
@@ -250,7 +260,12 @@ class PostgresTable:
                     f"batch {batch.id}: {self._where} did not answer the commit, and has not committed. Run again."
                 ) from None
         except _Refused as refused:
-            why = self._refused(batch, refused.failed)
+            refusal = self._refusal(batch, refused)
+            if not refusal.of_rows:
+                raise StoreRefused(
+                    f"batch {batch.id}: table {self._table}: {refusal.why}. Nothing was committed."
+                ) from None
+            why = refusal.why
             if self._close(batch, why) is Standing.DONE:
                 return _record(batch)  # another attempt was faster, and the table took it from that
             message = f"batch {batch.id}: table {self._table} refused its data: {why}. {after_table_refused(batch)}"
@@ -262,9 +277,11 @@ class PostgresTable:
 
         1. lock the interval's row, and the table against a change of its identity;
         2. compare: committed already, given up, overtaken, of another ledger, or of another table;
-        3. what the ledger says, read under the lock: is the publication still under way, and is all there that it adds to;
+        3. what the ledger says, read under the lock: is the publication still under way, and is all there that it adds to; and
+           whether the table may be published to;
         4. remove what the batch replaces, and copy the staged records in;
-        5. compare with the receipts: the fingerprint of the bytes as read, and the rows as the table counts them;
+        5. compare with the receipts: the fingerprint of the bytes as read, and the rows as the table counts them; and look again
+           whether the table may be published to, since a part may have been attached meanwhile;
         6. write the row, run the checks that were put off, and commit.
         """
         publication = batch.commit_to_table
@@ -276,17 +293,16 @@ class PostgresTable:
             if not self._may_commit(store, held, publication, batch):  # 2
                 return
             self._check_ledger(store, held, batch)  # 3
-            try:
-                rows = self._replace(tx, store, batch, exists=exists)  # 4, 5
-                revisions = revisions_after(held, batch, publication.identity)
-                store.record(batch, publication, revisions, rows, _sources(batch))  # 6
+            self._check_table(store)
+            rows = self._replace(tx, store, batch, exists=exists)  # 4, 5
+            self._check_table(store)
+            revisions = revisions_after(held, batch, publication.identity)
+            store.record(batch, publication, revisions, rows, _sources(batch))  # 6
+            with _refusals():
                 tx.run("SET CONSTRAINTS ALL IMMEDIATE")
-                reached("store.copied")
+            reached("store.copied")
+            with _refusals():
                 tx.commit()
-            except StatementFailed as failed:
-                if failed.is_of_data and not _is_partition(failed):
-                    raise _Refused(failed) from None
-                raise
             reached("store.committed")
 
     def _may_commit(self, store: Store, held: Held, publication: TablePublication, batch: Batch) -> bool:
@@ -312,6 +328,10 @@ class PostgresTable:
                     "attempt's is not the one that exists now. Nothing was changed."
                 )
         return True
+
+    def _check_table(self, store: Store) -> None:
+        if (oid := store.oid()) is not None:
+            self._refuse_table(self._why_not_published_to(store.session, oid))
 
     def _check_ledger(self, store: Store, held: Held, batch: Batch) -> None:
         publication = batch.commit_to_table
@@ -342,7 +362,8 @@ class PostgresTable:
             if written.rows:
                 raise StoreRefused(f"table {self._table} does not exist. Run again: it is made for the batch.")
             return 0
-        store.remove(batch)
+        with _refusals(removing=True):
+            store.remove(batch)
         if written.rows:
             oid, schema = store.oid(), schema_of(written.value_schema)
             assert oid is not None, "the table is locked"
@@ -353,7 +374,10 @@ class PostgresTable:
             staged = _Staged(self._ledger, batch)
             rows = Rows(schema, columns, start, batch.revision)
             try:
-                tx.copy(store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
+                with _refusals():
+                    tx.copy(
+                        store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows))
+                    )
             except StoreUnavailable:
                 if staged.failed is None:
                     raise
@@ -445,11 +469,12 @@ class PostgresTable:
         with asking(self._pipeline) as tx:
             return [f"session {one.pid} of user {one.user}" for one in _publishers(tx, self._table, interval)]
 
-    def _refused(self, batch: Batch, failed: StatementFailed) -> str:
-        """What was refused, without anything of a row."""
-        column = f", column {failed.column}" if failed.column else ""
-        constraint = f", constraint {failed.constraint}" if failed.constraint else ""
-        return f"{failed.said} (SQLSTATE {failed.sqlstate}{column}{constraint})"
+    def _refusal(self, batch: Batch, refused: _Refused) -> Refusal:
+        with session(self._pipeline) as tx:
+            oid = Store(tx, self._table).oid()
+            if oid is None:
+                raise StoreUnavailable(f"batch {batch.id}: table {self._table} was dropped meanwhile. Run again.")
+            return refusal_of(tx, oid, refused.failed, removing=refused.removing)
 
     def _close(self, batch: Batch, refused: str = "") -> Standing:
         """Have the interval's row refuse every later attempt at the publication; where it stood before."""
@@ -520,11 +545,22 @@ class PostgresTable:
 
 
 class _Refused(Exception):
-    """The server refuses the batch's rows."""
+    """The server refuses the batch's rows, or that the rows which they replace are removed (`removing`)."""
 
-    def __init__(self, failed: StatementFailed) -> None:
+    def __init__(self, failed: StatementFailed, *, removing: bool) -> None:
         super().__init__(failed.sqlstate)
-        self.failed = failed
+        self.failed, self.removing = failed, removing
+
+
+@contextmanager
+def _refusals(*, removing: bool = False) -> Iterator[None]:
+    """Tell what the table refuses of its rows from what the server refuses of anything."""
+    try:
+        yield
+    except StatementFailed as failed:
+        if failed.is_of_rows:
+            raise _Refused(failed, removing=removing) from None
+        raise
 
 
 @dataclass(frozen=True)
@@ -565,11 +601,6 @@ def _identity(store: Store, *, lock: bool = False) -> str:
     """The table's identity; empty where it was dropped or made anew. `lock` keeps it so until the transaction ends."""
     known = store.registered(lock=lock)
     return known.identity if known is not None and known.oid == store.oid() else ""
-
-
-def _is_partition(failed: StatementFailed) -> bool:
-    """Whether a partitioned table has no partition for a row: it is the table that has to change."""
-    return failed.sqlstate == "23514" and not failed.constraint
 
 
 def _name_of(table: str, interval: Interval) -> str:

@@ -145,11 +145,9 @@ class Store:
         )
         return [TableColumn(*row) for row in rows]
 
-    def persistence_and_kind(self, oid: int) -> tuple[str, str]:
-        """`p` of a logged table; `r` of an ordinary one, `p` of a partitioned one."""
-        query = "SELECT relpersistence::text, relkind::text FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid"
-        persistence, kind = self._run(query, oid)[0]
-        return persistence, kind
+    def is_partitioned(self, oid: int) -> bool:
+        """Whether its rows are in partitions."""
+        return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
     def indexed(self, oid: int) -> bool:
         """Whether each table with its rows, which a partitioned table's partitions are, finds an interval by an index.
@@ -172,7 +170,10 @@ class Store:
         return str(found[0][0]) if found else ""
 
     def has_partition(self, oid: int, start: datetime) -> bool:
-        """Whether some partition of a partitioned table takes rows of the interval; True where that depends on other columns."""
+        """Whether some partition takes rows of the interval; True where that depends on other columns, and of a table without
+        partitions."""
+        if not self.is_partitioned(oid):
+            return True
         tree = "pg_partition_tree($1::bigint::oid::regclass)"
         others = self._run(
             f"SELECT 1 FROM {tree} AS t JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = t.relid "
@@ -193,8 +194,10 @@ class Store:
         )
 
     def create(self, columns: str) -> None:
-        """Make the output table, with an index on its intervals."""
+        """Make the output table, with an index on its intervals. Its rows may be removed whatever publications of logical
+        replication take it, now or later: it has a replica identity, all of its columns."""
         self._run(f"CREATE TABLE {self.quoted} ({columns})")
+        self._run(f"ALTER TABLE {self.quoted} REPLICA IDENTITY FULL")
         self._run(f"CREATE INDEX ON {self.quoted} ({quoted(INTERVAL)})")
 
     def add_columns(self, columns: dict[str, str]) -> None:

@@ -1,0 +1,331 @@
+"""Which tables may be published to, asked of a real PostgreSQL: each reason against one, and the statement that cures it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from fencepost.config.asker import Asker
+from fencepost.outputs.connection import session
+from fencepost.outputs.store import Store
+from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
+from rigs.postgres_server import PostgresServer, query
+
+OWN = "fencepost_interval timestamptz, fencepost_revision integer"
+TABLE = f"create table orders (id integer primary key, {OWN})"
+KEYLESS = f"create table orders (id integer, {OWN})"
+PARTED = (
+    f"create table orders (id integer, {OWN}) partition by range (id);"
+    "create table first partition of orders for values from (0) to (9);"
+)
+
+
+class Database:
+    """A database of its own, as its owner sees it."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server, self.settings = server, server.database()
+        secrets = {name: SecretStr(value) for name, value in self.settings.items()}
+        self.asker = Asker(name="mine", resolved=True, postgres=secrets)
+
+    def run(self, text: str) -> list[tuple[Any, ...]]:
+        return query(self.settings, text)
+
+    def as_superuser(self, text: str) -> None:
+        self.server.run(text, dbname=self.settings["dbname"])
+
+    def prepare(self, name: str = "public.orders", pipeline: str = "mine") -> None:
+        """Have a table registered as a pipeline's."""
+        with session(self.asker) as tx:
+            store = Store(tx, name)
+            store.prepare()
+            store.register(pipeline)
+            tx.commit()
+
+    def why_not(self, *, allow: bool = False) -> list[str]:
+        """Asked in a transaction that cannot write, as `fencepost try` does."""
+        with session(self.asker) as tx:
+            tx.run("SET TRANSACTION READ ONLY")
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return why_not_published_to(tx, "public.orders", oid, "mine", allow_referential_actions=allow)
+
+    def doubts(self) -> list[tuple[str, str]]:
+        with session(self.asker) as tx:
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return doubts(tx, oid)
+
+    def owned(self) -> list[str]:
+        with session(self.asker) as tx:
+            oid = Store(tx, "public.orders").oid()
+            assert oid is not None
+            return why_not_owned(tx, oid, "mine")
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Database:
+    return Database(postgres)
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ("create view orders as select 1 as n", "it is a view, and batches go to ordinary or partitioned tables"),
+        ("create materialized view orders as select 1 as n with no data", "it is a materialized view"),
+        ("create sequence orders", "it is a sequence"),
+        (TABLE.replace("table", "unlogged table"), 'it is unlogged.*: ALTER TABLE public.orders SET LOGGED'),
+        (PARTED + "alter table first set unlogged", "its part public.first is unlogged.*ALTER TABLE public.first SET LOGGED"),
+        (
+            f"create schema \"De'ep\"; {PARTED} create table \"De'ep\".second partition of orders for values from (10) to (19) "
+            "partition by range (id); create unlogged table \"De'ep\".leaf partition of \"De'ep\".second default",
+            "its part \"De'ep\".leaf is unlogged",
+        ),
+        (TABLE + "; create unlogged table child () inherits (orders)", "its part public.child is unlogged"),
+    ],
+)  # fmt: skip
+def test_what_does_not_keep_rows_is_refused_by_name(database: Database, statements: str, why: str) -> None:
+    database.run(statements)
+    (found,) = database.why_not()
+    assert re.search(why, found)
+    if "SET LOGGED" in found:
+        database.run(found.split(": ", 1)[1])
+        assert database.why_not() == []
+
+
+def test_a_foreign_table_is_refused_as_the_table_and_as_a_part(database: Database) -> None:
+    database.as_superuser(
+        "create foreign data wrapper elsewhere; create server there foreign data wrapper elsewhere;"
+        f"{PARTED} create foreign table far partition of orders for values from (10) to (19) server there"
+    )
+    database.as_superuser(f"alter table orders owner to {database.settings['user']}")
+    (why,) = database.why_not()
+    assert why == "its part public.far is a foreign table, which commits by itself. Detach it"
+    database.as_superuser("drop table orders; create foreign table orders (n int) server there")
+    assert database.owned() == ["it is a foreign table, and batches go to ordinary or partitioned tables"]
+
+
+def test_a_temporary_child_of_another_session_is_no_part(database: Database) -> None:
+    import psycopg2
+
+    database.run(TABLE)
+    with psycopg2.connect(**database.settings) as other, other.cursor() as cursor:
+        cursor.execute("create temporary table child () inherits (orders)")
+        other.commit()
+        assert database.why_not() == []
+
+
+@pytest.mark.parametrize(
+    ("statements", "theirs", "attach", "detach", "why"),
+    [
+        (
+            f"{PARTED}",
+            "public.first",
+            "",
+            "alter table orders detach partition first",
+            "table public.first is a part of it, and belongs to pipeline theirs",
+        ),
+        (
+            f"create table parent (id integer, {OWN}) partition by range (id); create table orders (id integer, {OWN})",
+            "public.parent",
+            "alter table parent attach partition orders default",
+            "alter table parent detach partition orders",
+            "it is a part of table public.parent, and belongs to pipeline theirs",
+        ),
+        (
+            f"{KEYLESS}; create schema other; create table other.child (id integer, {OWN})",
+            "other.child",
+            "alter table other.child inherit orders",
+            "alter table other.child no inherit orders",
+            "table other.child is a part of it, and belongs to pipeline theirs",
+        ),
+        (
+            f"create table middle (id integer, {OWN}) partition by range (id); create table leaf (id integer, {OWN});"
+            f"create table orders (id integer, {OWN}) partition by range (id);"
+            "alter table orders attach partition middle default",
+            "public.leaf",
+            "alter table middle attach partition leaf default",
+            "drop table leaf",
+            "table public.leaf is a part of it, and belongs to pipeline theirs",
+        ),
+    ],
+)
+def test_a_table_and_a_part_of_it_have_one_owner_also_where_it_is_attached_later(
+    database: Database, statements: str, theirs: str, attach: str, detach: str, why: str
+) -> None:
+    database.run(statements)
+    database.prepare()
+    database.prepare(theirs, "theirs")
+    if attach:
+        assert database.why_not() == []
+        database.run(attach)
+    (found,) = database.why_not()
+    assert found.startswith(why)
+    assert database.owned() == [found], "so it is refused before it is registered"
+    database.run(detach)
+    assert database.why_not() == []
+
+
+def test_partitions_beside_each_other_may_have_different_owners(database: Database) -> None:
+    database.run(
+        f"create table parent (id integer, {OWN}) partition by range (id);"
+        "create table orders partition of parent for values from (0) to (9);"
+        "create table other partition of parent default"
+    )
+    database.prepare()
+    database.prepare("public.other", "theirs")
+    assert database.why_not() == []
+
+
+def test_an_owner_in_a_schema_that_cannot_be_read_is_asked_for(database: Database) -> None:
+    database.as_superuser(
+        f"create schema hidden; create table hidden.fencepost_tables (name text, pipeline text); {KEYLESS};"
+        f"create table hidden.child () inherits (orders); alter table orders owner to {database.settings['user']}"
+    )
+    (why,) = database.why_not()
+    assert why.endswith('GRANT SELECT ON "hidden"."fencepost_tables"')
+
+
+CASCADE = "on delete cascade"
+NOTES = "create table notes (order_id integer default 7 constraint refers references orders {})"
+CASCADES = "rows of table public.notes refer to its rows with ON DELETE CASCADE \\(constraint refers\\)"
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (f"{TABLE}; {NOTES.format(CASCADE)}", CASCADES),
+        (f"{TABLE}; {NOTES.format('on delete cascade deferrable initially deferred')}", CASCADES),
+        (f"{TABLE}; {NOTES.format('on update cascade on delete set null')}", "ON DELETE SET NULL"),  # noqa: S608
+        (f"{TABLE}; {NOTES.format('on delete set default')}", "ON DELETE SET DEFAULT"),
+        (f"{TABLE}; {NOTES.format('match full on delete set null')}", "ON DELETE SET NULL"),
+        (f"{TABLE}; {NOTES.format(CASCADE).replace('table notes (', 'table notes (id integer primary key, ')}", CASCADES),
+        (f"{TABLE}; alter table orders add parent integer constraint refers references orders {CASCADE}", "public.orders"),
+        (
+            f"{PARTED.replace('id integer,', 'id integer primary key,')} {NOTES.format(CASCADE)} "
+            "partition by list (order_id); create table some_notes partition of notes default",
+            CASCADES,
+        ),
+        (
+            f"{PARTED} alter table first add primary key (id); {NOTES.format(CASCADE).replace('orders', 'first')}",
+            CASCADES,
+        ),
+        (
+            f"create table parent (id integer primary key, {OWN}) partition by range (id);"
+            f"create table orders partition of parent default; {NOTES.format(CASCADE).replace('orders', 'parent')}",
+            CASCADES,
+        ),
+    ],
+)  # fmt: skip
+def test_rows_that_would_change_with_the_rows_that_are_removed_are_refused_unless_the_settings_allow_it(
+    database: Database, statements: str, why: str
+) -> None:
+    database.run(statements)
+    (found,) = database.why_not()
+    assert re.search(why, found)
+    assert database.why_not(allow=True) == []
+    match = re.search(r"ALTER TABLE .* DEFERRABLE INITIALLY DEFERRED", found)
+    assert match is not None
+    database.run(match[0])
+    assert database.why_not() == []
+    assert database.doubts() == []
+
+
+@pytest.mark.parametrize("rule", ["", "on delete restrict", "deferrable", "on delete no action on update cascade"])
+def test_rows_that_others_refer_to_are_a_doubt_with_the_statement_that_cures_it(database: Database, rule: str) -> None:
+    database.run(f"{TABLE}; {NOTES.format(rule)}")
+    database.run("insert into orders values (1); insert into notes values (1)")
+    assert database.why_not() == []
+    ((doubt, cure),) = database.doubts()
+    assert "rows of table public.notes refer to its rows (constraint refers)" in doubt
+    database.run(cure)
+    assert database.doubts() == []
+    database.run("delete from orders; insert into orders values (1)")
+    assert database.run("select * from notes") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("statements", "publication", "cures"),
+    [
+        (KEYLESS, "for all tables", 1),
+        (KEYLESS, "for table orders with (publish = 'delete')", 1),
+        (KEYLESS, "for tables in schema public", 1),
+        (f"{TABLE}; alter table orders replica identity nothing", "for all tables", 1),
+        (TABLE.replace("key", "key deferrable"), "for all tables", 1),
+        (PARTED, "for all tables", 1),
+        (PARTED, "for table orders with (publish_via_partition_root)", 1),
+        (PARTED + "create table second partition of orders default", "for table first", 1),
+        (PARTED + "create table second partition of orders default", "for table orders", 2),
+        (f"{KEYLESS}; create table child () inherits (orders)", "for table orders", 2),
+        (TABLE, "for table orders where (fencepost_revision > 1)", 1),
+    ],
+)
+def test_a_table_whose_removals_are_published_needs_an_identity_and_the_statement_is_named(
+    database: Database, statements: str, publication: str, cures: int
+) -> None:
+    database.run(statements)
+    assert database.why_not() == []
+    database.as_superuser(f"create publication everything {publication}")
+    (found,) = database.why_not()
+    cure = re.findall(r"ALTER TABLE \S+ REPLICA IDENTITY FULL", found)
+    assert len(cure) >= cures
+    database.run("; ".join(cure))
+    assert database.why_not() == []
+    database.run("delete from orders")
+
+
+@pytest.mark.parametrize(
+    ("statements", "publication"),
+    [
+        (TABLE, "for all tables"),
+        (KEYLESS, "for all tables with (publish = 'insert')"),
+        (KEYLESS, "for table orders with (publish = 'insert, update, truncate')"),
+        (f"{KEYLESS}; create table other (n int)", "for table other"),
+        (TABLE, "for table orders (id)"),
+        (f"{KEYLESS}; alter table orders replica identity full", "for all tables"),
+    ],
+)
+def test_a_table_that_is_published_needs_no_more_than_the_server_asks_for(
+    database: Database, statements: str, publication: str
+) -> None:
+    database.run(statements)
+    database.as_superuser(f"create publication everything {publication}")
+    assert database.why_not() == []
+    database.run("delete from orders")
+
+
+def test_a_column_list_that_lacks_the_identity_is_named(database: Database) -> None:
+    database.run(TABLE)
+    database.as_superuser("create publication everything for table orders (fencepost_revision)")
+    (found,) = database.why_not()
+    assert "do not go together" in found
+    assert "publish = 'insert'" in found
+
+
+def test_a_table_of_fenceposts_own_that_lost_its_key_is_named(database: Database) -> None:
+    database.run(TABLE)
+    database.prepare()
+    database.run("alter table fencepost_batches drop constraint fencepost_batches_pkey")
+    database.as_superuser("create publication everything for all tables")
+    (found,) = database.why_not()
+    assert 'ALTER TABLE "public"."fencepost_batches" REPLICA IDENTITY FULL' in found
+
+
+def test_a_table_that_is_made_is_published_to_whatever_publications_take_it(database: Database) -> None:
+    database.as_superuser("create publication everything for all tables")
+    database.prepare()
+    with session(database.asker) as tx:
+        Store(tx, "public.orders").create(f"n integer, {OWN}")
+        tx.commit()
+    assert database.why_not() == []
+    database.run("insert into orders values (1); delete from orders")
+
+
+def test_who_may_not_remove_rows_is_not_asked_what_the_server_would_refuse(database: Database) -> None:
+    """Rights are a check of their own, and `fencepost try` may have a login that only reads."""
+    database.as_superuser(f"{KEYLESS}; create publication everything for all tables")
+    database.as_superuser(f"grant select on orders to {database.settings['user']}")
+    assert database.why_not() == []
