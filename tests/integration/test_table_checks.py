@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from fencepost.config.asker import Asker
+from fencepost.errors import StoreUnavailable
 from fencepost.outputs.connection import session
 from fencepost.outputs.store import Store
 from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
@@ -21,6 +22,14 @@ PARTED = (
     f"create table orders (id integer, {OWN}) partition by range (id);"
     "create table first partition of orders for values from (0) to (9);"
 )
+
+
+DEEP = pytest.mark.deep
+
+
+def one_in_make_test(first: tuple[Any, ...], *others: tuple[Any, ...]) -> list[Any]:
+    """The cases, of which all but the first are of `make test-all`."""
+    return [first, *(pytest.param(*other, marks=DEEP) for other in others)]
 
 
 class Database:
@@ -73,7 +82,7 @@ def database(postgres: PostgresServer) -> Database:
 
 @pytest.mark.parametrize(
     ("statements", "why"),
-    [
+    one_in_make_test(
         ("create view orders as select 1 as n", "it is a view, and batches go to ordinary or partitioned tables"),
         ("create materialized view orders as select 1 as n with no data", "it is a materialized view"),
         ("create sequence orders", "it is a sequence"),
@@ -85,7 +94,7 @@ def database(postgres: PostgresServer) -> Database:
             "its part \"De'ep\".leaf is unlogged",
         ),
         (TABLE + "; create unlogged table child () inherits (orders)", "its part public.child is unlogged"),
-    ],
+    ),
 )  # fmt: skip
 def test_what_does_not_keep_rows_is_refused_by_name(database: Database, statements: str, why: str) -> None:
     database.run(statements)
@@ -108,6 +117,7 @@ def test_a_foreign_table_is_refused_as_the_table_and_as_a_part(database: Databas
     assert database.owned() == ["it is a foreign table, and batches go to ordinary or partitioned tables"]
 
 
+@DEEP
 def test_a_temporary_child_of_another_session_is_no_part(database: Database) -> None:
     import psycopg2
 
@@ -120,7 +130,7 @@ def test_a_temporary_child_of_another_session_is_no_part(database: Database) -> 
 
 @pytest.mark.parametrize(
     ("statements", "theirs", "attach", "detach", "why"),
-    [
+    one_in_make_test(
         (
             f"{PARTED}",
             "public.first",
@@ -151,7 +161,7 @@ def test_a_temporary_child_of_another_session_is_no_part(database: Database) -> 
             "drop table leaf",
             "table public.leaf is a part of it, and belongs to pipeline theirs",
         ),
-    ],
+    ),
 )
 def test_a_table_and_a_part_of_it_have_one_owner_also_where_it_is_attached_later(
     database: Database, statements: str, theirs: str, attach: str, detach: str, why: str
@@ -169,6 +179,7 @@ def test_a_table_and_a_part_of_it_have_one_owner_also_where_it_is_attached_later
     assert database.why_not() == []
 
 
+@DEEP
 def test_partitions_beside_each_other_may_have_different_owners(database: Database) -> None:
     database.run(
         f"create table parent (id integer, {OWN}) partition by range (id);"
@@ -180,6 +191,7 @@ def test_partitions_beside_each_other_may_have_different_owners(database: Databa
     assert database.why_not() == []
 
 
+@DEEP
 def test_an_owner_in_a_schema_that_cannot_be_read_is_asked_for(database: Database) -> None:
     database.as_superuser(
         f"create schema hidden; create table hidden.fencepost_tables (name text, pipeline text); {KEYLESS};"
@@ -196,7 +208,7 @@ CASCADES = "rows of table public.notes refer to its rows with ON DELETE CASCADE 
 
 @pytest.mark.parametrize(
     ("statements", "why"),
-    [
+    one_in_make_test(
         (f"{TABLE}; {NOTES.format(CASCADE)}", CASCADES),
         (f"{TABLE}; {NOTES.format('on delete cascade deferrable initially deferred')}", CASCADES),
         (f"{TABLE}; {NOTES.format('on update cascade on delete set null')}", "ON DELETE SET NULL"),  # noqa: S608
@@ -218,7 +230,7 @@ CASCADES = "rows of table public.notes refer to its rows with ON DELETE CASCADE 
             f"create table orders partition of parent default; {NOTES.format(CASCADE).replace('orders', 'parent')}",
             CASCADES,
         ),
-    ],
+    ),
 )  # fmt: skip
 def test_rows_that_would_change_with_the_rows_that_are_removed_are_refused_unless_the_settings_allow_it(
     database: Database, statements: str, why: str
@@ -234,7 +246,10 @@ def test_rows_that_would_change_with_the_rows_that_are_removed_are_refused_unles
     assert database.doubts() == []
 
 
-@pytest.mark.parametrize("rule", ["", "on delete restrict", "deferrable", "on delete no action on update cascade"])
+@pytest.mark.parametrize(
+    "rule",
+    ["", *(pytest.param(rule, marks=DEEP) for rule in ("on delete restrict", "deferrable", "on update cascade"))],
+)
 def test_rows_that_others_refer_to_are_a_doubt_with_the_statement_that_cures_it(database: Database, rule: str) -> None:
     database.run(f"{TABLE}; {NOTES.format(rule)}")
     database.run("insert into orders values (1); insert into notes values (1)")
@@ -249,7 +264,7 @@ def test_rows_that_others_refer_to_are_a_doubt_with_the_statement_that_cures_it(
 
 @pytest.mark.parametrize(
     ("statements", "publication", "cures"),
-    [
+    one_in_make_test(
         (KEYLESS, "for all tables", 1),
         (KEYLESS, "for table orders with (publish = 'delete')", 1),
         (KEYLESS, "for tables in schema public", 1),
@@ -261,7 +276,7 @@ def test_rows_that_others_refer_to_are_a_doubt_with_the_statement_that_cures_it(
         (PARTED + "create table second partition of orders default", "for table orders", 2),
         (f"{KEYLESS}; create table child () inherits (orders)", "for table orders", 2),
         (TABLE, "for table orders where (fencepost_revision > 1)", 1),
-    ],
+    ),
 )
 def test_a_table_whose_removals_are_published_needs_an_identity_and_the_statement_is_named(
     database: Database, statements: str, publication: str, cures: int
@@ -279,14 +294,14 @@ def test_a_table_whose_removals_are_published_needs_an_identity_and_the_statemen
 
 @pytest.mark.parametrize(
     ("statements", "publication"),
-    [
+    one_in_make_test(
         (TABLE, "for all tables"),
         (KEYLESS, "for all tables with (publish = 'insert')"),
         (KEYLESS, "for table orders with (publish = 'insert, update, truncate')"),
         (f"{KEYLESS}; create table other (n int)", "for table other"),
         (TABLE, "for table orders (id)"),
         (f"{KEYLESS}; alter table orders replica identity full", "for all tables"),
-    ],
+    ),
 )
 def test_a_table_that_is_published_needs_no_more_than_the_server_asks_for(
     database: Database, statements: str, publication: str
@@ -297,6 +312,7 @@ def test_a_table_that_is_published_needs_no_more_than_the_server_asks_for(
     database.run("delete from orders")
 
 
+@DEEP
 def test_a_column_list_that_lacks_the_identity_is_named(database: Database) -> None:
     database.run(TABLE)
     database.as_superuser("create publication everything for table orders (fencepost_revision)")
@@ -305,6 +321,7 @@ def test_a_column_list_that_lacks_the_identity_is_named(database: Database) -> N
     assert "publish = 'insert'" in found
 
 
+@DEEP
 def test_a_table_of_fenceposts_own_that_lost_its_key_is_named(database: Database) -> None:
     database.run(TABLE)
     database.prepare()
@@ -324,6 +341,19 @@ def test_a_table_that_is_made_is_published_to_whatever_publications_take_it(data
     database.run("insert into orders values (1); delete from orders")
 
 
+@DEEP
+def test_a_trigger_of_the_login_that_refuses_says_nothing_of_a_row(database: Database) -> None:
+    database.as_superuser(
+        "create function refuse() returns event_trigger language plpgsql as $$ begin if session_user <> 'postgres' then "
+        "raise exception 'not for someone@example.com' using detail = 'someone@example.com'; end if; end $$;"
+        "create event trigger refuse on login execute function refuse()"
+    )
+    with pytest.raises(StoreUnavailable, match="the server refused the session by a trigger") as raised:
+        database.why_not()
+    assert "someone" not in str(raised.value)
+
+
+@DEEP
 def test_who_may_not_remove_rows_is_not_asked_what_the_server_would_refuse(database: Database) -> None:
     """Rights are a check of their own, and `fencepost try` may have a login that only reads."""
     database.as_superuser(f"{KEYLESS}; create publication everything for all tables")

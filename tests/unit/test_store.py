@@ -25,7 +25,7 @@ from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, Need, need_of
 from fencepost.protocol.decisions import decide_publish, decide_skip, record_verdict
 from fencepost.protocol.frontier import validated_ends
-from fencepost.protocol.obstacle import Found, GivenUp, obstacle
+from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
 from fencepost.protocol.store import (
     Held,
@@ -223,6 +223,14 @@ def test_a_refusal_of_the_table_does_not_last_and_may_be_given_up() -> None:
     gone = GivenUp(lease=7, seen=0)
     (skipped,) = decide_skip(View.of([batch]), a_day(0), a_decision("skip"), gone)
     assert skipped.state is State.SKIPPED
+
+
+def test_a_publication_to_a_table_may_be_given_up_although_nothing_is_known_against_it() -> None:
+    batch = of_table(State.PUBLISHING)
+    assert is_unseen(batch)
+    assert f"`{batch.command('skip').strip('`')}" in what_next(batch)
+    assert "--reprocess" in what_next(batch)
+    assert not is_unseen(of_table(State.WRITTEN))
 
 
 def test_a_batch_for_a_table_is_staged() -> None:

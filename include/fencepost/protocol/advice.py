@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State
+from fencepost.model import QUARANTINE_LIMIT, Batch, Outcome, State, TablePublication
 from fencepost.protocol.view import has_passed
 
 REASON = '--reason "..."'
@@ -114,6 +114,23 @@ def after_table_refused(batch: Batch, skip: str = "") -> str:
     )
 
 
+def or_give_up(batch: Batch) -> str:
+    """How an operator ends a publication to a table that does not come to its end, whatever the reason."""
+    return (
+        f"Until it is committed nobody sees anything of it, so {batch.command('skip', REASON)} and "
+        f"{batch.command('run', '--reprocess')} can give it up."
+    )
+
+
+def store_has_to_answer(batch: Batch) -> str:
+    """Why a publication to a table is not given up where the database does not do its part, and what to do."""
+    return (
+        f"Batch {batch.id} is not given up: its publication is closed in the table's own database, since an attempt may have "
+        "committed there. Where that is gone for good, name another one in postgres:, a restored copy or an empty one, and run "
+        "the same command again."
+    )
+
+
 def what_next(batch: Batch, older: Batch | None = None) -> str:
     """What a person can do about an unpublished batch: commands that exist and that help in its state.
 
@@ -144,6 +161,8 @@ def what_next(batch: Batch, older: Batch | None = None) -> str:
             return f"Read its report. {after_rejection(batch, rows, failed)} Otherwise {publish} {instead} as it is, or {skip}."
         case State.PUBLISHING if batch.publication is not None and batch.publication.refused:
             return f"{batch.publication.taker} refused its copy: {batch.publication.refused} {after_refusal(batch)}"
+        case State.PUBLISHING if isinstance(batch.publication, TablePublication):
+            return f"{run} finishes its publication. {or_give_up(batch)}"
         case State.PUBLISHING:
             return (
                 f"{run} finishes its publication. Where it cannot go on, the error says why, and {_or_write_again()}."

@@ -141,6 +141,12 @@ def obstacle(batch: Batch, found: Found) -> Obstacle | None:
     )
 
 
+def is_unseen(batch: Batch) -> bool:
+    """Whether readers see nothing of the batch's publication before all of it is committed, so that it may be given up whatever
+    holds it, and also where nothing does."""
+    return isinstance(batch.publication, TablePublication)
+
+
 def _of_commit(batch: Batch, publication: TablePublication, found: Found) -> Obstacle | None:
     """What keeps a publication to a table from being finished. What is committed there needs nothing any more."""
     store = found.store or StoreFound()

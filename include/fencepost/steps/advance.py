@@ -43,7 +43,7 @@ from fencepost.model import AnyPublication, Batch, Decision, Interval, State, St
 from fencepost.outputs.output import output_of
 from fencepost.outputs.publication import Begin, Record
 from fencepost.preflight.rights import denials_named
-from fencepost.protocol.advice import after_refusal, write_again
+from fencepost.protocol.advice import after_refusal, or_give_up, write_again
 from fencepost.protocol.announcing import announcement, told_of
 from fencepost.protocol.decisions import begins_nothing, decide_publish, decide_skip
 from fencepost.protocol.frontier import Place, frontier, of_topic
@@ -125,10 +125,10 @@ def _with_what_is_lacking(ledger: Ledger, result: StepResult) -> StepResult:
 def skip_batch(pipeline: Pipeline, interval: Interval, decision: Decision) -> StepResult:
     """Let the frontier pass an interval without its output, on an operator's decision; of an addition, drop that alone.
 
-    A publication that cannot go on is given up first.
+    A publication to a topic that cannot go on is given up first, and any to a table that is not committed.
 
     Raises:
-        TransitionRefused: the batch is published, or is being published and nothing keeps it from its output.
+        TransitionRefused: the batch is published, or is being published to a topic that takes it, or is committed to a table.
     """
     ledger = Ledger(pipeline)
     given_up = give_up_if_stopped(ledger, interval, decision)
@@ -189,6 +189,13 @@ def outdated(batch: Batch) -> FactsOutdated:
 
 def _finish(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     """Publish what is not published yet, and record it; None where that takes Spark, and there is none."""
+    try:
+        return _finished(ledger, batch, spark)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(f"{error} {or_give_up(batch)}") from error
+
+
+def _finished(ledger: Ledger, batch: Batch, spark: Callable[[], SparkSession] | None) -> StepResult | None:
     began = time.monotonic()
     interval, output = batch.interval, output_of(ledger, batch)
     try:

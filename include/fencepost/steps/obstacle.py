@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from fencepost.errors import AccessDenied, StoreRefused, StoreUnavailable
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch, Decision, Interval, State
 from fencepost.outputs.output import output_of
 from fencepost.preflight.found import found_of
+from fencepost.protocol.advice import store_has_to_answer
 from fencepost.protocol.decisions import is_carried_out
-from fencepost.protocol.obstacle import Found, GivenUp, obstacle
+from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 
 
 def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
@@ -31,17 +33,25 @@ def check_can_go_on(ledger: Ledger, batch: Batch) -> Found:
 
 
 def give_up_if_stopped(ledger: Ledger, interval: Interval, decision: Decision | None) -> GivenUp | None:
-    """Give the interval's publication up if it cannot go on, for what an operator asked for; None where it can, or there is none.
+    """Give the interval's publication up, for what an operator asked for; None where it goes on, is committed, or there is none.
+
+    One to a table is given up whatever holds it. One to a topic goes on if it can: readers may see its records.
 
     Raises:
         Overtaken: the decision answers a question about the batch as it was.
+        StoreUnavailable, StoreRefused, AccessDenied: the table's database has to answer for that, and does not.
     """
     view = ledger.read()
     batch = view.last(interval)
     if is_carried_out(view, interval, decision) or batch is None or batch.state is not State.PUBLISHING:
         return None
-    found = found_of(ledger, batch)
-    return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
+    if not is_unseen(batch):
+        found = found_of(ledger, batch)
+        return give_up(ledger, batch, found) if obstacle(batch, found) is not None else None
+    try:
+        return give_up(ledger, batch, Found())
+    except (StoreUnavailable, StoreRefused, AccessDenied) as error:
+        raise type(error)(f"{error} {store_has_to_answer(batch)}") from error
 
 
 def give_up(ledger: Ledger, batch: Batch, found: Found) -> GivenUp | None:
