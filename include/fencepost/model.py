@@ -162,10 +162,7 @@ class TopicOutput(Frozen):
 
 
 class TableOutput(Frozen):
-    """An output table of a store, `schema.name`. A plan freezes no more: a staged batch depends on no table.
-
-    Its identity, which changes when it is dropped and created again, is in the publication.
-    """
+    """An output table of a store, `schema.name`. A plan freezes no more: a staged batch depends on no table."""
 
     kind: Literal["postgres"] = "postgres"
     table: str
@@ -548,11 +545,10 @@ class TopicPublication(Publication):
 
 
 class TablePublication(Publication):
-    """The commit of a staged batch to a table. `identity` is the table's: one that was dropped and made again has another."""
+    """The commit of a staged batch to the table that has this name by then."""
 
     kind: Literal["postgres"] = "postgres"
     table: str
-    identity: str
     ended_at: AwareDatetime | None = None
 
     @property

@@ -156,7 +156,7 @@ def test_what_a_table_refused_is_no_verdict_that_passed() -> None:
 
     verdict = rejected().verdict
     assert verdict is not None
-    tried = TablePublication(table="t", identity="1", ledger="", lease=3, begun_at=verdict.judged_at, refused="no")
+    tried = TablePublication(table="t", ledger="", lease=3, begun_at=verdict.judged_at, refused="no")
     passed = verdict.model_copy(update={"outcome": Outcome.PASSED})
     batch = rejected().model_copy(update={"verdict": passed, "publication": tried})
     figures = {figure.name: figure.value for figure in metrics.of_verdict(batch, "advance", 1.0)}

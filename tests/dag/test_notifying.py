@@ -156,7 +156,7 @@ def judged(name: str, number: int = 1) -> Batch:
 def refused(batch: Batch) -> Batch:
     """The batch, which its table has refused."""
     said = "SQLSTATE 23505, constraint one"
-    tried = TablePublication(table="public.t", identity="1", ledger="", lease=3, begun_at=NOON, refused=said)
+    tried = TablePublication(table="public.t", ledger="", lease=3, begun_at=NOON, refused=said)
     return batch.model_copy(update={"state": State.REJECTED, "publication": tried})
 
 

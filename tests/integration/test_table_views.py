@@ -108,7 +108,7 @@ def test_the_doctor_finds_a_sound_table_sound_and_names_what_is_not(
     fill(broker, pipeline)
     run(spark, pipeline, day(1))
     found = {one.check: one for one in examine(pipeline)}
-    ours = ("store", "store limits", "table rights", "table", "table bloat", "table contents")
+    ours = ("store", "store limits", "table rights", "table", "table bloat", "table contents", "table rows")
     assert {name: found[name].level for name in ours} == dict.fromkeys(ours, Level.OK), found
     ask_table(
         pipeline, "drop index numbers_fencepost_interval_idx; alter table numbers alter n type bigint; truncate numbers"

@@ -1,12 +1,15 @@
 """The model of a publication to a table: an interval, its ledger, its row in the store, and attempts that crash or come late.
 
 A ledger and a store are apart: each commits by itself, in any order with the other's. Every decision is the product's own
-(`fencepost.protocol`). What is here: the lock of the row, what is in the table, processes, copies of ledger and store.
+(`fencepost.protocol`). What is here: the lock of the row, what is in the table, processes, copies of ledger and store. A table
+may keep what it is told to remove, or be another than it was. The store may lose its key, so that two hold the lock. A twin of
+the pipeline is at work on another cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -18,12 +21,14 @@ from fencepost.protocol.obstacle import GivenUp
 from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
 from fencepost.protocol.replay import is_under_way
 from fencepost.protocol.store import (
+    Committed,
     Held,
     Standing,
     differing,
     missing_for,
     published_in,
     revisions_after,
+    rows_of,
     standing_of,
     takes_over,
     unknown_to,
@@ -34,14 +39,14 @@ from model.search import Fault
 
 DAY, TABLE = a_day(0), TableOutput(table="t")
 READY, LOCKED, COMMITTED, REFUSED, CLOSED = range(5)
+TWIN = 100  # the ledger of the pipeline's twin on another cluster
 
 
 class Sent(NamedTuple):
-    """A publication: its lease, the ledger of that, and the table's identity."""
+    """A publication: its lease, and the ledger of that."""
 
     lease: int
     ledger: int
-    identity: int
 
 
 class Record(NamedTuple):
@@ -56,24 +61,24 @@ class Record(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The interval's row in the store."""
+    """The interval's row in the store; of each revision, how many rows it has, and its publication."""
 
-    identity: int = -1
     ledger: int = -1
     lease: int = -1
     closed: bool = False
     refused: bool = False
-    revisions: tuple[int, ...] = ()
+    revisions: tuple[tuple[int, int, Sent], ...] = ()
 
 
 class Attempt(NamedTuple):
-    """A process that publishes a revision, and how far it is."""
+    """A process that publishes a revision, and how far it is; once it has the lock, what it removes."""
 
     phase: int
     revision: int
     sent: Sent
     adds_to: int = 0
     rows: int = 1
+    removes: tuple[Rows, ...] = ()
 
 
 class Rows(NamedTuple):
@@ -92,12 +97,13 @@ class World(NamedTuple):
     offset: int = 0
     row: Row = Row()
     table: frozenset[Rows] = frozenset()
-    identity: int = 0
     attempts: tuple[Attempt, ...] = ()
     asked: tuple[int, Sent] | None = None  # what an operator has seen in the ledger, and is about to close
     given_up: tuple[int, int] | None = None  # the revision and the lease of what an operator has closed
     saved_ledger: tuple[Record, ...] | None = None
-    saved_store: tuple[Row, frozenset[Rows], int] | None = None
+    saved_store: tuple[Row, frozenset[Rows]] | None = None
+    saved_table: frozenset[Rows] | None = None
+    keeps: bool = False  # the table keeps what it is told to remove
     events: frozenset[str] = frozenset()  # what happens once
 
 
@@ -107,12 +113,15 @@ class Rules:
 
     standing: Callable[[Held, TablePublication], Standing] = standing_of
     takes_over: Callable[[Standing, TablePublication, str], bool] = takes_over
-    missing: Callable[[View, Batch, Held, str], tuple[int, ...]] = missing_for
-    after: Callable[[Held, Batch, str], tuple[int, ...]] = revisions_after
+    missing: Callable[[View, Batch, Held, Mapping[int, int]], tuple[int, ...]] = missing_for
+    after: Callable[[Held, Batch], Mapping[int, Committed]] = revisions_after
     closes: bool = True  # giving up writes into the row
     closes_open: bool = True  # who is refused and finds the publication committed by another attempt takes it so
     under_lock: bool = True  # who asks waits for a commit that is under way
-    same_table: bool = True  # a publication is to the table that it began with
+    counts_all: bool = True  # before a commit all that the interval holds is counted
+    needs_key: bool = True  # without its key the table of locks is not used
+    one_cluster: bool = True  # a table belongs to a pipeline on one cluster
+    recounts: bool = True  # the doctor counts the rows of the table
     reads_ledger: bool = True  # the ledger is read under the lock: is the publication still under way?
     removes_all: bool = True  # a revision removes all rows of its interval
     removes_own: bool = True  # an addition removes those of its own revision alone
@@ -151,7 +160,6 @@ def publication_of(sent: Sent, *, refused: bool = False) -> TablePublication:
     """The publication as the ledger has it."""
     return TablePublication(
         table="t",
-        identity=str(sent.identity),
         ledger=str(sent.ledger),
         lease=sent.lease,
         begun_at=NOW,
@@ -170,25 +178,28 @@ def record_of(batch: Batch, lease: int) -> Record:
     sent = None
     if isinstance(publication, TablePublication):
         own = lease if publication.lease is None else publication.lease
-        sent = Sent(own, int(publication.ledger), int(publication.identity))
+        sent = Sent(own, int(publication.ledger))
     refused = bool(publication and publication.refused)
     rows = batch.known_written.rows if batch.written is not None else 1
     return Record(batch.revision, batch.adds_to or 0, batch.state, sent, rows, refused)
 
 
-def held_of(row: Row, rows: int = 1) -> Held:
-    """The row as the product reads it; `rows` is what it says of their number."""
+def held_of(row: Row) -> Held:
+    """The row as the product reads it."""
     return Held(
         DAY.start,
         DAY.end,
-        str(row.identity),
         "" if row.ledger < 0 else str(row.ledger),
         row.lease,
         row.closed,
         "it" if row.refused else "",
-        row.revisions,
-        rows,
+        {revision: Committed(rows, str(sent.ledger), sent.lease) for revision, rows, sent in row.revisions},
     )
+
+
+def counted(table: Iterable[Rows]) -> dict[int, int]:
+    """The rows of each revision, as the table counts them."""
+    return dict(Counter(rows.revision for rows in table))
 
 
 class Store:
@@ -213,7 +224,10 @@ class Store:
         name = f"attempt at {attempt.revision}, lease {attempt.sent.lease}"
         if attempt.phase == READY and self._is_free(world):
             phase = self._compared(world, attempt)
-            after = rest if phase is None else _sorted((*rest, attempt._replace(phase=phase)))
+            removes = self._removed(world, attempt) if phase == LOCKED else ()
+            if phase == LOCKED and self.rules.counts_all and not self._adds_up(world, attempt, removes):
+                phase = None
+            after = rest if phase is None else _sorted((*rest, attempt._replace(phase=phase, removes=removes)))
             yield f"{name}: locks, {'stops' if phase is None else phase}", world._replace(attempts=after)
         if attempt.phase == LOCKED:
             yield f"{name}: commits", self._commit(world, attempt, rest)
@@ -240,8 +254,10 @@ class Store:
             return CLOSED
         if standing in {Standing.CLOSED, Standing.OVERTAKEN}:
             return None
-        if attempt.sent.identity != world.identity and self.rules.same_table:
+        if self.rules.one_cluster and (attempt.sent.ledger == TWIN) != ("moved" in world.events):
             return None
+        if attempt.sent.ledger == TWIN:
+            return LOCKED if self.rules.takes_over(standing, publication, str(TWIN)) else None
         if standing is Standing.FOREIGN and not self.rules.takes_over(standing, publication, str(world.ledger_id)):
             return None
         if attempt.sent.ledger != world.ledger_id:
@@ -251,20 +267,36 @@ class Store:
         last = view.last(DAY)
         if last is None or last.revision != attempt.revision or last.publication_under(attempt.sent.lease) is None:
             return None if self.rules.reads_ledger else LOCKED
-        if self.rules.missing(view, last, held, publication.identity):
+        if self.rules.missing(view, last, held, counted(world.table)):
             return None
-        return None if unknown_to(view, "p", [held], publication.identity) else LOCKED
+        return None if unknown_to(view, "p", [held]) else LOCKED
+
+    def _removed(self, world: World, attempt: Attempt) -> tuple[Rows, ...]:
+        """What the table removes of what it is told to, as it is when the attempt has the lock."""
+        own_only = self.rules.removes_own if attempt.adds_to else not self.rules.removes_all
+        told = (one for one in world.table if not own_only or one.revision == attempt.revision)
+        return () if world.keeps else tuple(sorted(told))
+
+    def _adds_up(self, world: World, attempt: Attempt, removes: tuple[Rows, ...]) -> bool:
+        """Whether the interval holds what it has to once the attempt has copied its rows in, which are not committed yet."""
+        left = [one for one in world.table if one not in removes]
+        own = [Rows(attempt.revision, attempt.sent, attempt.adds_to)] if attempt.rows else []
+        return counted([*left, *own]) == rows_of(self._after(world, attempt))
+
+    def _after(self, world: World, attempt: Attempt) -> Mapping[int, Committed]:
+        record = Record(attempt.revision, attempt.adds_to, State.PUBLISHING, attempt.sent, attempt.rows)
+        return self.rules.after(held_of(world.row), batch_of(record))
 
     def _commit(self, world: World, attempt: Attempt, rest: tuple[Attempt, ...]) -> World:
-        record = Record(attempt.revision, attempt.adds_to, State.PUBLISHING, attempt.sent, attempt.rows)
-        batch, held = batch_of(record), held_of(world.row)
-        own_only = self.rules.removes_own if attempt.adds_to else not self.rules.removes_all
-        kept = {one for one in world.table if own_only and one.revision != attempt.revision}
+        kept = {one for one in world.table if one not in attempt.removes}
         written = {Rows(attempt.revision, attempt.sent, attempt.adds_to)} if attempt.rows else set()
-        table = frozenset(kept | written)
-        revisions = self.rules.after(held, batch, str(attempt.sent.identity))
-        row = Row(attempt.sent.identity, attempt.sent.ledger, attempt.sent.lease, False, False, revisions)
-        return world._replace(table=table, row=row, attempts=_sorted((*rest, attempt._replace(phase=COMMITTED))))
+        revisions = tuple(
+            (revision, one.rows, Sent(one.lease, int(one.ledger)))
+            for revision, one in self._after(world, attempt).items()
+        )
+        row = Row(attempt.sent.ledger, attempt.sent.lease, False, False, revisions)
+        done = attempt._replace(phase=COMMITTED, removes=())
+        return world._replace(table=frozenset(kept | written), row=row, attempts=_sorted((*rest, done)))
 
     def _record(self, world: World, rest: tuple[Attempt, ...], attempt: Attempt, *, refused: bool = False) -> World:
         after = world._replace(attempts=rest)
@@ -295,7 +327,7 @@ class Store:
             return
         if last.state is State.PUBLISHING:
             sent = last.commit_to_table
-            own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
+            own = Sent(sent.known_lease, int(sent.ledger))
             done = self.rules.standing(held_of(world.row), sent) is Standing.DONE
             if own.ledger != world.ledger_id and done and self._is_free(world):
                 yield (
@@ -309,7 +341,7 @@ class Store:
         decision = a_decision("publish") if last.state is State.REJECTED else None
 
         def begin(_: View, batch: Batch) -> TablePublication:
-            return begin_commit(TABLE, str(world.identity), str(world.ledger_id), NOW)
+            return begin_commit(TABLE, str(world.ledger_id), NOW)
 
         if not self.rules.without_rows and not last.known_written.rows:
             last_record = world.ledger[-1]._replace(state=State.PUBLISHED)
@@ -335,7 +367,7 @@ class Store:
             return
         if last.state is State.PUBLISHING and world.given_up is None and world.asked is None:
             sent = last.commit_to_table
-            own = Sent(sent.known_lease, int(sent.ledger), int(sent.identity))
+            own = Sent(sent.known_lease, int(sent.ledger))
             yield f"an operator asks about {last.revision}", world._replace(asked=(last.revision, own))
         if world.asked is not None and (self._is_free(world) or not self.rules.under_lock):
             revision, own = world.asked
@@ -394,27 +426,47 @@ class Store:
                     events=world.events | {"ledger copy"},
                 ),
             )
+        if "twin" in left and len(world.attempts) < self.places:
+            twin = Attempt(READY, 1, Sent(0, TWIN))
+            after = world._replace(attempts=_sorted((*world.attempts, twin)), events=world.events | {"twin"})
+            yield "the table is published to by a twin on another cluster", after
+        if "moved" in left and self._is_free(world):
+            yield "the table is moved to another cluster", world._replace(events=world.events | {"moved"})
+        if "loses its key" in left:
+            yield "the store is restored without its key", world._replace(events=world.events | {"loses its key"})
         if not self._is_free(world):
             return
+        if "keeps" in left:
+            yield (
+                "the table is made to keep what is deleted",
+                world._replace(keeps=True, events=world.events | {"keeps"}),
+            )
+        if world.keeps:
+            yield "the table is mended", world._replace(keeps=False)
+        if "table copy" in left and world.saved_table is None:
+            yield "the table is copied", world._replace(saved_table=world.table)
+        if "table copy" in left and world.saved_table is not None:
+            events = world.events | {"table copy"}
+            yield "the table is restored alone", world._replace(table=world.saved_table, events=events)
         if "store copy" in left and world.saved_store is None:
-            yield "the store is copied", world._replace(saved_store=(world.row, world.table, world.identity))
+            yield "the store is copied", world._replace(saved_store=(world.row, world.table))
         if "store copy" in left and world.saved_store is not None:
-            row, table, identity = world.saved_store
-            after = world._replace(row=row, table=table, identity=identity, events=world.events | {"store copy"})
+            row, table = world.saved_store
+            after = world._replace(row=row, table=table, events=world.events | {"store copy"})
             yield "the store is restored", after  # no session holds a lock; whoever has none goes on
         if "made anew" in left:
             events = world.events | {"made anew"}
-            yield (
-                "the table is made anew",
-                world._replace(identity=world.identity + 1, table=frozenset(), events=events),
-            )
+            yield "the table is made anew", world._replace(table=frozenset(), events=events)
 
     def _is_free(self, world: World) -> bool:
+        """Whether the row's lock is free: who finds no key stops, and without that rule two hold it."""
+        if "loses its key" in world.events:
+            return not self.rules.needs_key
         return not any(attempt.phase == LOCKED for attempt in world.attempts)
 
     def _is_lost(self, world: World) -> bool:
         """Whether every step finds that the ledger lacks what the table has."""
-        return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)], str(world.identity)))
+        return bool(unknown_to(view_of(world.ledger), "p", [held_of(world.row)]))
 
     def fault(self, world: World) -> Fault | None:
         there = {rows.revision for rows in world.table}
@@ -425,9 +477,9 @@ class Store:
         for addition in world.table:
             if addition.adds_to in filled - there:
                 return Fault("orphaned", f"addition {addition.revision} is in the table without {addition.adds_to}")
-        if any(rows.sent.identity != world.identity for rows in world.table):
-            return Fault("another table's", "a publication is in a table that was made after it had begun")
-        if not self._is_free(world):
+        if any(rows.sent.ledger == TWIN for rows in world.table) and "moved" not in world.events:
+            return Fault("taken over", "a twin on another cluster has published into the table")
+        if any(attempt.phase == LOCKED for attempt in world.attempts):
             return None
         view = view_of(world.ledger)
         planned = view.known(DAY)
@@ -437,7 +489,8 @@ class Store:
         if planned.last.state is State.PUBLISHING:
             return None
         noticed, calm = self._is_noticed(world, view), not world.events - {"refuses"}
-        if there == wanted and any(sent[rows.revision] != rows.sent for rows in world.table):
+        others = there == wanted and any(sent[rows.revision] != rows.sent for rows in world.table)
+        if others and not (noticed and ("moved" in world.events or {"ledger copy", "store copy"} <= world.events)):
             return Fault(
                 "another's", f"the table has revisions {sorted(wanted)} of another publication than the ledger"
             )
@@ -450,25 +503,20 @@ class Store:
     def _is_noticed(self, world: World, view: View) -> bool:
         if self._is_lost(world):
             return True
-        filled = {DAY.start} if world.table else set()
-        return bool(
-            self.rules.differs(
-                view, "t", {DAY.start: held_of(world.row, self._rows(world))}, str(world.identity), filled
-            )
-        )
-
-    def _rows(self, world: World) -> int:
-        """The number of rows that the row's revisions had when they were committed."""
-        rows = {r.revision: r.rows for r in (*world.ledger, *(world.saved_ledger or ()))}
-        return sum(rows.get(n, 1) for n in world.row.revisions)
+        held = held_of(world.row)
+        if self.rules.recounts and world.table and counted(world.table) != rows_of(held.revisions):
+            return True
+        return bool(self.rules.differs(view, "t", {DAY.start: held}, {DAY.start} if world.table else set()))
 
     def show(self, world: World) -> str:
         ledger = ", ".join(f"{r.revision} {r.state}{f' +{r.adds_to}' if r.adds_to else ''}" for r in world.ledger)
         there = sorted(rows.revision for rows in world.table)
-        return f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {world.identity}: {there}"
+        return f"ledger {world.ledger_id}: {ledger}; row {tuple(world.row)}; table {there}"
 
     def settled(self, world: World) -> bool:
         last = view_of(world.ledger).last(DAY)
+        if world.events & {"moved", "loses its key"}:
+            return True  # nothing goes on here, or until a person has mended it
         return self._is_lost(world) or (last is not None and last.state in {State.PUBLISHED, State.SKIPPED})
 
     def ordinary(self, world: World, label: str) -> bool:

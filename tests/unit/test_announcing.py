@@ -267,7 +267,7 @@ def test_a_staged_batch_has_the_ranges_of_its_output_and_not_of_its_staging_topi
 
 def test_a_table_has_its_name_and_no_ranges() -> None:
     batch = planned(a_written_one(), output=TableOutput(table="public.t"), staging=an_output(0, topic="staging"))
-    committed = TablePublication(table="public.t", identity="1", ledger="", lease=3, begun_at=NOW, ended_at=NOW)
+    committed = TablePublication(table="public.t", ledger="", lease=3, begun_at=NOW, ended_at=NOW)
     one = of(batch.model_copy(update={"publication": committed}))
     assert (one.table, one.topic, one.topic_id, one.ranges, one.header, one.format) == (
         *("public.t", None, None),

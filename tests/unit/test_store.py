@@ -28,12 +28,14 @@ from fencepost.protocol.frontier import validated_ends
 from fencepost.protocol.obstacle import Found, GivenUp, is_unseen, obstacle
 from fencepost.protocol.publication import begin_commit, record_rejected, record_stored
 from fencepost.protocol.store import (
+    Committed,
     Held,
     Standing,
     StoreFound,
     differing,
     missing_for,
     revisions_after,
+    rows_of,
     standing_of,
     takes_over,
     unknown_to,
@@ -42,17 +44,22 @@ from fencepost.protocol.view import View
 from makers import NOW, a_batch, a_day, a_decision, a_plan, a_receipt, a_verdict, a_written, an_output
 
 TABLE = TableOutput(table="public.t")
-IDENTITY, LEDGER = "identity-1", "ledger-1"
+LEDGER = "ledger-1"
 
 
 def publication(lease: int | None = 7, **changes: Any) -> TablePublication:
-    values = {"table": "public.t", "identity": IDENTITY, "ledger": LEDGER, "lease": lease, "begun_at": NOW}
+    values = {"table": "public.t", "ledger": LEDGER, "lease": lease, "begun_at": NOW}
     return TablePublication(**{**values, **changes})
 
 
 def a_row(**changes: Any) -> Held:
-    values = {"start": a_day(0).start, "end": a_day(0).end, "identity": IDENTITY, "ledger": LEDGER, "lease": 7}
+    values = {"start": a_day(0).start, "end": a_day(0).end, "ledger": LEDGER, "lease": 7}
     return Held(**{**values, **changes})
+
+
+def committed(**rows: int) -> dict[int, Committed]:
+    """Revisions with so many rows each, `r1=3`, by the publication with lease 7."""
+    return {int(name[1:]): Committed(count, LEDGER, 7) for name, count in rows.items()}
 
 
 def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
@@ -76,13 +83,9 @@ def of_table(state: State, rows: int = 3, **changes: Any) -> Batch:
         ({"lease": 8}, Standing.OVERTAKEN),
         ({"lease": 8, "closed": True}, Standing.OVERTAKEN),
         ({"ledger": "ledger-0", "lease": 99}, Standing.FOREIGN),
-        ({"identity": "identity-0", "lease": 99}, Standing.OVERTAKEN),
-        ({"identity": "identity-0", "lease": 6}, Standing.OPEN),
     ],
 )
-def test_a_publication_stands_by_lease_and_ledger_whatever_table_the_row_is_of(
-    row: dict[str, Any], expected: Standing
-) -> None:
+def test_a_publication_stands_by_lease_and_ledger(row: dict[str, Any], expected: Standing) -> None:
     assert standing_of(a_row(**row), publication()) is expected
 
 
@@ -94,61 +97,69 @@ def test_of_two_ledgers_only_the_one_that_exists_now_takes_over() -> None:
 
 
 def test_a_revision_leaves_itself_alone_in_the_interval_and_an_addition_adds_itself() -> None:
-    row = a_row(revisions=(1, 2))
-    assert revisions_after(row, of_table(State.PUBLISHING, revision=3), IDENTITY) == (3,)
-    addition = of_table(State.PUBLISHING, revision=3, adds_to=1)
-    assert revisions_after(row, addition, IDENTITY) == (1, 2, 3)
-    assert revisions_after(a_row(revisions=(1, 2, 3)), addition, IDENTITY) == (1, 2, 3), "again, and the same"
-    assert revisions_after(row, addition, "identity-2") == (3,), "what is in another table is not in this one"
+    row, own = a_row(revisions=committed(r1=5, r2=0)), Committed(3, LEDGER, 8)
+    under_way = {"revision": 3, "publication": publication(8)}
+    assert revisions_after(row, of_table(State.PUBLISHING, **under_way)) == {3: own}
+    addition = of_table(State.PUBLISHING, adds_to=1, **under_way)
+    assert revisions_after(row, addition) == {**committed(r1=5, r2=0), 3: own}
+    again = a_row(revisions={**committed(r1=5, r2=0), 3: Committed(9, LEDGER, 6)})
+    assert revisions_after(again, addition) == {**committed(r1=5, r2=0), 3: own}, "again, and the same"
+    assert rows_of(revisions_after(row, addition)) == {1: 5, 3: 3}, "the table counts no revision without rows"
 
 
 def test_an_addition_needs_its_batch_and_the_additions_before_it_in_the_table() -> None:
     base, first = of_table(State.PUBLISHED), of_table(State.PUBLISHED, revision=2, adds_to=1)
     second = of_table(State.PUBLISHING, revision=3, adds_to=1)
     view = View.of([base, first, second])
-    assert missing_for(view, second, a_row(revisions=(1, 2)), IDENTITY) == ()
-    assert missing_for(view, second, a_row(revisions=(1,)), IDENTITY) == (2,)
-    assert missing_for(view, second, a_row(revisions=(1, 2)), "identity-2") == (1, 2)
-    assert missing_for(view, base, a_row(), IDENTITY) == (), "a revision replaces whatever is there"
+    both = a_row(revisions=committed(r1=3, r2=4))
+    assert missing_for(view, second, both, {1: 3, 2: 4}) == ()
+    assert missing_for(view, second, a_row(revisions=committed(r1=3)), {1: 3, 2: 4}) == (2,)
+    assert missing_for(view, second, both, {1: 3, 2: 3}) == (2,), "some of its rows were removed"
+    assert missing_for(view, second, both, {}) == (1, 2), "the table was emptied, or made anew"
+    assert missing_for(view, second, a_row(revisions=committed(r1=0, r2=4)), {2: 4}) == (), "it has no rows"
+    assert missing_for(view, base, a_row(), {}) == (), "a revision replaces whatever is there"
 
 
-def test_where_the_table_differs_is_found_by_revision_by_rows_and_by_identity() -> None:
+def test_where_the_table_differs_is_found_by_publication_and_by_rows() -> None:
     view, start = View.of([of_table(State.PUBLISHED)]), a_day(0).start
 
-    def found(row: Held | None, filled: set[Any], identity: str = IDENTITY) -> int:
-        return len(differing(view, "public.t", {start: row} if row else {}, identity, filled))
+    def found(row: Held | None, filled: set[Any], table: str = "public.t") -> int:
+        return len(differing(view, table, {start: row} if row else {}, filled))
 
-    assert found(a_row(revisions=(1,), rows=3), {start}) == 0
-    assert found(a_row(revisions=(1,), rows=0), set()) == 0
-    assert found(a_row(revisions=(1,), rows=3), set()) == 1, "emptied"
-    assert found(a_row(revisions=(), rows=0), {start}) == 1, "an older copy"
+    assert found(a_row(revisions=committed(r1=3)), {start}) == 0
+    assert found(a_row(revisions=committed(r1=0)), set()) == 0
+    assert found(a_row(revisions=committed(r1=3)), set()) == 1, "emptied"
+    assert found(a_row(revisions={}), {start}) == 1, "an older copy"
     assert found(None, set()) == 1
-    assert found(a_row(revisions=(1,), rows=3), {start}, "identity-2") == 1, "made anew"
-    assert differing(view, "public.other", {}, IDENTITY, set()) == (), "it was never published there"
+    assert found(a_row(revisions={1: Committed(3, "ledger-2", 7)}), {start}) == 1, "another cluster's"
+    assert found(a_row(revisions={1: Committed(3, LEDGER, 6)}), {start}) == 1, "another publication"
+    assert found(a_row(revisions=committed(r1=3), lease=9, closed=True), {start}) == 0, "a later one was given up"
+    assert found(None, set(), "public.other") == 0, "it was never published there"
+    assert found(a_row(revisions=committed(r1=3)), {start}, "public.renamed") == 0
+    assert found(a_row(revisions=committed(r1=3)), set(), "public.renamed") == 1, "renamed, and emptied"
     for state in (State.SUPERSEDED, State.SKIPPED, State.WRITTEN, State.REJECTED):
         other = View.of([of_table(state)])
-        row = {start: a_row(revisions=(1,), rows=3)}
-        assert len(differing(other, "public.t", row, IDENTITY, {start})) == 1, "it has what is not published"
-        assert differing(other, "public.t", {start: a_row(revisions=())}, IDENTITY, set()) == ()
+        row = {start: a_row(revisions=committed(r1=3))}
+        assert len(differing(other, "public.t", row, {start})) == 1, "it has what is not published"
+        assert differing(other, "public.t", {start: a_row(revisions={})}, set()) == ()
     withdrawn = View.of([of_table(State.WITHDRAWN, rows=0)])
-    assert differing(withdrawn, "public.t", {start: a_row(revisions=(1,), rows=3)}, IDENTITY, {start}) == ()
+    assert differing(withdrawn, "public.t", {start: a_row(revisions=committed(r1=3))}, {start}) == ()
     under_way = View.of([of_table(State.PUBLISHED), of_table(State.PUBLISHING, revision=2)])
-    assert differing(under_way, "public.t", {}, IDENTITY, set()) == (), "its commit may be ahead of the ledger"
+    assert differing(under_way, "public.t", {}, set()) == (), "its commit may be ahead of the ledger"
 
 
 def test_a_revision_that_the_ledger_lacks_is_named() -> None:
     view = View.of([of_table(State.PUBLISHED)])
-    assert unknown_to(view, "p", [a_row(revisions=(1,))], IDENTITY) == []
-    assert unknown_to(view, "p", [a_row(revisions=(1, 4))], IDENTITY) == [f"p/{a_day(0)}/4"]
-    other = a_row(start=a_day(1).start, end=a_day(1).end, revisions=(1,))
-    assert unknown_to(view, "p", [other], IDENTITY) == [f"p/{a_day(1)}/1"]
-    assert unknown_to(view, "p", [other], "identity-2") == [], "it is in another table"
+    assert unknown_to(view, "p", [a_row(revisions=committed(r1=3))]) == []
+    assert unknown_to(view, "p", [a_row(revisions=committed(r1=3, r4=1))]) == [f"p/{a_day(0)}/4"]
+    other = a_row(start=a_day(1).start, end=a_day(1).end, revisions=committed(r1=3))
+    assert unknown_to(view, "p", [other]) == [f"p/{a_day(1)}/1"]
 
 
 @pytest.mark.parametrize("rows", [3, 0])
 def test_a_batch_for_a_table_begins_to_be_published_even_without_rows(rows: int) -> None:
     view = View.of([of_table(State.WRITTEN, rows)])
-    begun = decide_publish(view, a_day(0), NOW, None, lambda *_: begin_commit(TABLE, IDENTITY, LEDGER, NOW))
+    begun = decide_publish(view, a_day(0), NOW, None, lambda *_: begin_commit(TABLE, LEDGER, NOW))
     (batch,) = begun
     assert (batch.state, batch.publication) == (State.PUBLISHING, publication(lease=None))
     read = parse(write_record(batch), "here")
@@ -177,9 +188,7 @@ def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
     assert all(word in told for word in ("`fencepost publish", "`fencepost run", "`fencepost skip"))
     after = view.updated([rejected])
     assert record_rejected(after, a_day(0), 1, 7, "again", NOW) == ()
-    (again,) = decide_publish(
-        after, a_day(0), NOW, a_decision("publish"), lambda *_: begin_commit(TABLE, IDENTITY, LEDGER, NOW)
-    )
+    (again,) = decide_publish(after, a_day(0), NOW, a_decision("publish"), lambda *_: begin_commit(TABLE, LEDGER, NOW))
     assert again.publication == publication(lease=None), "with a lease of its own"
     (judged,) = record_verdict(after, a_day(0), 1, a_verdict(Outcome.REJECTED, 2))
     assert judged.publication is None
@@ -192,14 +201,14 @@ def test_what_the_table_refuses_is_rejected_and_judged_anew() -> None:
 @pytest.mark.parametrize(
     ("store", "ledger", "why", "lasting"),
     [
-        (StoreFound(IDENTITY, Standing.OPEN), LEDGER, "", False),
-        (StoreFound("", Standing.DONE), "ledger-9", "", False),
-        (StoreFound("", Standing.OPEN), LEDGER, "its table public.t was dropped while it was published", True),
-        (StoreFound("other", Standing.OPEN), LEDGER, "was dropped and created again", True),
-        (StoreFound(IDENTITY, Standing.OPEN), "ledger-9", "its ledger was made anew", True),
-        (StoreFound(IDENTITY, Standing.CLOSED), LEDGER, "its publication was given up", True),
-        (StoreFound(IDENTITY, Standing.CLOSED, "a null"), LEDGER, "table public.t refused its data: a null", True),
-        (StoreFound(IDENTITY, Standing.OVERTAKEN), LEDGER, "has a later publication", True),
+        (StoreFound(Standing.OPEN), LEDGER, "", False),
+        (StoreFound(Standing.DONE), "ledger-9", "", False),
+        (StoreFound(Standing.OPEN, lost="belongs to p by now"), LEDGER, "table public.t belongs to p by now", True),
+        (StoreFound(Standing.DONE, lost="belongs to p by now"), LEDGER, "", False),
+        (StoreFound(Standing.OPEN), "ledger-9", "its ledger was made anew", True),
+        (StoreFound(Standing.CLOSED), LEDGER, "its publication was given up", True),
+        (StoreFound(Standing.CLOSED, "a null"), LEDGER, "table public.t refused its data: a null", True),
+        (StoreFound(Standing.OVERTAKEN), LEDGER, "has a later publication", True),
     ],
 )
 def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
@@ -216,7 +225,7 @@ def test_a_publication_to_a_table_goes_on_unless_the_store_says_otherwise(
 
 def test_a_refusal_of_the_table_does_not_last_and_may_be_given_up() -> None:
     batch = of_table(State.PUBLISHING, publication=publication(refused="it lacks a column"))
-    store = StoreFound(IDENTITY, Standing.OPEN)
+    store = StoreFound(Standing.OPEN)
     found = obstacle(batch, Found(ledger_topic_id=LEDGER, staging_topic_id="staging-1", store=store))
     assert found is not None
     assert (found.why, found.lasting) == ("table public.t refused its copy: it lacks a column", False)

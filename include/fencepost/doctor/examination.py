@@ -29,6 +29,7 @@ from fencepost.doctor.store import (
     check_table_contents,
     check_table_publications,
     check_table_rights,
+    check_table_rows,
     table_of,
 )
 from fencepost.doctor.topics import (
@@ -75,6 +76,7 @@ OF_STORE: tuple[Check, ...] = (
     check_table_bloat,
     check_table_publications,
     check_table_contents,
+    check_table_rows,
 )
 
 

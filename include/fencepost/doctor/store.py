@@ -9,9 +9,9 @@ from fencepost.config.table_rights import needed_rights
 from fencepost.errors import LedgerLost, StoreRefused
 from fencepost.model import State, TablePublication
 from fencepost.outputs.columns import schema_of, what_differs
-from fencepost.outputs.connection import Session, asking, told
+from fencepost.outputs.connection import ASK_SECONDS, Session, asking, told
 from fencepost.outputs.postgres import PostgresTable
-from fencepost.outputs.store import Store
+from fencepost.outputs.store import Owner, Store, check_owner
 from fencepost.outputs.table_checks import doubts, why_not_published_to
 from fencepost.preflight.finding import Finding, error, ok, skipped, warning
 from fencepost.preflight.look import Look
@@ -106,11 +106,10 @@ def check_table(look: Look) -> Iterator[Finding]:
         store = Store(tx, table)
         known = store.registered() if store.is_prepared() else None
         oid = store.oid()
-        if known is not None and known.pipeline != look.pipeline.name:
-            yield error(
-                f"Table {table} belongs to pipeline {known.pipeline}.", "Name another output.table.", kind=StoreRefused
-            )
-            return
+        if known is not None:
+            check_owner(table, Owner(look.pipeline.name, look.cluster.id), known.owner)
+        if why := (store.why_not_kept() if store.is_prepared() else ""):
+            yield error(f"{why[:1].upper()}{why[1:]}", "Run these statements.", kind=StoreRefused)
         if oid is None:
             yield ok(f"table {table} does not exist yet: the first write that has rows makes it")
             return
@@ -205,3 +204,18 @@ def check_table_contents(look: Look) -> Finding:
     if lacks:
         return error(f"{lacks[:1].upper()}{lacks[1:]}.", "Run them.", kind=StoreRefused)
     return ok("the table has every interval that the ledger has published there")
+
+
+def check_table_rows(look: Look) -> Finding:
+    """Each interval has the rows of each revision that were published there, by a count of the whole table."""
+    if look.role("ledger") is None:
+        return skipped("there is no ledger yet")
+    differs = PostgresTable(look.ledger, _table(look)).counted(look.view)
+    if differs is None:
+        return warning(
+            f"The rows of table {_table(look)} were not counted in {ASK_SECONDS:g} s, so nobody knows which intervals lack some.",
+            "Where the table was restored alone, or somebody changed it, reprocess what may differ.",
+        )
+    if differs:
+        return error(f"{differs[:1].upper()}{differs[1:]}.", "Run them.", kind=StoreRefused)
+    return ok("each interval has the rows that were published there")

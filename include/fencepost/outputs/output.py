@@ -37,6 +37,10 @@ class Output(Protocol):
         """Make what can be made before a batch is there; raise NeedsOperator where it is not this pipeline's to write to."""
         ...
 
+    def move_here(self) -> None:
+        """Make it this cluster's, where the pipeline was on another one before."""
+        ...
+
     def planned(self) -> PlannedOutput:
         """What a plan says of it."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +23,7 @@ from pyspark.sql import types as t
 from fencepost.config.pipeline import TableSettings
 from fencepost.config.table_rights import quoted
 from fencepost.errors import (
+    AnotherCluster,
     CommitStateUnknown,
     LedgerLost,
     ReceiptsDisagree,
@@ -37,7 +38,7 @@ from fencepost.kafka.staged import read_staged
 from fencepost.kafka.writers import Offsets
 from fencepost.ledger.ledger import Ledger
 from fencepost.ledger.lost import Named
-from fencepost.model import Batch, Interval, TableOutput, TablePublication, Tally, utc_now
+from fencepost.model import Batch, Interval, TableOutput, Tally, utc_now
 from fencepost.outputs.columns import (
     INTERVAL,
     Rows,
@@ -52,7 +53,16 @@ from fencepost.outputs.connection import ASK_SECONDS, Session, StatementFailed, 
 from fencepost.outputs.publication import Begin, Record
 from fencepost.outputs.refusals import Refusal, refusal_of
 from fencepost.outputs.sqlstates import CANCELLED, LOCK_TIMED_OUT
-from fencepost.outputs.store import MADE_MEANWHILE, Registered, Store
+from fencepost.outputs.store import (
+    MADE_MEANWHILE,
+    SHOWN,
+    Owner,
+    Registered,
+    Store,
+    check_owner,
+    listed,
+    told_by_revision,
+)
 from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
 from fencepost.protocol.advice import after_table_refused, reprocess
 from fencepost.protocol.frontier import Place
@@ -65,6 +75,7 @@ from fencepost.protocol.store import (
     differing,
     missing_for,
     revisions_after,
+    rows_of,
     standing_of,
     takes_over,
     unknown_to,
@@ -74,7 +85,7 @@ from fencepost.spark.writer import added
 
 log = logging.getLogger("fencepost.outputs.postgres")
 PATIENCE = 3  # waits for a lock before a holder whose client does nothing is ended
-SHOWN = 5  # intervals that a message names
+LOST = "was renamed or moved, or what Fencepost keeps of it is gone"
 
 
 class PostgresTable:
@@ -89,24 +100,34 @@ class PostgresTable:
             )
         self._where = told(self._pipeline)
 
-    def prepare(self) -> None:
-        """Make the store's own tables, and register the table as this pipeline's, whether or not it exists."""
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self._pipeline.name, self._ledger.cluster.id)
+
+    def prepare(self, *, moved: bool = False) -> None:
+        """Make the store's own tables, and register the table as this pipeline's on this cluster, whether or not it exists."""
         for turn in (1, 2):
             try:
                 with session(self._pipeline) as tx:
                     store = Store(tx, self._table)
                     try:
                         store.prepare()
+                        if why := store.why_not_kept():
+                            raise StoreRefused(why)
                         if (oid := store.oid()) is not None:
                             self._refuse_table(why_not_owned(tx, oid, self._pipeline.name))
-                        store.register(self._pipeline.name)
+                        store.register(self._owner, moved=moved)
                         tx.commit()
                         return
                     except StatementFailed as failed:
                         if turn > 1 or failed.sqlstate not in MADE_MEANWHILE:
                             raise
-            except StoreRefused as error:
-                raise StoreRefused(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
+            except (StoreRefused, AnotherCluster) as error:
+                raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
+
+    def move_here(self) -> None:
+        """The table was the pipeline's on another cluster; from now on attempts there are refused."""
+        self.prepare(moved=True)
 
     def planned(self) -> TableOutput:
         """Its name: a staged batch depends on no table."""
@@ -116,8 +137,7 @@ class PostgresTable:
         """The batch that was committed last of each interval."""
         with session(self._pipeline) as tx:
             store = Store(tx, self._table)
-            known = store.registered() if store.is_prepared() else None
-            names = list(store.named(known.identity)) if known is not None else []
+            names = list(store.named()) if store.is_prepared() else []
         own = f"{self._pipeline.name}/"
         return ((name, f"table {self._table}") for name in names if name.startswith(own))
 
@@ -133,16 +153,16 @@ class PostgresTable:
 
     def ready(self, batch: Batch) -> Begin:
         """The publication is to the table as it is now."""
-        registered = self._settle(batch.interval, schema_of(batch.known_written.value_schema))
-        return lambda view, batch: begin_commit(self.planned(), registered.identity, self._ledger.topic_id, utc_now())
+        self._settle(batch.interval, schema_of(batch.known_written.value_schema))
+        return lambda view, batch: begin_commit(self.planned(), self._ledger.topic_id, utc_now())
 
-    def _settle(self, interval: Interval, schema: t.StructType) -> Registered:
+    def _settle(self, interval: Interval, schema: t.StructType) -> None:
         self._refuse(what_is_no_column(schema))
         self.prepare()
         with session(self._pipeline) as tx:
             store = Store(tx, self._table)
-            registered = store.register(self._pipeline.name)
-            if registered.oid is None and schema.fields:
+            oid = store.register(self._owner)
+            if oid is None and schema.fields:
                 try:
                     store.create(definition(schema))
                 except StatementFailed as failed:
@@ -151,12 +171,11 @@ class PostgresTable:
                             f"{self._where}: table {self._table} was made meanwhile. Run again."
                         ) from None
                     raise
-                registered = store.register(self._pipeline.name)
+                oid = store.register(self._owner)
                 log.info("table %s is made, with columns %s", self._table, ", ".join(schema.fieldNames()))
-            if registered.oid is not None:
-                self._check_takes(store, registered.oid, schema, interval)
+            if oid is not None:
+                self._check_takes(store, oid, schema, interval)
             tx.commit()
-        return registered
 
     def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
         """Raise StoreRefused unless rows with these columns may be published there; without an interval, it is asked for no
@@ -180,11 +199,12 @@ class PostgresTable:
             store = Store(tx, self._table)
             is_prepared, oid = store.is_prepared(), store.oid()
             known = store.registered() if is_prepared else None
-            why = store.why_not_of(self._pipeline.name, known, oid)
-            if not why and (oid is None or not is_prepared):
-                why = store.why_not_made()
-            if why:
-                raise StoreRefused(f"pipeline {self._pipeline.name}: {why}")
+            try:
+                check_owner(self._table, self._owner, known.owner if known is not None else None)
+                if why := self._why_not_here(store, known, oid, is_prepared=is_prepared):
+                    raise StoreRefused(why)
+            except (StoreRefused, AnotherCluster) as error:
+                raise type(error)(f"pipeline {self._pipeline.name}: {error}") from None
             if oid is None:
                 return f"{self.planned().told} does not exist yet: the first run with rows makes it for these columns."
             self._check_takes(store, oid, schema, interval)
@@ -192,6 +212,16 @@ class PostgresTable:
             said = [f"{self.planned().told} gets new columns: {', '.join(added)}."] if added else []
             said += [f"of {self.planned().told}, {doubt}: {cure}." for doubt, cure in doubts(tx, oid)]
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in said)
+
+    def _why_not_here(self, store: Store, known: Registered | None, oid: int | None, *, is_prepared: bool) -> str:
+        """Why the store cannot keep the table; empty if it can."""
+        if is_prepared and (why := store.why_not_kept()):
+            return why
+        if is_prepared and known is None and store.former_name(self._owner, oid) is not None:
+            return ""
+        if why := store.why_another(known, oid):
+            return why
+        return "" if is_prepared and oid is not None else store.why_not_made()
 
     @property
     def _adds(self) -> bool:
@@ -223,10 +253,15 @@ class PostgresTable:
         with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if not store.is_prepared():
-                return {"store": StoreFound()}
-            held = store.row(batch.interval.start)
-            standing = standing_of(held, batch.commit_to_table)
-            return {"store": StoreFound(_identity(store), standing, held.refused)}
+                return {"store": StoreFound(lost=LOST)}
+            held, lost = store.row(batch.interval.start), self._lost(store.registered())
+            return {"store": StoreFound(standing_of(held, batch.commit_to_table), held.refused, lost)}
+
+    def _lost(self, known: Registered | None) -> str:
+        """Why a table, which the store knows as that, is not this pipeline's any more; empty if it is."""
+        if known is None:
+            return LOST
+        return f"belongs to {_told(known.owner)} by now" if known.owner != self._owner else ""
 
     def _is_prepared(self) -> bool:
         with session(self._pipeline) as tx:
@@ -251,7 +286,13 @@ class PostgresTable:
         After a lost answer the row says what happened. It is locked for that, which waits for a commit that is still under way.
         """
         try:
-            self._commit(batch)
+            try:
+                self._commit(batch)
+            except _AnotherTable:
+                self._settle(batch.interval, schema_of(batch.known_written.value_schema))
+                self._commit(batch)
+        except _AnotherTable:
+            raise StoreUnavailable(f"table {self._table} was dropped, or made anew, meanwhile. Run again.") from None
         except CommitStateUnknown:
             with self._locked(batch.interval) as (_, _, held):
                 standing = standing_of(held, batch.commit_to_table)
@@ -275,14 +316,14 @@ class PostgresTable:
     def _commit(self, batch: Batch) -> None:
         """The publication:
 
-        1. lock the interval's row, and the table against a change of its identity;
-        2. compare: committed already, given up, overtaken, of another ledger, or of another table;
-        3. what the ledger says, read under the lock: is the publication still under way, and is all there that it adds to; and
-           whether the table may be published to;
-        4. remove what the batch replaces, and copy the staged records in;
-        5. compare with the receipts: the fingerprint of the bytes as read, and the rows as the table counts them; and look again
-           whether the table may be published to, since a part may have been attached meanwhile;
-        6. write the row, run the checks that were put off, and commit.
+        1. lock the interval's row, and the table against being dropped or swapped;
+        2. compare: committed already, given up, overtaken, of another ledger, or of another owner;
+        3. whether the table may be published to; and what the ledger says, read under the lock: is the publication still under
+           way, and is all there that it adds to;
+        4. remove what the batch replaces, and copy the staged records in, with the fingerprint of the bytes as read;
+        5. run the checks and triggers that were put off, and count all that the interval holds then; and look again whether the
+           table may be published to, since a part may have been attached meanwhile;
+        6. write the row, and commit.
         """
         publication = batch.commit_to_table
         with self._locked(batch.interval) as (tx, store, held):  # 1
@@ -290,23 +331,27 @@ class PostgresTable:
             exists = store.oid() is not None
             if exists:
                 store.lock_table()
-            if not self._may_commit(store, held, publication, batch):  # 2
+            if not self._may_commit(store, held, batch, exists=exists):  # 2
                 return
-            self._check_ledger(store, held, batch)  # 3
             self._check_table(store)
-            rows = self._replace(tx, store, batch, exists=exists)  # 4, 5
-            self._check_table(store)
-            revisions = revisions_after(held, batch, publication.identity)
-            store.record(batch, publication, revisions, rows, _sources(batch))  # 6
-            with _refusals():
-                tx.run("SET CONSTRAINTS ALL IMMEDIATE")
+            self._check_ledger(store, held, batch, exists=exists)  # 3
+            revisions = revisions_after(held, batch)
+            if exists:
+                counts = self._counts(store, batch)
+                self._replace(tx, store, batch)  # 4
+                with _refusals():
+                    tx.run("SET CONSTRAINTS ALL IMMEDIATE")
+                self._check_counts(store, batch, counts, rows_of(revisions))  # 5
+                self._check_table(store)
+            store.record(batch, publication, revisions, _sources(batch))  # 6
             reached("store.copied")
             with _refusals():
                 tx.commit()
             reached("store.committed")
 
-    def _may_commit(self, store: Store, held: Held, publication: TablePublication, batch: Batch) -> bool:
+    def _may_commit(self, store: Store, held: Held, batch: Batch, *, exists: bool) -> bool:
         """Whether the publication has still to be committed; False where it is."""
+        publication = batch.commit_to_table
         standing = standing_of(held, publication)
         if standing is Standing.DONE:
             log.info("batch %s: an earlier attempt has committed it", batch.id)
@@ -316,10 +361,10 @@ class PostgresTable:
                 f"batch {batch.id}: table {self._table} has the row of its interval {standing}: this attempt's publication was "
                 "given up, or a later one was committed. Nothing was changed."
             )
-        if _identity(store, lock=True) != publication.identity:
-            raise StoreRefused(
-                f"table {self._table} was dropped, or made anew, since the publication began. Nothing was changed."
-            )
+        known = store.registered(lock=True)
+        if known is None:
+            raise StoreRefused(f"table {self._table} {LOST}. Nothing was changed.")
+        check_owner(self._table, self._owner, known.owner)
         if standing is Standing.FOREIGN:
             present = self._ledger.cluster.find(self._pipeline.ledger_topic)
             if not takes_over(standing, publication, present.id if present is not None else ""):
@@ -327,27 +372,30 @@ class PostgresTable:
                     f"batch {batch.id}: its interval in table {self._table} was published under another ledger topic, and this "
                     "attempt's is not the one that exists now. Nothing was changed."
                 )
+        if known.oid != store.oid() or (batch.known_written.rows and not exists):
+            raise _AnotherTable
         return True
 
     def _check_table(self, store: Store) -> None:
         if (oid := store.oid()) is not None:
             self._refuse_table(self._why_not_published_to(store.session, oid))
 
-    def _check_ledger(self, store: Store, held: Held, batch: Batch) -> None:
+    def _check_ledger(self, store: Store, held: Held, batch: Batch, *, exists: bool) -> None:
         publication = batch.commit_to_table
         view = self._ledger.read()
         last = view.last(batch.interval)
         if last is None or last.publication_under(publication.known_lease) is None or last.revision != batch.revision:
             raise Superseded(f"batch {batch.id}: its publication has ended meanwhile, so nothing of it is committed.")
-        self._check_known(view, [held], publication.identity)
-        if gone := missing_for(view, batch, held, publication.identity):
+        self._check_known(view, [held])
+        counted = store.count(batch.interval.start) if exists and batch.adds_to is not None else {}
+        if gone := missing_for(view, batch, held, counted):
             raise StoreRefused(
                 f"batch {batch.id} adds to revision {batch.adds_to}, and table {self._table} lacks revisions "
                 f"{', '.join(map(str, gone))} of its interval. {reprocess(batch)}, once this addition is skipped."
             )
 
-    def _check_known(self, view: View, held: Sequence[Held], identity: str) -> None:
-        unknown = unknown_to(view, self._pipeline.name, held, identity)
+    def _check_known(self, view: View, held: Sequence[Held]) -> None:
+        unknown = unknown_to(view, self._pipeline.name, held)
         if unknown:
             raise LedgerLost(
                 f"pipeline {self._pipeline.name}: table {self._table} has batch {unknown[-1]}, which the ledger "
@@ -355,50 +403,70 @@ class PostgresTable:
                 "restore the ledger from a copy that has the batch."
             )
 
-    def _replace(self, tx: Session, store: Store, batch: Batch, *, exists: bool) -> int:
-        """Put the batch's rows in the place of those that it replaces; how many rows the interval has then."""
+    def _replace(self, tx: Session, store: Store, batch: Batch) -> None:
+        """Put the batch's rows in the place of those that it replaces."""
         written, start = batch.known_written, batch.interval.start
-        if not exists:
-            if written.rows:
-                raise StoreRefused(f"table {self._table} does not exist. Run again: it is made for the batch.")
-            return 0
         with _refusals(removing=True):
             store.remove(batch)
-        if written.rows:
-            oid, schema = store.oid(), schema_of(written.value_schema)
-            assert oid is not None, "the table is locked"
-            if self._adds:
-                store.add_columns(missing(schema, store.columns(oid)))
-            columns = store.columns(oid)
-            self._refuse(what_differs(store.quoted, schema, columns, add=False))
-            staged = _Staged(self._ledger, batch)
-            rows = Rows(schema, columns, start, batch.revision)
-            try:
-                with _refusals():
-                    tx.copy(
-                        store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows))
-                    )
-            except StoreUnavailable:
-                if staged.failed is None:
-                    raise
-            if isinstance(staged.failed, Unread):
-                raise RecordRefused(
-                    f"batch {batch.id}: a staged record does not fit table {self._table}: {staged.failed}."
-                )
-            if staged.failed is not None:
-                raise staged.failed
-            if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
-                raise ReceiptsDisagree(
-                    f"batch {batch.id}: its staging topic has {staged.rows} records with fingerprint {staged.fingerprint:016x}, "
-                    f"and {written.rows} with {written.fingerprint:016x} were written."
-                )
-        counted = store.count(start)
-        if counted.get(batch.revision, 0) != written.rows:
-            raise StoreRefused(
-                f"batch {batch.id}: table {self._table} has {counted.get(batch.revision, 0)} of its {written.rows} rows after "
-                "they were copied in: a trigger or a rule of the table leaves some out, or adds some. Remove it, and run again."
+        if not written.rows:
+            return
+        oid, schema = store.oid(), schema_of(written.value_schema)
+        assert oid is not None, "the table is locked"
+        if self._adds:
+            store.add_columns(missing(schema, store.columns(oid)))
+        columns = store.columns(oid)
+        self._refuse(what_differs(store.quoted, schema, columns, add=False))
+        staged = _Staged(self._ledger, batch)
+        rows = Rows(schema, columns, start, batch.revision)
+        try:
+            with _refusals():
+                tx.copy(store.schema, store.name, pa.RecordBatchReader.from_batches(rows.schema, staged.batches(rows)))
+        except StoreUnavailable:
+            if staged.failed is None:
+                raise
+        if isinstance(staged.failed, Unread):
+            raise RecordRefused(f"batch {batch.id}: a staged record does not fit table {self._table}: {staged.failed}.")
+        if staged.failed is not None:
+            raise staged.failed
+        if (staged.rows, staged.fingerprint) != (written.rows, written.fingerprint):
+            raise ReceiptsDisagree(
+                f"batch {batch.id}: its staging topic has {staged.rows} records with fingerprint {staged.fingerprint:016x}, "
+                f"and {written.rows} with {written.fingerprint:016x} were written."
             )
-        return sum(counted.values())
+
+    def _counts(self, store: Store, batch: Batch) -> _Counts:
+        """What is in the table before the batch is: of one that no trigger or rule acts upon, nothing has to be known."""
+        if not (acts := store.what_acts()):
+            return _Counts()
+        return _Counts(acts, sum(store.count(batch.interval.start).values()), store.grown())
+
+    def _check_counts(self, store: Store, batch: Batch, before: _Counts, wanted: Mapping[int, int]) -> None:
+        """Check that the interval holds what it has to, by the table's own count, and that no other has more or fewer rows than
+        before: a table may keep what it is told to remove, and a trigger may add rows, or move them.
+
+        Raises:
+            StoreRefused: it does not.
+        """
+        counted = store.count(batch.interval.start)
+        now, at_first = store.grown() if before.acts else None, before.grown
+        others = 0
+        if now is not None and at_first is not None:
+            others = now - at_first - (sum(counted.values()) - before.rows)
+        if counted == wanted and not others:
+            return
+        told = f"{told_by_revision(counted)} of its interval, and has to hold {told_by_revision(wanted)}"
+        if counted == wanted:
+            told = f"{abs(others)} {'more' if others > 0 else 'fewer'} rows in other intervals than before"
+        acts = before.acts
+        what = (
+            f"It has {acts}: what keeps, adds, moves or leaves out rows has to go"
+            if acts
+            else "Somebody else writes to it"
+        )
+        raise StoreRefused(
+            f"batch {batch.id}: after it was copied in, table {self._table} would hold {told}. {what}. Nothing was changed. Mend "
+            "the table, and run again."
+        )
 
     @contextmanager
     def _locked(self, interval: Interval) -> Iterator[tuple[Session, Store, Held]]:
@@ -418,6 +486,8 @@ class PostgresTable:
                     raise StoreRefused(
                         f"{self._where}: what Fencepost keeps of table {self._table} is gone. Run again."
                     )
+                if why := store.why_not_kept():
+                    raise StoreRefused(f"{self._where}: {why}")
                 try:
                     held = store.lock_row(interval.start)
                 except StatementFailed as failed:
@@ -483,7 +553,8 @@ class PostgresTable:
             return Standing.OPEN  # an attempt that comes late finds no such table either
         with self._locked(batch.interval) as (tx, store, held):
             standing = standing_of(held, publication)
-            if takes_over(standing, publication, self._ledger.topic_id):
+            # A table that is another's by now refuses each attempt, and its row says what that other has published.
+            if not self._lost(store.registered()) and takes_over(standing, publication, self._ledger.topic_id):
                 store.close(batch, publication, refused)
                 tx.commit()
         return standing
@@ -502,26 +573,51 @@ class PostgresTable:
         """
         before = read()
         found, after = self._contents(), read()
-        self._check_known(after, list(found.held.values()), found.identity)
-        one, two = (differing(v, self._table, found.held, found.identity, found.filled) for v in (before, after))
+        if found.owner is not None and found.owner != self._owner:
+            return f"table {self._table} belongs to {_told(found.owner)}, and this is {_told(self._owner)}"
+        self._check_known(after, list(found.held.values()))
+        one, two = (differing(v, self._table, found.held, found.filled) for v in (before, after))
         both = {str(batch.id): batch for batch in one if batch in two}
         if not both:
             return ""
-        commands = "; ".join(batch.command("run", "--reprocess") for batch in list(both.values())[:SHOWN])
-        more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
         return (
             f"table {self._table} does not have what the ledger has published there in {len(both)} intervals: it was emptied or "
-            f"made anew, or it or the ledger was restored from an older copy. These put that right: {commands}{more}"
+            f"made anew, or it or the ledger was restored from an older copy. These put that right: {_commands(both.values())}"
         )
+
+    def counted(self, view: View) -> str | None:
+        """Where rows of an interval are not those that were published there, by a count of all of the table, with the commands
+        that bring them back; empty if nowhere, None if it took longer than `ASK_SECONDS`."""
+        with asking(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            if store.oid() is None or not store.is_prepared():
+                return ""
+            try:
+                differs = [one for one in store.differences() if one.has]  # of one that has none, `lacks` tells
+            except StatementFailed as failed:
+                if failed.sqlstate == CANCELLED:
+                    return None
+                raise
+        if not differs:
+            return ""
+        known = {interval.start: planned.in_force for interval, planned in view.in_order}
+        batches = [known[one.start] for one in differs if one.start in known]
+        told = f"table {self._table} has other rows than were published there in {len(differs)} intervals: {listed(differs)}. "
+        if batches:
+            told += f"These put that right: {_commands(batches)}"
+        if foreign := [one for one in differs if one.start not in known]:
+            told += f"{'. ' if batches else ''}Rows of {len(foreign)} intervals are of nobody's batches: remove them"
+        return told
 
     def _contents(self) -> _Contents:
         with asking(self._pipeline) as tx:
             store = Store(tx, self._table)
             if not store.is_prepared():
                 return _Contents()
-            oid, identity = store.oid(), _identity(store)
-            filled = self._filled(store, oid) if oid is not None and identity else set()
-            return _Contents(identity, {held.start: held for held in store.rows()}, filled)
+            oid, known = store.oid(), store.registered()
+            filled = self._filled(store, oid) if oid is not None else set()
+            owner = known.owner if known is not None else None
+            return _Contents(owner, {held.start: held for held in store.rows()}, filled)
 
     def _filled(self, store: Store, oid: int) -> set[datetime]:
         indexed = store.indexed(oid)
@@ -542,6 +638,19 @@ class PostgresTable:
     def validated_places(self, view: View, batches: Sequence[Batch]) -> set[Place]:
         """A table has no offsets."""
         return set()
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What acts upon a table's rows; if something does, also how many the interval has, and by how many the table has grown."""
+
+    acts: str = ""
+    rows: int = 0
+    grown: int | None = None
+
+
+class _AnotherTable(Exception):
+    """The table was dropped, or another one has its name: it has to be compared, or made, first."""
 
 
 class _Refused(Exception):
@@ -565,7 +674,7 @@ def _refusals(*, removing: bool = False) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Contents:
-    identity: str = ""
+    owner: Owner | None = None
     held: dict[datetime, Held] = field(default_factory=dict)
     filled: set[datetime] = field(default_factory=set)
 
@@ -597,10 +706,14 @@ def _record(batch: Batch) -> Record:
     return lambda view, seconds, now: record_stored(view, *known, seconds, now)
 
 
-def _identity(store: Store, *, lock: bool = False) -> str:
-    """The table's identity; empty where it was dropped or made anew. `lock` keeps it so until the transaction ends."""
-    known = store.registered(lock=lock)
-    return known.identity if known is not None and known.oid == store.oid() else ""
+def _told(owner: Owner) -> str:
+    return f"pipeline {owner.pipeline} on Kafka cluster {owner.cluster}"
+
+
+def _commands(batches: Collection[Batch]) -> str:
+    """What brings the intervals of these batches back."""
+    more = f"; and {len(batches) - SHOWN} more" if len(batches) > SHOWN else ""
+    return "; ".join(batch.command("run", "--reprocess") for batch in list(batches)[:SHOWN]) + more
 
 
 def _name_of(table: str, interval: Interval) -> str:

@@ -1,37 +1,46 @@
 """What a store of output tables keeps of them: two tables in the schema of each output table, and their statements.
 
-`fencepost_tables` has a row for each output table: its owner, a pipeline, and its identity. `fencepost_batches` has one for each
-table and interval, by the interval's start: `protocol/store.py` says what it means.
+`fencepost_tables` has a row for each output table: its owner, a pipeline on a cluster, and the oid that it had when compared.
+`fencepost_batches` has one for each table and interval, by the interval's start: `protocol/store.py` says what it means.
+
+An oid tells no more than that nobody has put another table in its place. After a restore, a move or a swap it is another: then
+the table stays the pipeline's if each interval in it has the rows that were published there.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from fencepost.config.table_rights import quoted
-from fencepost.errors import StoreRefused
-from fencepost.model import Batch, TablePublication
-from fencepost.outputs.columns import INTERVAL, REVISION, TableColumn
+from fencepost.errors import AnotherCluster, StoreRefused
+from fencepost.model import Batch, Interval, TablePublication
+from fencepost.outputs.columns import INTERVAL, OWN, REVISION, TableColumn
 from fencepost.outputs.connection import Session
-from fencepost.protocol.store import Held
+from fencepost.outputs.table_checks import hides_rows, why_hidden
+from fencepost.protocol.store import Committed, Held
 
 TABLES = """(
-    name text PRIMARY KEY, pipeline text NOT NULL, identity text NOT NULL, oid bigint,
+    name text PRIMARY KEY, pipeline text NOT NULL, cluster text NOT NULL, oid bigint,
     made_at timestamp with time zone NOT NULL DEFAULT now())"""
 BATCHES = """(
     table_name text, interval_start timestamp with time zone, interval_end timestamp with time zone,
-    identity text NOT NULL DEFAULT '', ledger text NOT NULL DEFAULT '', lease bigint NOT NULL DEFAULT -1,
+    ledger text NOT NULL DEFAULT '', lease bigint NOT NULL DEFAULT -1,
     closed boolean NOT NULL DEFAULT false, refused text NOT NULL DEFAULT '', batch text NOT NULL DEFAULT '',
-    revisions integer[] NOT NULL DEFAULT '{}', rows bigint NOT NULL DEFAULT 0, fingerprint numeric NOT NULL DEFAULT 0,
+    revisions jsonb NOT NULL DEFAULT '{}', rows bigint NOT NULL DEFAULT 0, fingerprint numeric NOT NULL DEFAULT 0,
     sources jsonb, verdict text NOT NULL DEFAULT '', changed_at timestamp with time zone NOT NULL DEFAULT now(),
     PRIMARY KEY (table_name, interval_start))"""
-HELD = "interval_start, interval_end, identity, ledger, lease, closed, refused, array_to_string(revisions, ','), rows"
+KEYS = {"fencepost_tables": ("name",), "fencepost_batches": ("table_name", "interval_start")}
+HELD = "interval_start, interval_end, ledger, lease, closed, refused, revisions::text"
+TREE = (
+    "WITH RECURSIVE tree (oid) AS (SELECT to_regclass($1)::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i "
+    "JOIN tree ON i.inhparent = tree.oid)"
+)
 INDEXED = """WITH RECURSIVE tree (oid) AS (
     SELECT $1::bigint::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN tree ON i.inhparent = tree.oid)
 SELECT coalesce(bool_and(EXISTS (
@@ -44,15 +53,47 @@ SELECT coalesce(bool_and(EXISTS (
     AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive)), true)
 FROM tree JOIN pg_catalog.pg_class AS c ON c.oid = tree.oid WHERE c.relkind <> 'p'"""
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
+SHOWN = 5  # intervals that a message names
+MOST = 100  # intervals in a statement that removes them
+
+
+class Owner(NamedTuple):
+    """Whose an output table is: the same pipeline on two clusters is two owners."""
+
+    pipeline: str
+    cluster: str
 
 
 @dataclass(frozen=True)
 class Registered:
-    """An output table as the store knows it. `oid` is None where the table does not exist."""
+    """An output table as the store knows it. `oid` is None where the table did not exist."""
 
-    identity: str
     oid: int | None
-    pipeline: str = ""
+    owner: Owner
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An interval in which the table has other rows than were published there: both by revision. `start` is None of rows that
+    have none, `end` where nothing was ever published."""
+
+    start: datetime | None
+    end: datetime | None
+    has: Mapping[str, int]
+    published: Mapping[str, int]
+
+    def __str__(self) -> str:
+        when = "rows without an interval" if self.start is None else f"interval {self.start:%Y-%m-%dT%H:%M}"
+        if self.start is not None and self.end is not None:
+            when = f"interval {Interval.of(self.start, self.end)}"
+        return f"{when}: it has {told_by_revision(self.has)}, and {told_by_revision(self.published)} were published"
+
+
+def told_by_revision(rows: Mapping[Any, int]) -> str:
+    """Numbers of rows by revision, for a person."""
+    if not rows:
+        return "no rows"
+    return " and ".join(f"{count} rows of revision {number}" for number, count in sorted(rows.items(), key=str))
 
 
 class Store:
@@ -76,11 +117,42 @@ class Store:
             if self._oid(name) is None:
                 self._run(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
 
+    def why_not_kept(self) -> str:
+        """Why the store's own tables cannot be relied upon, with the statements that mend them; empty if they can.
+
+        Without its key a table of locks has two rows for an interval, and two publishers hold one each.
+        """
+        for name, key in KEYS.items():
+            table = f"{quoted(self.schema)}.{quoted(name)}"
+            if not self._has_key(table, key):
+                one, other = (", ".join(f"{alias}.{column}" for column in key) for alias in ("a", "b"))
+                age = "made_at" if name == "fencepost_tables" else "changed_at"
+                return (
+                    f"table {self.schema}.{name} has no unique key on {', '.join(key)}, as after a restore without constraints, "
+                    f"so two could publish at once: DELETE FROM {table} AS a USING {table} AS b WHERE ({one}) = ({other}) AND "
+                    f"(a.{age}, a.ctid) < (b.{age}, b.ctid); ALTER TABLE {table} ADD PRIMARY KEY ({', '.join(key)})."
+                )
+            if (oid := self._oid(table)) is not None and hides_rows(self.session, oid):
+                return why_hidden(table)
+        return ""
+
+    def _has_key(self, table: str, key: Sequence[str]) -> bool:
+        """Whether no two rows of the table can have the same key, which the server checks at once."""
+        found = self._run(
+            "SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indisvalid "
+            "AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND (SELECT string_agg(a.attname::text, ',' "
+            "ORDER BY a.attname) FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = i.indrelid AND a.attnum = ANY "
+            "((i.indkey::smallint[])[0:i.indnkeyatts - 1])) = $2",
+            table,
+            ",".join(sorted(key)),
+        )
+        return bool(found)
+
     def registered(self, *, lock: bool = False) -> Registered | None:
         """What the store knows of the table; `lock` keeps it so until the transaction ends. None if it knows nothing."""
         share = " FOR SHARE" if lock else ""
-        found = self._run(f"SELECT identity, oid, pipeline FROM {self._tables} WHERE name = $1{share}", self.table)
-        return Registered(*found[0]) if found else None
+        found = self._run(f"SELECT oid, pipeline, cluster FROM {self._tables} WHERE name = $1{share}", self.table)
+        return Registered(found[0][0], Owner(*found[0][1:])) if found else None
 
     def oid(self) -> int | None:
         """The table's present oid; None if it does not exist."""
@@ -90,47 +162,108 @@ class Store:
         found: int | None = self._run("SELECT to_regclass($1)::oid::bigint", name)[0][0]
         return found
 
-    def register(self, pipeline: str) -> Registered:
-        """The table as this pipeline's own.
+    def register(self, owner: Owner, *, moved: bool = False) -> int | None:
+        """Have the table be this owner's; its oid. `moved`: it was the pipeline's on another cluster.
 
         Raises:
-            StoreRefused: it is another's, or has rows that nobody published.
+            StoreRefused: it is another pipeline's, or has rows that nobody published.
+            AnotherCluster: it is the pipeline's on another cluster.
         """
         known, oid = self.registered(), self.oid()
-        if known is None or (known.oid != oid and known.pipeline == pipeline):
-            self._run(
-                f"INSERT INTO {self._tables} (name, pipeline, identity) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                self.table,
-                pipeline,
-                str(uuid.uuid4()),
-            )
-            self._run(f"SELECT 1 FROM {self._tables} WHERE name = $1 FOR UPDATE", self.table)
-            known, oid = self.registered(), self.oid()
-        assert known is not None
-        if why := self.why_not_of(pipeline, known, oid):
-            raise StoreRefused(why)
-        if known.oid == oid:
-            return known
-        # Its first appearance makes no other table of it: batches without rows may have been published before there was one.
-        identity = known.identity if known.oid is None else str(uuid.uuid4())
+        if known is not None and known.oid == oid and known.owner == owner:
+            return oid
+        if oid is not None:
+            # So it stays in its place while it is compared.
+            self._run(f"LOCK TABLE {self.quoted} IN ACCESS SHARE MODE")
+            oid = self.oid()
+        if known is None and (former := self.former_name(owner, oid)) is not None:
+            self._rename(former)
         self._run(
-            f"UPDATE {self._tables} SET oid = $1::bigint, identity = $2 WHERE name = $3", oid, identity, self.table
+            f"INSERT INTO {self._tables} (name, pipeline, cluster) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING",
+            self.table,
+            *owner,
         )
-        return Registered(identity, oid, pipeline)
+        self._run(f"SELECT 1 FROM {self._tables} WHERE name = $1 FOR UPDATE", self.table)
+        known = self.registered()
+        assert known is not None, "its row is locked"
+        if not (moved and known.owner.pipeline == owner.pipeline):
+            check_owner(self.table, owner, known.owner)
+        if why := self.why_another(known, oid):
+            raise StoreRefused(why)
+        self._run(
+            f"UPDATE {self._tables} SET oid = $1::bigint, cluster = $2 WHERE name = $3", oid, owner.cluster, self.table
+        )
+        return oid
 
-    def why_not_of(self, pipeline: str, known: Registered | None, oid: int | None) -> str:
-        """Why the table, known as that and with this oid, cannot be the pipeline's own; empty if it can, or is."""
-        if known is not None and known.pipeline != pipeline:
-            return (
-                f"table {self.table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; "
-                f"or, if that pipeline is given up, delete its rows in {self._tables} and {self._batches}, and empty the table."
-            )
-        if oid is not None and (known is None or known.oid != oid) and self._has_rows():
-            return (
-                f"table {self.table} has rows that pipeline {pipeline} did not publish there. Name another output.table, or move "
-                "them elsewhere and empty it. What was published of the pipeline comes back with `fencepost run --reprocess`."
-            )
-        return ""
+    def why_another(self, known: Registered | None, oid: int | None) -> str:
+        """Why a table with this oid cannot be the one that the store knows; empty if it can, or is.
+
+        An interval of which it has no row may come back: for that the ledger is compared with it.
+        """
+        if oid is None or (known is not None and known.oid == oid):
+            return ""
+        if hides_rows(self.session, oid):
+            return why_hidden(self.quoted)
+        if known is None or not any(row.revisions for row in self.rows()) or not self._has_own_columns(oid):
+            return self._why_foreign() if self._has_rows() else ""
+        if not (differs := [one for one in self.differences() if one.has]):
+            return ""
+        starts = ", ".join(f"'{one.start.isoformat()}'" for one in differs[:MOST] if one.start is not None)
+        these = [f"{quoted(INTERVAL)} IN ({starts})"] if starts else []
+        these += [f"{quoted(INTERVAL)} IS NULL"] if any(one.start is None for one in differs) else []
+        return (
+            f"table {self.table} is another one than it was (restored, moved, swapped or made anew), and {len(differs)} of its "
+            f"intervals do not have what was published there: {listed(differs)}. If it is an older or newer copy, restore it "
+            f"together with fencepost_tables and fencepost_batches. Or remove these intervals alone (DELETE FROM {self.quoted} "
+            f"WHERE {' OR '.join(these)}), and run again: `fencepost status` then names what the table lacks, with "
+            "the commands that bring it back. If the rows are somebody else's, name another output.table."
+        )
+
+    def _why_foreign(self) -> str:
+        return (
+            f"table {self.table} has rows that the pipeline did not publish there. Name another output.table, or move them "
+            "elsewhere and empty it. If the rows are the pipeline's, and the table was restored or moved without what Fencepost "
+            "keeps of it, bring the rows of fencepost_tables and fencepost_batches as well."
+        )
+
+    def differences(self, name: str = "") -> list[Difference]:
+        """The intervals in which the table has other rows than were published, as of one moment, in order of time; with a name,
+        than were published under that. It reads the whole table."""
+        found = self._run(
+            f"WITH counted AS (SELECT {quoted(INTERVAL)} AS start, {quoted(REVISION)} AS revision, count(*) AS rows "
+            f"FROM {self.quoted} GROUP BY 1, 2), has AS (SELECT start, jsonb_object_agg(coalesce(revision::text, 'none'), rows) "
+            "AS revisions FROM counted GROUP BY 1), published AS (SELECT interval_start AS start, interval_end, "
+            "(SELECT jsonb_object_agg(key, value->'rows') FROM jsonb_each(revisions) WHERE value->'rows' <> '0') AS revisions "
+            f"FROM {self._batches} WHERE table_name = $1) SELECT start, interval_end, coalesce(has.revisions, '{{}}')::text, "
+            "coalesce(published.revisions, '{}')::text FROM has FULL JOIN published USING (start) "
+            "WHERE has.revisions IS DISTINCT FROM published.revisions ORDER BY start",
+            name or self.table,
+        )
+        return [Difference(start, end, json.loads(has), json.loads(said)) for start, end, has, said in found]
+
+    def _has_own_columns(self, oid: int) -> bool:
+        kinds = {column.name: column.kind for column in self.columns(oid)}
+        return all(kinds.get(name) == kind for name, kind in OWN.items())
+
+    def former_name(self, owner: Owner, oid: int | None) -> str | None:
+        """The name under which the store knows this table, where it was renamed, or moved together with the store's own tables.
+
+        None if it knows no such table: no other of this owner's has gone, or the rows are not what was published under its name.
+        """
+        if oid is None or not self._has_own_columns(oid) or hides_rows(self.session, oid) or not self._has_rows():
+            return None
+        place = "strpos(name, '.')"
+        gone = f"to_regclass(quote_ident(left(name, {place} - 1)) || '.' || quote_ident(substr(name, {place} + 1))) IS NULL"
+        found = self._run(
+            f"SELECT name, oid FROM {self._tables} WHERE pipeline = $1 AND cluster = $2 AND {gone}", *owner
+        )
+        names = [name for name, former in found if former == oid] or [name for name, _ in found]
+        return names[0] if len(names) == 1 and not self.differences(names[0]) else None
+
+    def _rename(self, name: str) -> None:
+        """Have what the store knows under another name be known under this one."""
+        self._run(f"UPDATE {self._tables} SET name = $1 WHERE name = $2", self.table, name)
+        self._run(f"UPDATE {self._batches} SET table_name = $1 WHERE table_name = $2", self.table, name)
 
     def _has_rows(self) -> bool:
         return bool(self._run(f"SELECT EXISTS (SELECT 1 FROM {self.quoted})")[0][0])
@@ -225,7 +358,8 @@ class Store:
     def lock_row(self, start: datetime) -> Held:
         """The interval's row, locked; made if it is missing, which waits for whoever makes it at the same time."""
         self._run(
-            f"INSERT INTO {self._batches} (table_name, interval_start) VALUES ($1, $2::timestamptz) ON CONFLICT DO NOTHING",
+            f"INSERT INTO {self._batches} (table_name, interval_start) VALUES ($1, $2::timestamptz) "
+            "ON CONFLICT (table_name, interval_start) DO NOTHING",
             self.table,
             start,
         )
@@ -250,12 +384,11 @@ class Store:
         )
         return [_held(row) for row in found]
 
-    def named(self, identity: str) -> Iterator[str]:
+    def named(self) -> Iterator[str]:
         """The batch that was committed last of each interval."""
         found = self._run(
-            f"SELECT batch FROM {self._batches} WHERE table_name = $1 AND identity = $2 AND revisions <> '{{}}' AND batch <> ''",
+            f"SELECT batch FROM {self._batches} WHERE table_name = $1 AND revisions <> '{{}}' AND batch <> ''",
             self.table,
-            identity,
         )
         return (row[0] for row in found)
 
@@ -294,22 +427,40 @@ class Store:
             f"AND {quoted(REVISION)} = {revision}"
         )
 
+    def what_acts(self) -> str:
+        """The triggers and rules of the table, its partitions and children, by name; empty if it has none."""
+        found = self._run(
+            f"{TREE} SELECT 'trigger ' || tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN (SELECT oid FROM tree) AND NOT "
+            "tgisinternal AND tgparentid = 0 UNION SELECT 'rule ' || rulename FROM pg_catalog.pg_rewrite WHERE ev_class IN "
+            "(SELECT oid FROM tree) ORDER BY 1",
+            self.quoted,
+        )
+        return ", ".join(row[0] for row in found)
+
+    def grown(self) -> int | None:
+        """By how many rows this transaction has made the table longer, as the server counts what it does; None if it does not."""
+        found = self._run(
+            f"{TREE} SELECT sum(pg_stat_get_xact_tuples_inserted(oid) - pg_stat_get_xact_tuples_deleted(oid))::bigint FROM tree "
+            "WHERE current_setting('track_counts')::boolean",
+            self.quoted,
+        )
+        return found[0][0]  # type: ignore[no-any-return]
+
     def record(
-        self, batch: Batch, publication: TablePublication, revisions: tuple[int, ...], rows: int, sources: str
+        self, batch: Batch, publication: TablePublication, revisions: Mapping[int, Committed], sources: str
     ) -> None:
         """Have the interval's row say that the publication is committed."""
         verdict = str(batch.verdict.outcome) if batch.verdict else ""
         self._run(
-            f"UPDATE {self._batches} SET interval_end = $1::timestamptz, identity = $2, ledger = $3, lease = $4, "
-            "closed = false, refused = '', batch = $5, revisions = $6::integer[], rows = $7, fingerprint = $8::numeric, "
-            "sources = $9::jsonb, verdict = $10, changed_at = now() WHERE table_name = $11 AND interval_start = $12::timestamptz",
+            f"UPDATE {self._batches} SET interval_end = $1::timestamptz, ledger = $2, lease = $3, closed = false, refused = '', "
+            "batch = $4, revisions = $5::jsonb, rows = $6, fingerprint = $7::numeric, sources = $8::jsonb, verdict = $9, "
+            "changed_at = now() WHERE table_name = $10 AND interval_start = $11::timestamptz",
             batch.interval.end,
-            publication.identity,
             publication.ledger,
             publication.known_lease,
             str(batch.id),
-            "{" + ",".join(map(str, revisions)) + "}",
-            rows,
+            json.dumps({number: one._asdict() for number, one in revisions.items()}),
+            sum(one.rows for one in revisions.values()),
             str(batch.known_written.fingerprint),
             sources,
             verdict,
@@ -330,7 +481,35 @@ class Store:
         )
 
 
+def check_owner(table: str, owner: Owner, known: Owner | None) -> None:
+    """Check that a table, known as that owner's, is this one's.
+
+    Raises:
+        StoreRefused: it is another pipeline's.
+        AnotherCluster: it is the pipeline's on another cluster.
+    """
+    if known is None or known == owner:
+        return
+    if known.pipeline != owner.pipeline:
+        raise StoreRefused(
+            f"table {table} belongs to pipeline {known.pipeline}, and a table has one owner. Name another output.table; or, "
+            "if that pipeline is given up, delete its rows in fencepost_tables and fencepost_batches, and empty the table."
+        )
+    raise AnotherCluster(
+        f"table {table} belongs to this pipeline on Kafka cluster {known.cluster}, and this is cluster {owner.cluster}. Where "
+        "one pipeline runs on two clusters, such as for tests and in production, name another output.table, or another "
+        "database, for one of them. If bootstrap.servers or the connection is wrong, correct it. If the pipeline has moved, say "
+        "so once: `fencepost run --another-cluster`, or the parameter another_cluster of a backfill in Airflow."
+    )
+
+
+def listed(differs: Sequence[Difference]) -> str:
+    """Some of them, for a person."""
+    more = f"; and {len(differs) - SHOWN} more" if len(differs) > SHOWN else ""
+    return "; ".join(map(str, differs[:SHOWN])) + more
+
+
 def _held(row: tuple[Any, ...]) -> Held:
-    start, end, identity, ledger, lease, closed, refused, revisions, rows = row
-    numbers = tuple(int(n) for n in revisions.split(",") if n)
-    return Held(start, end, identity, ledger, lease, closed, refused, numbers, rows)
+    start, end, ledger, lease, closed, refused, revisions = row
+    committed = {int(number): Committed(**one) for number, one in json.loads(revisions).items()}
+    return Held(start, end, ledger, lease, closed, refused, committed)

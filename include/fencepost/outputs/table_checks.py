@@ -91,10 +91,25 @@ def why_not_published_to(
     take no statement any more."""
     if why := why_not_owned(tx, oid, pipeline):
         return why
+    if hides_rows(tx, oid):
+        return [why_hidden(quoted(*table.split(".", 1)))]
     why = list(_unsafe_parts(tx, oid))
     if not allow_referential_actions:
         why += [_of_action(one) for one in references(tx, oid) if one.acts][:SHOWN]
     return why or _refused_statements(tx, table, oid)
+
+
+def hides_rows(tx: Session, oid: int) -> bool:
+    """Whether row level security may hide rows of a table from this user. Its parts' own policies do not count in it."""
+    return bool(tx.run("SELECT row_security_active($1::bigint::oid)", oid)[0][0])
+
+
+def why_hidden(table: str) -> str:
+    """Why a table whose rows may be hidden from the user is of no use, with the statements that would do."""
+    return (
+        f"row level security of {table} may hide rows from the user of `postgres:`, or keep them from being removed: "
+        f"ALTER ROLE … BYPASSRLS; or, if the user owns it, ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY"
+    )
 
 
 def doubts(tx: Session, oid: int) -> list[tuple[str, str]]:
@@ -194,7 +209,7 @@ def _refused_statements(tx: Session, table: str, oid: int) -> list[str]:
     for right, target, statement in (
         ("DELETE", quoted(schema, name), "DELETE FROM {}"),
         ("UPDATE", batches, "UPDATE {} SET closed = closed"),
-        ("UPDATE", registered, "UPDATE {} SET identity = identity"),
+        ("UPDATE", registered, "UPDATE {} SET oid = oid"),
     ):
         rights = "has_table_privilege(to_regclass($1), $2) AND has_table_privilege(to_regclass($1), 'SELECT')"
         if not tx.run(f"SELECT {rights}", target, right)[0][0]:

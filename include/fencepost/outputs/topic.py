@@ -91,6 +91,9 @@ class KafkaTopicOutput(BatchTopic):
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
 
+    def move_here(self) -> None:
+        """A topic is on its cluster."""
+
     def planned(self) -> TopicOutput:
         """As it is now, and what its records have beside key and value."""
         output = self._pipeline.output

@@ -152,8 +152,8 @@ def _of_commit(batch: Batch, publication: TablePublication, found: Found) -> Obs
     store = found.store or StoreFound()
     if store.standing is Standing.DONE:
         return None
-    if store.identity != publication.identity:
-        return Obstacle(f"its table {publication.table} {remade(store.identity, 'dropped')} while it was published")
+    if store.lost:
+        return Obstacle(f"table {publication.table} {store.lost}")
     if publication.ledger != found.ledger_topic_id:
         return Obstacle(
             "its ledger was made anew from a copy while it was published, so its lease says nothing to its table"
@@ -301,6 +301,6 @@ def is_whole(batch: Batch, receipts: Sequence[Receipt]) -> bool:
     return (copied.rows, copied.fingerprint) == (wanted.rows, wanted.fingerprint)
 
 
-def remade(identity: str, gone: str = "deleted") -> str:
-    """What happened to something that had another identity, and has this one now; none: it is not there."""
-    return f"was {gone} and created again" if identity else f"was {gone}"
+def remade(identity: str) -> str:
+    """What happened to a topic that had another identity, and has this one now; none: it is not there."""
+    return "was deleted and created again" if identity else "was deleted"

@@ -58,9 +58,9 @@ def begin_publication(
     )
 
 
-def begin_commit(output: TableOutput, identity: str, ledger_topic_id: str, now: datetime) -> TablePublication:
-    """How a batch will be committed to a table that has this identity now."""
-    return TablePublication(table=output.table, identity=identity, ledger=ledger_topic_id, begun_at=now)
+def begin_commit(output: TableOutput, ledger_topic_id: str, now: datetime) -> TablePublication:
+    """How a batch will be committed to a table."""
+    return TablePublication(table=output.table, ledger=ledger_topic_id, begun_at=now)
 
 
 def opening_marks(view: View, publication: TopicPublication) -> tuple[Receipt, ...]:

@@ -5,18 +5,20 @@ the rows. Whoever publishes or gives up locks the row first, so each sees what t
 
     lease     of the publication that was committed or closed last, an offset of the ledger topic with the id `ledger`
     closed    it was given up: an attempt that comes late finds its own lease here, and commits nothing
-    revisions what of the interval is in the table with that `identity`: its batch, and the additions to it
+    revisions what of the interval was committed to the table: its batch, and the additions to it, each with its publication
 
 A revision removes all rows of its interval and then writes its own; an addition removes those of its own number. So each may be
-repeated.
+repeated. A table may keep what it is told to remove, and may be another one than it was: before a commit, and where the two are
+compared, the table's own rows are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from fencepost.model import Batch, BatchId, Interval, State, TablePublication
 from fencepost.protocol.view import Revisions, View
@@ -32,28 +34,39 @@ class Standing(StrEnum):
     FOREIGN = "foreign"  # the row's lease is of another ledger: only the ledger that exists now takes over
 
 
+class Committed(NamedTuple):
+    """What was committed of a revision: so many rows, by the publication with this lease of this ledger."""
+
+    rows: int
+    ledger: str
+    lease: int
+
+
 @dataclass(frozen=True)
 class Held:
     """A row of the store. `ledger` is empty where nothing was published or closed yet."""
 
     start: datetime
     end: datetime | None = None
-    identity: str = ""
     ledger: str = ""
     lease: int = -1
     closed: bool = False
     refused: str = ""
-    revisions: tuple[int, ...] = ()
-    rows: int = 0
+    revisions: Mapping[int, Committed] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the interval has to have in the table."""
+        return sum(one.rows for one in self.revisions.values())
 
 
 @dataclass(frozen=True)
 class StoreFound:
-    """What a publication finds: its table's identity, and where it stands."""
+    """What a publication finds: where it stands."""
 
-    identity: str = ""
     standing: Standing = Standing.OPEN
     refused: str = ""  # why it was closed, where the table refused its data
+    lost: str = ""  # why the table is not the pipeline's any more
 
 
 def standing_of(held: Held, publication: TablePublication) -> Standing:
@@ -73,63 +86,74 @@ def takes_over(standing: Standing, publication: TablePublication, ledger_topic_i
     return standing is Standing.OPEN or (standing is Standing.FOREIGN and publication.ledger == ledger_topic_id)
 
 
-def in_table(held: Held, identity: str) -> tuple[int, ...]:
-    """The revisions of the interval in the table that has this identity."""
-    return held.revisions if held.identity == identity else ()
+def revisions_after(held: Held, batch: Batch) -> dict[int, Committed]:
+    """The revisions of the interval in the table once the batch is committed, which has to hold the rows of each."""
+    publication = batch.commit_to_table
+    kept = held.revisions if batch.adds_to is not None else {}
+    own = Committed(batch.known_written.rows, publication.ledger, publication.known_lease)
+    return dict(sorted({**kept, batch.revision: own}.items()))
 
 
-def revisions_after(held: Held, batch: Batch, identity: str) -> tuple[int, ...]:
-    """The revisions of the interval in the table once the batch is committed."""
-    kept = set(in_table(held, identity)) if batch.adds_to is not None else set()
-    return tuple(sorted(kept | {batch.revision}))
+def rows_of(revisions: Mapping[int, Committed]) -> dict[int, int]:
+    """The rows of each revision, as the table counts them: one without rows is not among them."""
+    return {number: one.rows for number, one in revisions.items() if one.rows}
 
 
-def missing_for(view: View, batch: Batch, held: Held, identity: str) -> tuple[int, ...]:
-    """The revisions that an addition needs in the table and that are not there: its batch, and the additions before it."""
+def missing_for(view: View, batch: Batch, held: Held, counted: Mapping[int, int]) -> tuple[int, ...]:
+    """The revisions that an addition needs in the table and that are not there: its batch, and the additions before it.
+
+    `counted` are the interval's rows in the table by revision, which may have lost what the store's row says.
+    """
     if batch.adds_to is None:
         return ()
-    there = in_table(held, identity)
+    there = {number for number, one in held.revisions.items() if counted.get(number, 0) == one.rows}
     return tuple(n for n in published_in(view.known(batch.interval)) if n != batch.revision and n not in there)
 
 
 def published_in(revisions: Revisions) -> tuple[int, ...]:
     """The revisions that an interval's output has to have, by the ledger: none where it is not published."""
+    return tuple(batch.revision for batch in _published(revisions))
+
+
+def _published(revisions: Revisions) -> tuple[Batch, ...]:
     counts = revisions.in_force
-    if counts.state is not State.PUBLISHED:
-        return ()
-    return (counts.revision, *(b.revision for b in revisions.additions_in_force))
+    return (counts, *revisions.additions_in_force) if counts.state is State.PUBLISHED else ()
 
 
-def unknown_to(view: View, pipeline: str, held: Iterable[Held], identity: str) -> list[str]:
+def unknown_to(view: View, pipeline: str, held: Iterable[Held]) -> list[str]:
     """The batches in the table that the ledger does not know, by name."""
     known = {(interval.start, b.revision) for interval, planned in view.in_order for b in planned.all}
     return [
         str(BatchId(pipeline=pipeline, interval=Interval.of(row.start, row.end), revision=n))
         for row in held
         if row.end is not None
-        for n in in_table(row, identity)
+        for n in row.revisions
         if (row.start, n) not in known
     ]
 
 
-def differing(
-    view: View, table: str, held: Mapping[datetime, Held], identity: str, filled: Collection[datetime]
-) -> tuple[Batch, ...]:
+def differing(view: View, table: str, held: Mapping[datetime, Held], filled: Collection[datetime]) -> tuple[Batch, ...]:
     """The batches that count, in order of time, of intervals in which the table has not what the ledger has published there.
 
-    It lacks revisions, or has some that are not published: a copy of either forgets what was given up. `filled` are the
-    intervals, by start, of which the table has a row. An interval that is being published is left out, and so is a withdrawn one.
+    It lacks revisions, or has some that are not published: a copy of either forgets what was given up. Or another publication put
+    them there, of another ledger. `filled` are the intervals, by start, of which the table has a row. An interval that is being
+    published is left out, and so is a withdrawn one.
     """
     found = list[Batch]()
     for interval, planned in view.in_order:
-        batch, row = planned.in_force, held.get(interval.start, Held(interval.start))
-        into = batch.publication
-        wanted: tuple[int, ...] = ()
-        if batch.state is State.PUBLISHED and isinstance(into, TablePublication) and into.table == table:
-            wanted = published_in(planned)
-        there = in_table(row, identity)
+        row = held.get(interval.start, Held(interval.start))
+        wanted = {batch.revision: _publication(batch) for batch in _published(planned)}
+        there = {number: (one.ledger, one.lease) for number, one in row.revisions.items()}
+        into = planned.in_force.publication
+        if there != wanted and not (isinstance(into, TablePublication) and into.table == table):
+            wanted = {}  # it was published somewhere else; a table that was renamed has what was published under its old name
         if planned.last.state is State.PUBLISHING or planned.is_withdrawn or not (wanted or (there and row.rows)):
             continue
-        if set(there) != set(wanted) or (row.rows and interval.start not in filled):
-            found.append(batch)
+        if there != wanted or (row.rows and interval.start not in filled):
+            found.append(planned.in_force)
     return tuple(found)
+
+
+def _publication(batch: Batch) -> tuple[str, int] | None:
+    into = batch.publication
+    return (into.ledger, into.known_lease) if into is not None else None

@@ -87,7 +87,7 @@ def plan_batch(
     ledger = ledger or Ledger(pipeline)
     if known_cluster is not None and not another_cluster:
         check_same_cluster(pipeline.name, ledger.cluster.id, known_cluster)  # 0
-    output = ready(ledger)  # 1, 2
+    output = ready(ledger, moved=another_cluster)  # 1, 2
     given_up = give_up_if_stopped(ledger, interval, decision) if reprocess else None
 
     def gather(view: View) -> Facts | None:
@@ -122,15 +122,19 @@ def finished_before(ledger: Ledger, interval: Interval) -> StepResult | None:
     return _result(Recorded(view), interval) if batch is not None and batch.state in PASSED else None
 
 
-def ready(ledger: Ledger) -> Destination:
-    """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing."""
+def ready(ledger: Ledger, *, moved: bool = False) -> Destination:
+    """The destination. Checks the source, rights and the cluster's limits; makes destination and ledger if missing. `moved`: the
+    pipeline was on another cluster before."""
     pipeline, cluster = ledger.pipeline, ledger.cluster
     require_rights(pipeline, cluster)
     cluster.describe(pipeline.source.topic)
     output = destination_of(ledger)
     ledger.create()
-    ledger.read()
+    view = ledger.read()
     ledger.announcements.prepare()
+    if moved:
+        check_not_lost(ledger, view, output.newest_batches)
+        output.output.move_here()
     output.prepare()
     check_limits(ledger)
     java_settings(ledger.settings.common())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from fencepost.errors import AccessDenied, StoreRefused, StoreUnavailable, TopicMissing
+from fencepost.errors import AccessDenied, AnotherCluster, StoreRefused, StoreUnavailable, TopicMissing
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Interval
 from fencepost.outputs.output import output_of
@@ -17,7 +17,7 @@ def of_table(ledger: Ledger, interval: Interval | None, schema: StructType) -> t
     """Why a run would fail with rows of these columns, and what it would change at the output otherwise. Nothing is made."""
     try:
         told = output_of(ledger).would_take(interval, schema)
-    except (StoreRefused, StoreUnavailable, AccessDenied) as error:
+    except (StoreRefused, StoreUnavailable, AccessDenied, AnotherCluster) as error:
         return [str(error).rstrip(".")], []
     return [], [f"{told[0].upper()}{told[1:]}"] if told else []
 
