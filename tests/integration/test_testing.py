@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fencepost.errors import RecordRefused, SettingsError
+from fencepost.errors import RecordRefused, SettingsError, TombstonesRefused
 from fencepost.testing.trial import Outcome, Trials
 
 Make = Callable[..., Path]
@@ -158,6 +158,19 @@ def test_metadata_are_what_the_test_gives(run: Trials, make: Make) -> None:
     by_field, by_bytes, tombstone = run(folder, [{"n": 1, **told}, {"_value": '{"n": 1}', **told}, None]).rows
     assert by_field == by_bytes == {"n": 1, **expected}
     assert tombstone is None
+
+
+def test_tombstones_are_refused_or_counted_as_the_settings_say(run: Trials, make: Make) -> None:
+    rows = [{"n": 1}, None, {"_value": None, "_key": "k"}]
+    plain = "SELECT n FROM {source}"
+    with pytest.raises(TombstonesRefused, match=r"row 1: a tombstone, and source\.tombstones is fail"):
+        run(make(plain, output={"key": None}), rows)
+    outcome = run(make(plain, source={"tombstones": "drop"}, output={"key": None}), rows)
+    assert (outcome.rows, outcome.tombstones, outcome.quarantined) == ([{"n": 1}], 2, [])
+    with pytest.raises(SettingsError, match="no column _tombstone"):
+        run(make(plain, source={"tombstones": "pass"}, output={"key": None}), [{"n": 1}])
+    with pytest.raises(SettingsError, match="column _TOMBSTONE of type boolean"):
+        run(make("SELECT n, true AS _TOMBSTONE FROM {source}", output={"key": None}), [{"n": 1}])
 
 
 def test_metadata_that_a_test_does_not_give_are_those_of_a_record_at_its_position(run: Trials, make: Make) -> None:

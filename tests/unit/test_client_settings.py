@@ -221,12 +221,54 @@ def test_brokers_that_one_client_would_take_for_others_are_refused(load: Load, v
             "spark.spark.executor.cores: Input should be a valid string (found ['two'])",
         ),
         ({"spark.executor.cores": None}, "(found None)"),
+        ({"spark.sql.execution.arrow.pyspark.enabled": False}, "allowed is 'true'"),
+        *(
+            (
+                {f"spark.sql.{name}": value},
+                f"spark.sql.{name} cannot be set: it may change values that are read or written",
+            )
+            for name, value in (
+                ("avro.datetimeRebaseModeInWrite", "LEGACY"),
+                ("legacy.avro.datetimeRebaseModeInWrite", "LEGACY"),
+                ("legacy.timeParserPolicy", "LEGACY"),
+                ("timestampType", "TIMESTAMP_NTZ"),
+                ("caseSensitive", True),
+                ("files.ignoreMissingFiles", True),
+                ("execution.arrow.useLargeVarTypes", True),
+                ("execution.arrow.maxRecordsPerBatchOf", 1),
+                ("catalogs", "x"),
+                ("of.the.next.spark", 1),
+            )
+        ),
     ],
 )
 def test_a_spark_setting_that_cannot_hold_is_refused_and_shown(load: Load, setting: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load(spark=setting)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.mapKeyDedupPolicy", "LAST_WIN"),
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.sql.shuffle.partitions", "7"),
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", "7"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+        ("spark.sql.catalog.lake.uri", "http://127.0.0.1"),
+        ("spark.sql.hive.metastore.version", "2.3.9"),
+        ("spark.sql.warehouse.dir", "/lake"),
+        ("spark.sql.extensions", "org.example.Extensions"),
+        ("spark.executor.memory", "1g"),
+        ("spark.sqlx.anything", "1"),
+    ],
+)
+def test_a_spark_setting_that_changes_no_value_or_that_a_plan_freezes_is_taken(
+    load: Load, name: str, value: str
+) -> None:
+    assert load(spark={name: value}).spark == {name: value}
 
 
 def test_a_spark_setting_that_is_a_secret_is_not_shown(load: Load) -> None:

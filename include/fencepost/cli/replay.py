@@ -41,7 +41,7 @@ def _steps(pipeline: Pipeline, span: Interval, decision: Decision) -> Iterator[S
             planned = plan_replay(pipeline, interval, decision, ledger=ledger)
             yield planned
             if planned.state in UNDER_WAY:
-                yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(spark))
+                yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark))
 
 
 def _intervals(ledger: Ledger, span: Interval) -> list[Interval]:

@@ -115,7 +115,7 @@ def steps_of_each(
         planned = before or plan_batch(pipeline, interval, allow_future=allow_future, ledger=ledger)
         yield planned
         if planned.state not in PASSED:
-            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(spark))
+            yield from steps_after_plan(pipeline, interval, ledger, for_one_interval(pipeline, spark))
 
     with spark_session(pipeline) as spark:
         for interval in intervals:

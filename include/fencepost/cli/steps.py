@@ -67,7 +67,7 @@ def steps_after_plan(
     yield from asset_event(pipeline, advanced)
 
 
-def for_one_interval(spark: Callable[[], Any]) -> Callable[[], Any]:
+def for_one_interval(pipeline: Pipeline, spark: Callable[[], Any]) -> Callable[[], Any]:
     """A function that returns a session of one interval's own, on the JVM of `spark`: its first call makes it."""
     sessions: list[Any] = []
 
@@ -75,7 +75,7 @@ def for_one_interval(spark: Callable[[], Any]) -> Callable[[], Any]:
         from fencepost.spark.session import session_of_its_own
 
         if not sessions:
-            sessions.append(session_of_its_own(spark()))
+            sessions.append(session_of_its_own(spark(), pipeline))
         return sessions[0]
 
     return own
@@ -94,7 +94,7 @@ def spark_that_reads(pipeline: Pipeline, doing: str) -> Iterator[Any]:
 
     told = f"pipeline {pipeline.name}, {doing}"
     with spark_session(pipeline) as spark, denials_named(pipeline, client_settings(pipeline)), spark_reads(told):
-        yield for_one_interval(spark)()
+        yield for_one_interval(pipeline, spark)()
 
 
 @contextmanager

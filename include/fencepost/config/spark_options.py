@@ -1,4 +1,8 @@
-"""The Spark settings that a pipeline may not set: the protocol depends on them, or they are secrets."""
+"""The Spark settings that a pipeline may not set: the protocol or values depend on them, or they are secrets.
+
+Of Spark's SQL settings only those may be set that a list names, because they are known to change no value. So a setting that
+nobody thought of, or that a new Spark brings, is refused, and never changes what is read or written in silence.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,49 @@ ARGUMENTS = (
     "looks like a secret, but spark settings are arguments of spark-submit, which everybody on the machine can read; read it "
     "from os.environ in transform.py, or set it in Spark's own spark-defaults.conf"
 )
-FIXED_SPARK = {
+# SQL settings that every session has so, whatever Spark's configuration or environment says.
+PINNED_SQL = {
     "spark.sql.adaptive.enabled": ("false", "the plan fixes the number of task-partitions"),
+    "spark.sql.execution.arrow.pyspark.enabled": ("true", "records go between Spark and Python as Arrow"),
     "spark.sql.session.timeZone": ("UTC", "all times are UTC"),
-    "spark.submit.deployMode": ("client", "the driver has to end with the task"),
 }
+# What a transform's functions do where they have no value, with Spark's defaults. A pipeline may choose; the plan freezes that.
+OF_TRANSFORM = {"spark.sql.ansi.enabled": "true", "spark.sql.mapKeyDedupPolicy": "EXCEPTION"}
+FIXED_SPARK = {**PINNED_SQL, "spark.submit.deployMode": ("client", "the driver has to end with the task")}
 OWN_SPARK = {
     "spark.master": "it does not belong to a pipeline: Airflow takes the host of its connection spark_default, and `fencepost "
     "run` takes the variable FENCEPOST_SPARK_MASTER (local[*] without it). Set it there",
     "spark.submit.pyFiles": "it brings the fencepost package to the executors",
     "spark.redaction.regex": "it keeps passwords out of Spark's plans",
 }
+# A name that ends with a dot stands for all names below it. Without `spark.sql.` in front.
+CHANGE_NO_VALUE = frozenset(
+    """
+    adaptive. artifact. autoBroadcastJoinThreshold broadcastExchange. broadcastTimeout bucketing. cartesianProductExec. cbo.
+    codegen. debug.maxToStringFields defaultSizeInBytes exchange.reuse execution.reuseSubquery
+    execution.useObjectHashAggregateExec execution.arrow.compression. execution.arrow.localRelationThreshold
+    execution.arrow.maxBytesPerBatch execution.arrow.maxBytesPerOutputBatch execution.arrow.maxRecordsPerBatch
+    execution.arrow.maxRecordsPerOutputBatch
+    execution.pandas.udf.buffer.size execution.python.udf. execution.pyspark.udf. files.maxPartitionBytes files.maxPartitionNum
+    files.minPartitionNum files.openCostInBytes inMemoryColumnarStorage. join.preferSortMergeJoin leafNodeDefaultParallelism
+    maxBroadcastTableSize maxMetadataStringLength maxPlanStringLength maxSinglePartitionBytes objectHashAggregate.
+    optimizer.dynamicPartitionPruning. optimizer.runtime. optimizer.runtimeFilter. orc.columnarReaderBatchSize
+    parquet.columnarReaderBatchSize planChangeLog. planner.pythonExecution.memory queryExecutionListeners redaction.
+    resultQueryStage. sessionWindow. shuffle.partitions shuffleDependency. shuffleExchange. shuffledHashJoinFactor
+    sort.enableRadixSort sortMergeJoinExec. sources.bucketing. sources.parallelPartitionDiscovery. sources.v2.bucketing.
+    statistics. subexpressionElimination. subquery.maxThreadThreshold ui. windowExec.
+    """.split()
+)
+# Where a transform's other tables are.
+OF_TABLES = frozenset(
+    "catalog. catalogImplementation defaultCatalog extensions hive.metastore. iceberg. warehouse.dir".split()
+)
+SQL = "spark.sql."
+DOCUMENTED = "docs/pipelines.md (Spark settings) says what may be set"
 
 
 def check_spark(values: Mapping[str, str]) -> None:
-    """Refuse Spark settings that the protocol depends on, those that Spark would ignore, and secrets.
+    """Refuse Spark settings that the protocol or values depend on, those that Spark would ignore, and secrets.
 
     Raises:
         ValueError: names the setting, what was found and what is allowed; never a value that could be a secret.
@@ -43,3 +75,23 @@ def check_spark(values: Mapping[str, str]) -> None:
         allowed, reason = FIXED_SPARK.get(name, (value, ""))
         if value != allowed:
             raise ValueError(f"{name} is {value!r}, allowed is {allowed!r}: {reason}")
+        if name not in FIXED_SPARK and name not in OF_TRANSFORM and not is_harmless(name):
+            raise ValueError(
+                f"{name} cannot be set: it may change values that are read or written. {DOCUMENTED}. Use an option of the "
+                "reader, or a function, in the transform"
+            )
+
+
+def is_harmless(name: str) -> bool:
+    """Whether a setting of Spark changes no value: it is listed here, or none of SQL."""
+    if not name.startswith(SQL):
+        return True
+    parts = name.removeprefix(SQL).split(".")
+    above = {".".join(parts[:n]) + "." for n in range(1, len(parts))}
+    return not (above | {".".join(parts)}).isdisjoint(CHANGE_NO_VALUE | OF_TABLES)
+
+
+def settings_of_values(own: Mapping[str, str]) -> dict[str, str]:
+    """The settings that decide values and that every session of a pipeline has, of whose settings `own` are."""
+    pinned = {name: value for name, (value, _) in PINNED_SQL.items()}
+    return pinned | {name: own.get(name, value) for name, value in OF_TRANSFORM.items()}

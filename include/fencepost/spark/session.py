@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import DriverDied
+from fencepost.spark.sql_settings import pin_settings
 from fencepost.spark.submit import check_java, local_dirs, package_zip, spark_master, submit_conf
 
 log = logging.getLogger("fencepost.spark.session")
@@ -51,21 +52,17 @@ def build_session(pipeline: Pipeline, step: str, records: int | None = None) -> 
     session = builder.getOrCreate()
     for context in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # quote records as well, on stderr
         PySparkLogger.getLogger(context).disabled = True
-    _never_merge_partitions(session)
+    pin_settings(session, pipeline)
     if step in WITH_WORKERS and (session.sparkContext.master or "").startswith("local"):
         Thread(target=_start_workers, args=(session,), name="start Python workers", daemon=True).start()
     return session
 
 
-def session_of_its_own(session: SparkSession) -> SparkSession:
+def session_of_its_own(session: SparkSession, pipeline: Pipeline) -> SparkSession:
     """A session on the same JVM without what a transform may have set, registered or named in another one."""
     own = session.newSession()
-    _never_merge_partitions(own)
+    pin_settings(own, pipeline)
     return own
-
-
-def _never_merge_partitions(session: SparkSession) -> None:
-    session.conf.set("spark.sql.adaptive.enabled", "false")
 
 
 def _start_workers(session: SparkSession) -> None:

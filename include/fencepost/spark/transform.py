@@ -19,6 +19,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.formats.names import twins, without_case
 from fencepost.spark.diagnosis import HOW_TO_SEE, describe
+from fencepost.spark.sql_settings import settings_kept
 
 
 def load_transform(pipeline: Pipeline) -> ModuleType | None:
@@ -61,7 +62,10 @@ def apply_transform(pipeline: Pipeline, frame: DataFrame) -> DataFrame:
     module = load_transform(pipeline)
     file = pipeline.transform_file
     try:
-        result = select(read_sql(file), frame) if module is None else module.transform(frame)
+        with settings_kept(frame.sparkSession, pipeline):
+            result = select(read_sql(file), frame) if module is None else module.transform(frame)
+    except SettingsError:
+        raise
     except AnalysisException as error:
         raise SettingsError(f"{file}: failed: {analysis_reason(error)}") from error
     except (Exception, SystemExit) as error:  # the transform may have run a job: show only the kind of failure

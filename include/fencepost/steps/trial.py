@@ -32,6 +32,7 @@ from fencepost.spark.quarantine import NO_RULES, RULE, keeps_record, to_flagged,
 from fencepost.spark.quarantine_headers import QUARANTINED
 from fencepost.spark.records import parse_output, read_source, refused_tombstone, with_record
 from fencepost.spark.source import read_ranges, task_ranges
+from fencepost.spark.sql_settings import pin_settings
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.whole_records import WITHHELD
 from fencepost.steps.batch_input import quarantine_rules
@@ -91,6 +92,7 @@ def try_pipeline(spark: SparkSession, ledger: Ledger, looked: Looked) -> Trial:
     """
     pipeline = ledger.pipeline
     rules = quarantine_rules(pipeline)
+    pin_settings(spark, pipeline)
     if SHUFFLE_PARTITIONS not in pipeline.spark:
         spark.conf.set(SHUFFLE_PARTITIONS, "4")
     headers = pipeline.source.headers or rules is not None

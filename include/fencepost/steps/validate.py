@@ -51,6 +51,7 @@ from fencepost.quality.report_text import render_plain
 from fencepost.spark.diagnosis import spark_reads, unexpected
 from fencepost.spark.fingerprint import fingerprint_hash, rows_and_fingerprint
 from fencepost.spark.records import parse_output
+from fencepost.spark.session import session_of_its_own
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.suite.declared import Suite
 
@@ -69,7 +70,7 @@ def judge_what_was_written(spark: SparkSession, pipeline: Pipeline, interval: In
         if written is None or str(written.id) != batch:
             return  # somebody has planned a new revision
         if validate_without_spark(pipeline, interval, ledger=ledger) is None:
-            own = spark.newSession()  # without what the transform may have set in the other
+            own = session_of_its_own(spark, pipeline)  # without what the transform may have set in the other
             validate_batch(own, pipeline, interval, ledger=ledger, patience=OWN_COMMITS)
     except BatchRejected as rejected:
         log.info("the step validate will report: %s", str(rejected))

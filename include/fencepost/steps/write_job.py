@@ -23,6 +23,7 @@ from fencepost.spark.placing import place_by_key, shuffled_again
 from fencepost.spark.quarantine import NO_RULES, Rules, keeps_record, of_source, to_flagged, to_routed
 from fencepost.spark.records import read_source, refused_tombstone, to_records, with_record
 from fencepost.spark.run_writers import Answers, RowsMoved, run_writers
+from fencepost.spark.sql_settings import check_settings, pin_settings
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
 from fencepost.spark.writer import WriteJob
 from fencepost.steps.batch_input import quarantine_rules, read_input, read_records, settings_of
@@ -62,6 +63,7 @@ def run_write_job(spark: SparkSession, ledger: Ledger, batch: Batch) -> Wrote:
     If the source has records whose schema's id the plan does not know, all such ids are looked up and recorded, and the jobs run
     again. Task-partitions without such records may have committed by then: they keep what they wrote.
     """
+    pin_settings(spark, ledger.pipeline)
     try:
         return _write_all(spark, ledger, batch)
     except ShuffledAgain:
@@ -204,6 +206,7 @@ def _write(
     if batch.plan.layout is Layout.SOURCE:
         tasks = {r: t for t, r in enumerate(batch.plan.source.ranges)}
     failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce)
+    check_settings(rows.sparkSession, pipeline)  # again, now that Spark is to run it
     try:
         answers = run_writers(rows, job, tasks, failure, committed)
     except RowsMoved:

@@ -109,7 +109,7 @@ class Trials:
         if self._session is None:
             self._stops = SparkContext._active_spark_context is None  # otherwise it is somebody else's
             self._session = build_session(pipeline.model_copy(update={"spark": {}}), "test", FEW)
-        own = session_of_its_own(self._session)
+        own = session_of_its_own(self._session, pipeline)
         own.conf.set("spark.sql.shuffle.partitions", "1")
         for name, value in pipeline.spark.items():
             if name.startswith("spark.sql.") and own.conf.isModifiable(name):

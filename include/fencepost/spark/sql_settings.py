@@ -1,0 +1,98 @@
+"""Keeps the SQL settings of a session so that a value is read and written in one way alone.
+
+Spark's own default holds for each setting that may change a value, but for those that are pinned, or that the pipeline chooses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
+
+from fencepost.config.pipeline import Pipeline
+from fencepost.config.spark_options import DOCUMENTED, OF_TRANSFORM, SQL, is_harmless, settings_of_values
+from fencepost.errors import SettingsError
+
+log = logging.getLogger("fencepost.spark.sql_settings")
+
+
+def pin_settings(session: SparkSession, pipeline: Pipeline) -> None:
+    """Give the session these settings, whatever a `spark-defaults.conf`, the environment or other code has set.
+
+    Raises:
+        SettingsError: Spark does not take a value of the pipeline's.
+    """
+    wanted = settings_of_values(pipeline.spark)
+    try:
+        found = _values(session)
+        _set(session, wanted, found)
+    except IllegalArgumentException:
+        raise SettingsError(
+            f"{pipeline.written_in}: spark: Spark does not take a value of {', '.join(OF_TRANSFORM)}. Correct it."
+        ) from None
+    if foreign := sorted(found.keys() - wanted.keys()):
+        log.warning("set outside of pipeline.yaml, and not in force: %s", ", ".join(foreign))
+
+
+def check_settings(session: SparkSession, pipeline: Pipeline) -> None:
+    """Check that the session has these settings.
+
+    Raises:
+        SettingsError: names those that the transform has set. The session has them as they were again.
+    """
+    _compare(session, pipeline, settings_of_values(pipeline.spark))
+
+
+@contextmanager
+def settings_kept(session: SparkSession, pipeline: Pipeline) -> Iterator[None]:
+    """Check that the block, which is the transform's, leaves these settings as they were; if it raises, they are so again."""
+    before = _values(session)
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # a JVM that died
+            _set(session, before, _values(session))
+        raise
+    _compare(session, pipeline, before)
+
+
+def _compare(session: SparkSession, pipeline: Pipeline, before: Mapping[str, str]) -> None:
+    found = _values(session)
+    if changed := sorted(name for name in {**before, **found} if _differ(before.get(name), found.get(name))):
+        _set(session, before, found)
+        own = " Set it under spark: in pipeline.yaml." if OF_TRANSFORM.keys() & set(changed) else ""
+        raise SettingsError(
+            f"{pipeline.transform_file}: it sets {', '.join(changed)}, which may change values that are read or written.{own} "
+            f"{DOCUMENTED}. In the transform use an option of the reader, or a function."
+        )
+
+
+def _set(session: SparkSession, wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
+    for name in found.keys() - wanted.keys():
+        session.conf.unset(name)
+    for name, value in wanted.items():
+        if _differ(value, found.get(name)):
+            session.conf.set(name, value)
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return (one and one.lower()) != (other and other.lower())
+
+
+def _values(session: SparkSession) -> dict[str, str]:
+    """The pinned settings and those of transforms, and each other that may change a value and has not Spark's default.
+
+    A static one is left out: it holds for the whole JVM, and no transform can set it.
+    """
+    entries = getattr(getattr(session._jvm.org.apache.spark.sql.internal, "SQLConf$"), "MODULE$")  # type: ignore[union-attr]
+    found = {name: str(session.conf.get(name)) for name in settings_of_values({})}
+    for name, value in session.conf.getAll.items():
+        if not name.startswith(SQL) or name in found or is_harmless(name) or entries.isStaticConfigKey(name):
+            continue
+        entry = entries.getConfigEntry(name)  # none of another name for the same setting
+        if entry is None or _differ(entry.defaultValueString(), value):
+            found[name] = value
+    return found
