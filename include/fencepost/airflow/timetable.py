@@ -1,4 +1,6 @@
-"""Cron intervals, without manual runs.
+"""Cron intervals that touch and never overlap, without manual runs.
+
+Airflow's own may overlap where clocks change by half an hour; `config/intervals.py` says where these begin and end.
 
 A manual run has no interval, or it takes the interval before its logical date away from the scheduled run or backfill to which
 that belongs. `allowed_run_types` would refuse manual runs too, but then Airflow 3.3's UI disables the button that opens the
@@ -12,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Never
 
 from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.utils.types import DagRunType
+from pendulum import instance
+
+from fencepost.config.intervals import Cron
 
 if TYPE_CHECKING:
     from airflow.timetables.base import DataInterval
@@ -24,13 +29,16 @@ NO_MANUAL_RUNS = (
 
 
 class IntervalTimetable(CronDataIntervalTimetable):
-    """Airflow calls the two last methods for a manual run, and answers with the error's text.
+    """Airflow's timetable with the boundaries that commands have too. It is stored, so it takes what Airflow's takes.
+
+    Airflow calls the two last methods for a manual run, and answers with the error's text.
 
     `public` are the pipeline's settings for whoever has the serialized DAG and not the folder: the pages (`config/public.py`).
     """
 
     def __init__(self, cron: str, timezone: Any, public: Mapping[str, Any] | None = None) -> None:
         super().__init__(cron, timezone)
+        self._cron = Cron(self._expression, self._timezone.name)
         self.public = public
 
     def serialize(self) -> dict[str, Any]:
@@ -44,6 +52,22 @@ class IntervalTimetable(CronDataIntervalTimetable):
         assert isinstance(made, cls)
         made.public = data.get("pipeline")
         return made
+
+    def _get_next(self, current: DateTime) -> DateTime:
+        return instance(self._cron.after(current))
+
+    def _get_prev(self, current: DateTime) -> DateTime:
+        return instance(self._cron.before(current))
+
+    def _align_to_next(self, current: DateTime) -> DateTime:
+        return instance(self._cron.at_or_after(current))
+
+    def _align_to_prev(self, current: DateTime) -> DateTime:
+        """Where the interval begins that follows one with this end.
+
+        After a change of the cron that is the first boundary behind it. Airflow's own would overlap the interval that ends there.
+        """
+        return instance(self._cron.at_or_after(current))
 
     def infer_manual_data_interval(self, *, run_after: DateTime) -> Never:
         """Refuse.

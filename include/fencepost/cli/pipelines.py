@@ -9,6 +9,7 @@ from fencepost.cli.console import err, out, print_json
 from fencepost.cli.extensions import use_environment
 from fencepost.config.loading import load_pipelines
 from fencepost.errors import SettingsError
+from fencepost.model import utc_now
 from fencepost.paths import pipelines_folder
 
 
@@ -19,6 +20,7 @@ def pipelines(as_json: AsJson = False) -> None:
 
     Example: fencepost pipelines --json
     """
+    from fencepost.config.intervals import clock_changes
     from fencepost.preflight.folder import check_pipeline
 
     use_environment()
@@ -29,8 +31,12 @@ def pipelines(as_json: AsJson = False) -> None:
         except SettingsError as found:
             bad[name] = found
             del good[name]
+    changes = {name: clock_changes(pipeline.schedule, utc_now()) for name, pipeline in good.items()}
     if as_json:
-        listed = [{"name": n, "source": p.source.topic, "output": p.output.name} for n, p in good.items()]
+        listed = [
+            {"name": n, "source": p.source.topic, "output": p.output.name, "clock_changes": changes[n] or None}
+            for n, p in good.items()
+        ]
         print_json(
             {"folder": str(pipelines_folder()), "pipelines": listed, "broken": {n: str(e) for n, e in bad.items()}}
         )
@@ -41,6 +47,9 @@ def pipelines(as_json: AsJson = False) -> None:
                 markup=False,
                 soft_wrap=True,
             )
+        for name, told in changes.items():
+            if told:
+                err.print(f"{name}: {told}", style="yellow", markup=False, soft_wrap=True)
     for _, error in sorted(bad.items()):
         err.print(str(error), style="red", markup=False, soft_wrap=True)
     if bad:

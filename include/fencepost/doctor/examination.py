@@ -43,13 +43,18 @@ from fencepost.doctor.topics import (
     check_topics_of_batches,
 )
 from fencepost.preflight.finding import Answer, Finding, Level, ask, name_of, skipped
-from fencepost.preflight.folder import check_suite, check_transform
+from fencepost.preflight.folder import check_schedule, check_suite, check_transform
 from fencepost.preflight.limits import check_longest_write, check_source_retention, check_transaction_timeout
 from fencepost.preflight.look import Look
 
 Check = Callable[[Look], Answer]
 
-OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (check_transform, check_suite, check_schema_registry)
+OF_FOLDER: tuple[Callable[[Pipeline], Answer], ...] = (
+    check_transform,
+    check_suite,
+    check_schedule,
+    check_schema_registry,
+)
 # Each list needs that the checks before it, which others rest on, found no error.
 OF_CLUSTER: tuple[Check, ...] = (check_rights, check_transaction_timeout, check_expiry_of_marks, check_replication)
 OF_SOURCE: tuple[Check, ...] = (

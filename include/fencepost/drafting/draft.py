@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import mkdtemp
 
+from fencepost.config.intervals import Cron, clock_changes
 from fencepost.config.loading import load_pipeline
-from fencepost.config.pipeline import PIPELINE_NAME, Pipeline
+from fencepost.config.pipeline import PIPELINE_NAME, Pipeline, Schedule
 from fencepost.drafting.checks import draft_checks
 from fencepost.drafting.columns import Fields
 from fencepost.drafting.connection import Connection
@@ -76,18 +77,19 @@ def draft_pipeline(
             source = source.model_copy(update={"tombstones": "pass"})
         now = utc_now()
         chosen = choose_interval(  # 3
-            cluster, sample, wanted.reading_group, wanted.cron, wanted.timezone, now
+            cluster, sample, wanted.reading_group, Cron.of(connected.schedule), now
         )
         checks = draft_checks(fields)
         text = settings_yaml(wanted, connection, sample, source, fields, chosen)
         (aside / "pipeline.yaml").write_text(text, encoding="utf-8")  # 4
         (aside / "transform.sql").write_text(transform_sql(fields, source), encoding="utf-8")
         (aside / "expectations.yaml").write_text(suite_yaml(checks, fields.records), encoding="utf-8")
-        load_pipeline(aside).suite  # noqa: B018 - read now
+        drafted = load_pipeline(aside)
+        drafted.suite  # noqa: B018 - read now
         _take_place(aside, folder)
     start, end = (in_zone(moment, wanted.timezone) for moment in (chosen.interval.start, chosen.interval.end))
     early = "" if chosen.ended else " --allow-future"
-    warnings = tuple(_warnings(sample, fields, chosen, wanted, now))
+    warnings = tuple(_warnings(sample, fields, chosen, wanted, drafted.schedule, now))
     return Draft(
         folder=folder,
         format=source.format,
@@ -159,7 +161,9 @@ def _connected(aside: Path, wanted: Wanted, connection: Connection) -> Pipeline:
         raise SettingsError(str(error).replace(f"{aside / 'pipeline.yaml'}: ", "")) from None
 
 
-def _warnings(sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, now: datetime) -> Iterator[str]:
+def _warnings(
+    sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, schedule: Schedule, now: datetime
+) -> Iterator[str]:
     if sample.cut:
         yield f"The sample has {len(sample.records):,} records, not {wanted.sample:,}: {sample.cut}."
     if (largest := largest_of(sample)) >= LARGE:
@@ -179,4 +183,6 @@ def _warnings(sample: Sample, fields: Fields, chosen: Chosen, wanted: Wanted, no
         yield f"No record is in the interval {chosen.interval.told}: the first run would publish nothing."
     if sample.records and not chosen.ended:
         yield "No interval with records has ended yet. The command below runs this one early: later records are the next one's."
-    yield from doubts(sample, wanted.cron, wanted.timezone, now)
+    if changes := clock_changes(schedule, now):
+        yield changes
+    yield from doubts(sample, Cron.of(schedule), now)

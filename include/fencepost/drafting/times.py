@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from croniter import croniter
-
+from fencepost.config.intervals import Cron
 from fencepost.kafka.cluster import Cluster, time_of
 from fencepost.kafka.sample import Sample, Sampled, take_newest
 from fencepost.model import Interval
@@ -27,21 +26,10 @@ class Chosen:
     oldest: datetime | None
 
 
-def interval_at(moment: datetime, cron: str, timezone: str) -> Interval:
-    """The interval of the schedule that a moment is in."""
-    zone = ZoneInfo(timezone)
-    # A boundary belongs to the interval that it begins, and croniter looks before or after a moment.
-    start = croniter(cron, moment.astimezone(zone) + timedelta(microseconds=1)).get_prev(datetime)
-    end = croniter(cron, start).get_next(datetime)
-    while end <= moment:  # in the hour that comes twice, what lies before a moment is not its boundary
-        start, end = end, croniter(cron, end).get_next(datetime)
-    return Interval.of(start, end)
-
-
-def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: str, timezone: str, now: datetime) -> Chosen:
+def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> Chosen:
     """The newest interval that has ended and has records; of a topic without such records, the one of its newest record, or of
     an empty topic the newest that has ended."""
-    current = interval_at(now, cron, timezone)
+    current = cron.interval_at(now)
     topic, limit = sample.topic, _milliseconds(now + CLOCKS)
     oldest = _oldest(cluster, sample, group)
 
@@ -56,13 +44,13 @@ def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: str, tim
     ended = take_newest(cluster, topic, group, topic.partitions, ends=first_at(current.start))
     stamped = [at for one in ended.records if (at := one.timestamp) is not None and at < _milliseconds(current.start)]
     if stamped:
-        chosen = interval_at(time_of(max(stamped)), cron, timezone)
+        chosen = cron.interval_at(time_of(max(stamped)))
         return Chosen(chosen, ended=True, records=counted(chosen), oldest=oldest)
     newest = [at for one in sample.records if (at := one.timestamp) is not None and at <= limit]
     if newest:
-        chosen = interval_at(time_of(max(newest)), cron, timezone)
+        chosen = cron.interval_at(time_of(max(newest)))
         return Chosen(chosen, ended=chosen.end <= now, records=counted(chosen), oldest=oldest)
-    before = interval_at(current.start - timedelta(microseconds=1), cron, timezone)
+    before = Interval(start=cron.before(current.start), end=current.start)
     return Chosen(before, ended=True, records=0, oldest=oldest)
 
 
@@ -77,7 +65,7 @@ def _milliseconds(moment: datetime) -> int:
     return max(0, round(moment.timestamp() * 1000))
 
 
-def doubts(sample: Sample, cron: str, timezone: str, now: datetime) -> Iterator[str]:
+def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
     """What a person should know of the sample's timestamps before intervals are cut by them."""
     records = sample.records
     stamped = [one for one in records if one.timestamp is not None and one.timestamp > 0]
@@ -102,9 +90,7 @@ def doubts(sample: Sample, cron: str, timezone: str, now: datetime) -> Iterator[
         )
     if len(times) > 1 and len(set(times)) == 1:
         yield "All sampled records have the same timestamp, so all fall into one interval, whatever they say."
-    elif len(times) > 1 and interval_at(time_of(min(times)), cron, timezone) == interval_at(
-        time_of(max(times)), cron, timezone
-    ):
+    elif len(times) > 1 and cron.interval_at(time_of(min(times))) == cron.interval_at(time_of(max(times))):
         by = " by the broker, when they were loaded" if all(one.at_load for one in stamped) else ""
         yield (
             f"All sampled records are stamped{by} within {_told(max(times) - min(times))}, so they fall into one "

@@ -1,13 +1,15 @@
-"""What a pipeline's folder brings: its transform and its suite.
+"""What a pipeline's folder brings: its transform, its suite and its schedule.
 
 Does not start Spark. It executes a transform.py, as the write step does. Only Spark can check a transform.sql.
 """
 
 from __future__ import annotations
 
+from fencepost.config.intervals import INSTEAD, clock_changes
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import SettingsError
-from fencepost.preflight.finding import Finding, ok
+from fencepost.model import utc_now
+from fencepost.preflight.finding import Finding, ok, warning
 from fencepost.quality.prepare import NotEvaluable, known
 from fencepost.suite.catalogue import HISTORY
 
@@ -43,3 +45,10 @@ def check_suite(pipeline: Pipeline) -> Finding:
         except NotEvaluable as raised:
             raise SettingsError(f"{file}: expectations.{declared.index}: {declared.title}: {raised}.") from None
     return ok(f"{len(suite.expectations)} expectations are known")
+
+
+def check_schedule(pipeline: Pipeline) -> Finding:
+    """Every interval begins and ends at a time of the cron, wherever clocks change."""
+    if changes := clock_changes(pipeline.schedule, utc_now()):
+        return warning(changes, INSTEAD)
+    return ok(f"cron {pipeline.schedule.cron!r} in {pipeline.schedule.timezone}: intervals begin and end at its times")

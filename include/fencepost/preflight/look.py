@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import pairwise
-from zoneinfo import ZoneInfo
+from itertools import islice
 
-from croniter import croniter
-
+from fencepost.config.intervals import Cron
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.client_settings import TRANSACTION_TIMEOUT_MS
@@ -139,17 +137,15 @@ class Look:
     @cached_property
     def newest_due(self) -> Interval:
         """The newest interval of the schedule that has ended, wherever the schedule starts."""
-        schedule = self.pipeline.schedule
-        times = croniter(schedule.cron, self.now.astimezone(ZoneInfo(schedule.timezone)))
-        end = times.get_prev(datetime)
-        return Interval.of(times.get_prev(datetime), end)
+        cron = Cron.of(self.pipeline.schedule)
+        end = cron.at_or_before(self.now)
+        return Interval(start=cron.before(end), end=end)
 
     @cached_property
     def longest_pause(self) -> timedelta:
         """The longest of the schedule's next intervals."""
-        times = croniter(self.pipeline.schedule.cron, self.now.astimezone(ZoneInfo(self.pipeline.schedule.timezone)))
-        moments: list[datetime] = [times.get_next(datetime) for _ in range(32)]
-        return max(after - before for before, after in pairwise(moments))
+        following = islice(Cron.of(self.pipeline.schedule).intervals_from(self.now), 31)
+        return max(interval.end - interval.start for interval in following)
 
     def command(self, tool: str, *options: str) -> str:
         """A command line of one of Kafka's own tools."""

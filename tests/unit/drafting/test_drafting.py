@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.config.intervals import Cron
 from fencepost.config.pipeline import Source
 from fencepost.config.sql_types import is_sql_type
 from fencepost.config.strict_yaml import read_yaml
 from fencepost.drafting.checks import MOST_CHECKS, draft_checks
 from fencepost.drafting.columns import Fields, json_fields
 from fencepost.drafting.connection import connection_of
-from fencepost.drafting.times import doubts, interval_at
+from fencepost.drafting.times import doubts
 from fencepost.drafting.types import DEEPEST
 from fencepost.drafting.writing import block, in_comment, scalar, suite_yaml, transform_sql
 from fencepost.errors import SettingsError
@@ -201,21 +202,9 @@ TODAY = round(NOW.timestamp() * 1000)
     ],
 )
 def test_timestamps_that_cut_intervals_badly_are_told(times: list[tuple[int, int | None]], said: list[str]) -> None:
-    found = list(doubts(sample(*times), "0 0 * * *", "UTC", NOW))
+    found = list(doubts(sample(*times), Cron("0 0 * * *", "UTC"), NOW))
     assert len(found) == len(said)
     assert all(part in whole for part, whole in zip(said, found, strict=True))
-
-
-@pytest.mark.parametrize("cron", ["0 * * * *", "0 0 * * *", "*/15 * * * *", "0 6 * * 1"])
-def test_every_moment_is_in_its_interval_and_intervals_touch(cron: str) -> None:
-    """Over both changes of the clocks."""
-    for begin in (datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 10, 24, 20, tzinfo=UTC)):
-        moment = interval_at(begin, cron, "Europe/Vienna").start
-        while moment < begin.replace(day=begin.day + 2):
-            found = interval_at(moment, cron, "Europe/Vienna")
-            assert found.start == moment
-            assert interval_at(found.end - (found.end - found.start) / 3, cron, "Europe/Vienna") == found
-            moment = found.end
 
 
 @given(st.integers(0, 500), st.lists(st.integers(0, 200), max_size=8))
