@@ -18,6 +18,7 @@ T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0)]
 
 LEDGER_VERSION = 1
+FAR = 125_000_000_000_000  # milliseconds, in the year 5931
 BATCH_HEADER = "fencepost-batch"
 TIMESTAMP_HEADER = "fencepost-timestamp"  # of a staged record: the timestamp that its row has, in milliseconds, as text
 MALFORMED = "malformed"  # stands for a rule's name where records are malformed
@@ -123,6 +124,13 @@ class OffsetRange(Frozen):
         return self.end - self.start
 
 
+class UnreadRange(OffsetRange):
+    """Offsets before the first range of a partition. `last_timestamp` is that of the last committed record among them, in
+    milliseconds, as far as it is known; negative: it has none."""
+
+    last_timestamp: int | None = None
+
+
 def describe_ranges(ranges: Iterable[OffsetRange]) -> str:
     """Text for a person: `partition 1: offsets 0 to 2`. The last offset is included."""
     return ", ".join(f"partition {r.partition}: offsets {r.start} to {r.end - 1}" for r in ranges)
@@ -132,13 +140,14 @@ class SourceTopic(Frozen):
     """What a batch reads of one topic: an offset range for each partition.
 
     `lost` lists ranges that were deleted from the topic before they could be planned. Only a pipeline with
-    `on_expired: skip` accepts that.
+    `on_expired: skip` accepts that. `unread` lists what the topic had before the ranges, where no earlier interval was planned.
     """
 
     topic: str
     topic_id: str
     ranges: tuple[OffsetRange, ...]
     lost: tuple[OffsetRange, ...] = ()
+    unread: tuple[UnreadRange, ...] = ()
 
 
 class TopicOutput(Frozen):
@@ -840,6 +849,18 @@ def utc_now() -> datetime:
 def to_utc(moment: datetime) -> datetime:
     """The moment in UTC; a time without a zone is taken as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def time_of(milliseconds: int) -> datetime:
+    """A record's timestamp. A producer may write any number: what is far from now is cut, so that it can be calculated with."""
+    return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
+
+
+def told_time(milliseconds: int) -> str:
+    """A record's timestamp, for a person."""
+    if milliseconds < FAR:
+        return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
+    return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"
 
 
 def _iso(moment: datetime) -> str:

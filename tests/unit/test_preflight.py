@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ from fencepost.config.loading import load_pipeline
 from fencepost.errors import NoFreeLane, SettingsError, TopicRecreated
 from fencepost.kafka.cluster import Topic
 from fencepost.model import Interval, State, utc_now
-from fencepost.preflight.folder import check_pipeline
+from fencepost.preflight.finding import Level
+from fencepost.preflight.folder import check_pipeline, check_schedule
 from fencepost.protocol.view import View
 from fencepost.spark.transform import load_transform
 from fencepost.steps.plan import plan_batch
@@ -157,3 +159,20 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     source = Topic(planned.topic, "another", 1)
     with pytest.raises(TopicRecreated, match="deleted and created again"):  # nor that
         plan(View.of(HELD))
+
+
+def test_a_schedule_that_is_cut_where_clocks_change_is_named_by_doctor_and_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lord_howe = "schedule: {start: 2026-01-01, cron: '30 * * * *', timezone: Australia/Lord_Howe}"
+    settings = SETTINGS.replace("schedule: {start: 2026-01-01}", lord_howe)
+    made = folder(tmp_path, {"transform.py": GOOD, "pipeline.yaml": settings})
+    found = check_schedule(load_pipeline(made))
+    assert (found.level, "Clocks in Australia/Lord_Howe change" in found.found) == (Level.WARNING, True)
+    monkeypatch.setenv("FENCEPOST_PIPELINES", str(tmp_path))
+    listed = CliRunner().invoke(app, ["pipelines"])
+    assert "p: Clocks in Australia/Lord_Howe change by other than whole hours" in listed.stderr
+    as_json = json.loads(CliRunner().invoke(app, ["pipelines", "--json"]).stdout)
+    assert as_json["pipelines"][0]["clock_changes"] == found.found
+    (made / "pipeline.yaml").write_text(settings.replace("30 *", "15,45 *"))
+    assert check_schedule(load_pipeline(made)).level is Level.OK

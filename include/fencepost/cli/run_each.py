@@ -23,7 +23,7 @@ from fencepost.model import Interval, StepResult, utc_now
 from fencepost.protocol.view import PASSED
 from fencepost.spark.diagnosis import unexpected
 
-TOLD_OF_A_PLAN = ("starved_by", "also_covers")  # details of a plan whose message is for a person
+TOLD_OF_A_PLAN = ("starved_by", "also_covers", "unread")  # details of a plan whose message is for a person
 
 
 def run_each(pipeline: Pipeline, within: Interval, *, allow_future: bool, as_json: bool) -> None:

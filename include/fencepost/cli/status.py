@@ -55,6 +55,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     lacks = lacks_of(found, ledger) if rows else ""
+    before = snapshot.unread.still_in(ledger.cluster.earliest(source))
     unannounced = ledger.announcements.lost(ledger.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
@@ -68,6 +69,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
                 "output_lacks": lacks or None,
                 "complete_until": until.isoformat() if until else None,
                 "announcements_lost": unannounced,
+                "unread": {"offsets": before.offsets, "partitions": before.by_partition, "reason": before.reason}
+                if before.offsets
+                else None,
             }
         )
         return
@@ -104,6 +108,9 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
         )
     for batch in [row.batch for row in rows if row.batch.plan.also_covers is not None][-SHOWN_REPORTS:]:
         out.print(f"[bold yellow]covers more than its interval:[/] {batch.id}. {batch.plan.told_also}.", soft_wrap=True)
+    if before.offsets:
+        told = f"[bold yellow]never read:[/] {escape(before.description)}. {escape(before.advice(pipeline))}."
+        out.print(told, soft_wrap=True)
     for row in rows:
         if row.interval.end > utc_now() and not row.revisions.is_withdrawn:
             out.print(

@@ -18,6 +18,7 @@ from fencepost.doctor.ledger import (
     check_group_offsets,
     check_ledger,
     check_ledger_is_complete,
+    check_unread_records,
 )
 from fencepost.doctor.rights import check_rights
 from fencepost.doctor.settings import check_schema_registry
@@ -66,6 +67,7 @@ OF_SOURCE: tuple[Check, ...] = (
 )
 OF_LEDGER: tuple[Check, ...] = (
     check_ledger_is_complete,
+    check_unread_records,
     check_announcements,
     check_group_offsets,
     check_source_retention,

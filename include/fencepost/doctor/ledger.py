@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fencepost.config.intervals import Cron
 from fencepost.errors import AnnouncementsLost, GroupInUse, LedgerLost
 from fencepost.kafka.cluster import Topic
 from fencepost.ledger.announcements import KEPT, how_to_mend, lacking, read_announcements, unfit_for_announcements
 from fencepost.ledger.lost import ADVICE, Named, offsets_of, offsets_told, unexplained, unknown_batch, whose
+from fencepost.model import OffsetRange
 from fencepost.preflight.finding import Finding, error, ok, warning
 from fencepost.preflight.look import Look
 from fencepost.protocol.announcement import Announcement
 from fencepost.protocol.announcing import history
 from fencepost.protocol.frontier import frontier, of_topic, validated_ends
+from fencepost.protocol.unread import Unread, before_ranges, unread
 
 
 def check_ledger(look: Look) -> Finding:
@@ -35,6 +38,22 @@ def check_ledger_is_complete(look: Look) -> Finding:
         ADVICE,
         kind=LedgerLost,
     )
+
+
+def check_unread_records(look: Look) -> Finding:
+    """No record of the source lies before the range of the first interval that is planned, or else of the schedule's first."""
+    source, pipeline = look.source.there, look.pipeline
+    earliest = look.cluster.earliest(source)
+    if look.view.standing:
+        before = unread(look.view).still_in(earliest)
+    else:
+        start = Cron.of(pipeline.schedule).at_or_after(pipeline.schedule.start)
+        ends = look.cluster.first_stamped(source, start)
+        ranges = [OffsetRange(partition=p, start=end, end=end) for p, end in enumerate(ends)]
+        before = Unread(source.name, start, look.now, before_ranges(ranges, earliest, {}))
+    if not before.offsets:
+        return ok("no record lies before the first range")
+    return warning(f"{before.description}.", f"{before.advice(pipeline.name)}. If they need not be read, all is well.")
 
 
 def check_announcements(look: Look) -> Finding:

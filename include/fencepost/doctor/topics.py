@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from fencepost.errors import AccessDenied, TopicMissing
 from fencepost.kafka.clients import PRODUCER_DEFAULTS
-from fencepost.kafka.cluster import Copies, told_time
+from fencepost.kafka.cluster import Copies
 from fencepost.ledger.codec import write_record
 from fencepost.ledger.ledger import KEEP_THE_TOPIC, unfit_for_ledger
-from fencepost.model import Interval
+from fencepost.model import Interval, told_time
 from fencepost.outputs.quarantine import ROOM, QuarantineTopic
 from fencepost.preflight.finding import Finding, Level, error, ok, skipped, warning
 from fencepost.preflight.found import found_of

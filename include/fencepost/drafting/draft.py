@@ -28,6 +28,7 @@ from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, take_sample
 from fencepost.model import utc_now
 from fencepost.paths import pipelines_folder
+from fencepost.protocol.unread import FIRST_CREDIBLE
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,11 @@ def _warnings(
         )
     if fields.left_out:
         yield f"Left out, because no column can have such a name: {len(fields.left_out):,}. pipeline.yaml lists them."
+    if chosen.unread and chosen.whole < FIRST_CREDIBLE:
+        yield (
+            f"{chosen.unread:,} offsets lie before the first record of {chosen.interval.told}, and no run from there on reads "
+            "them: they are stamped long before it, ahead of the clock, or not at all. pipeline.yaml says how to have them."
+        )
     if sample.records and not chosen.records:
         yield f"No record is in the interval {chosen.interval.told}: the first run would publish nothing."
     if sample.records and not chosen.ended:

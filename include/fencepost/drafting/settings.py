@@ -12,6 +12,8 @@ from fencepost.drafting.wanted import Wanted
 from fencepost.drafting.writing import listed, scalar, with_comments
 from fencepost.formats import FORMATS
 from fencepost.kafka.sample import Sample
+from fencepost.model import Interval
+from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
 LIMIT = 0.01  # the default share that may go to quarantine
 LARGE = 900_000  # bytes of a record; producers send 1,000,000 by default, and a result may be longer than its source
@@ -69,11 +71,16 @@ def settings_yaml(
 
 
 def _begins(chosen: Chosen, wanted: Wanted) -> str:
-    if chosen.oldest is None:
-        return ""
-    if chosen.oldest >= chosen.interval.start:
-        return "  # the oldest record is of this interval"
-    return f"  # the oldest record is of {in_zone(chosen.oldest, wanted.timezone)}: begin there to have all"
+    """What a run from there on reads of what the topic has."""
+    if not chosen.unread:
+        return "  # nothing that the topic has lies before it"
+    lie = "1 offset lies" if chosen.unread == 1 else f"{chosen.unread:,} offsets lie"
+    if chosen.whole >= FIRST_CREDIBLE:
+        return (
+            f"  # {lie} before it, and no run reads them: begin at {in_zone(chosen.whole, wanted.timezone)} to have all"
+        )
+    reads = Interval(start=EPOCH, end=chosen.interval.start).command("run", wanted.name)
+    return f"  # {lie} before it, and no run reads them but {reads}"
 
 
 def largest_of(sample: Sample) -> int:

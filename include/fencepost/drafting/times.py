@@ -9,21 +9,23 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from fencepost.config.intervals import Cron
-from fencepost.kafka.cluster import Cluster, time_of
+from fencepost.kafka.cluster import Cluster
 from fencepost.kafka.sample import Sample, Sampled, take_newest
-from fencepost.model import Interval
+from fencepost.model import Interval, time_of
 from fencepost.protocol.ranges import CLOCKS
+from fencepost.protocol.unread import EPOCH, FIRST_CREDIBLE
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The interval to begin with. `ended`: it has ended. `records`: offsets that it has now. `oldest`: when the oldest record is
-    stamped, if that is known."""
+    """The interval to begin with. `ended`: it has ended. `records`: offsets that it has now. `unread`: offsets before it, which
+    no run from there on reads. `whole`: the start of the last interval from which a run reads all that the topic has."""
 
     interval: Interval
     ended: bool
     records: int
-    oldest: datetime | None
+    unread: int
+    whole: datetime
 
 
 def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, now: datetime) -> Chosen:
@@ -31,34 +33,38 @@ def choose_interval(cluster: Cluster, sample: Sample, group: str, cron: Cron, no
     an empty topic the newest that has ended."""
     current = cron.interval_at(now)
     topic, limit = sample.topic, _milliseconds(now + CLOCKS)
-    oldest = _oldest(cluster, sample, group)
 
     def first_at(moment: datetime) -> list[int]:
+        """Where a plan's first range would begin, in each partition."""
+        if moment <= EPOCH:
+            return list(sample.earliest)
         found = cluster.first_at_or_after(topic, _milliseconds(moment), group, list(sample.earliest), limit)
         return [end if offset is None else offset for offset, end in zip(found, sample.ends, strict=True)]
 
-    def counted(interval: Interval) -> int:
-        ranges = zip(first_at(interval.start), first_at(interval.end), strict=True)
-        return sum(max(0, end - start) for start, end in ranges)
+    def between(starts: Sequence[int], ends: Sequence[int]) -> int:
+        return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
+
+    def chosen(interval: Interval, *, ended: bool) -> Chosen:
+        begins = first_at(interval.start)
+        unread, whole = between(sample.earliest, begins), interval.start
+        if unread:
+            firsts = cluster.record_times(topic, dict(enumerate(sample.earliest)), group).values()
+            whole = cron.at_or_before(min(firsts, default=EPOCH))
+            if between(
+                sample.earliest, first_at(whole)
+            ):  # what was aborted, or is dated ahead of the clock, comes first
+                whole = cron.at_or_before(EPOCH)
+        return Chosen(interval, ended, between(begins, first_at(interval.end)), unread, whole)
 
     ended = take_newest(cluster, topic, group, topic.partitions, ends=first_at(current.start))
     stamped = [at for one in ended.records if (at := one.timestamp) is not None and at < _milliseconds(current.start)]
     if stamped:
-        chosen = cron.interval_at(time_of(max(stamped)))
-        return Chosen(chosen, ended=True, records=counted(chosen), oldest=oldest)
+        return chosen(cron.interval_at(time_of(max(stamped))), ended=True)
     newest = [at for one in sample.records if (at := one.timestamp) is not None and at <= limit]
     if newest:
-        chosen = cron.interval_at(time_of(max(newest)))
-        return Chosen(chosen, ended=chosen.end <= now, records=counted(chosen), oldest=oldest)
-    before = Interval(start=cron.before(current.start), end=current.start)
-    return Chosen(before, ended=True, records=0, oldest=oldest)
-
-
-def _oldest(cluster: Cluster, sample: Sample, group: str) -> datetime | None:
-    if not sample.records:
-        return None
-    firsts = cluster.record_times(sample.topic, dict(enumerate(sample.earliest)), group).values()
-    return min(firsts, default=None)
+        interval = cron.interval_at(time_of(max(newest)))
+        return chosen(interval, ended=interval.end <= now)
+    return chosen(Interval(start=cron.before(current.start), end=current.start), ended=True)
 
 
 def _milliseconds(moment: datetime) -> int:
@@ -73,9 +79,16 @@ def doubts(sample: Sample, cron: Cron, now: datetime) -> Iterator[str]:
         missing = len(records) - len(stamped)
         yield (
             f"{missing:,} of {len(records):,} sampled records have no timestamp. A plan searches by timestamp: it cannot tell in "
-            "which interval they are, and they fall into the one that is open where they lie."
+            "which interval they are. They fall into the one that is open where they lie, and before the first interval's first "
+            "record into none."
         )
     times = [one.timestamp or 0 for one in stamped]
+    early = sum(time_of(at) < FIRST_CREDIBLE for at in times)
+    if early:
+        yield (
+            f"{early:,} of {len(records):,} sampled records are stamped before {FIRST_CREDIBLE.year}, the first in "
+            f"{time_of(min(times)).year}: seconds taken for milliseconds? A plan goes by what they say."
+        )
     ahead = sum(at > _milliseconds(now + CLOCKS) for at in times)
     if ahead:
         yield (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -46,13 +46,13 @@ from fencepost.kafka.errors import (
     translated,
 )
 from fencepost.kafka.offsets import REQUEST_TIMEOUT, read_until
+from fencepost.model import time_of, told_time
 
 log = logging.getLogger("fencepost.kafka.clients")
 FIRST_CONTACT = 10.0  # seconds to reach any broker at all; a broker's restart takes less
 TELL_AFTER = 1.0  # seconds
 CLUSTER = "kafka-cluster"  # Kafka's name of the only resource of its kind
 LEARNT = 5.0  # seconds after which every broker certainly knows of a new topic
-FAR = 125_000_000_000_000  # milliseconds, in the year 5931
 T = TypeVar("T")
 
 
@@ -356,6 +356,15 @@ class Cluster:
             log.warning("%s, partition %d: offset %d is dated ahead of the clock (%s)", doing, p, offset, told_time(at))
         return result
 
+    def first_stamped(self, topic: Topic, moment: datetime) -> list[int]:
+        """The first offset of each partition that is stamped at or after a moment, else its stable end, by Kafka's search alone.
+
+        That finds aborted records and markers too, so `first_at_or_after` may find a later one.
+        """
+        milliseconds = max(0, round(moment.timestamp() * 1000))
+        found = self._offsets(topic, OffsetSpec.for_timestamp(milliseconds), IsolationLevel.READ_COMMITTED)
+        return [end if offset < 0 else offset for offset, end in zip(found, self.last_stable(topic), strict=True)]
+
     def record_times(self, topic: Topic, offsets: Mapping[int, int], group: str) -> dict[int, datetime]:
         """The timestamp of the first record at or after an offset of each partition, committed or not; none where none is.
 
@@ -447,18 +456,6 @@ def check_allowed(cluster: Cluster, needs: Iterable[Need], doing: str) -> None:
     lacking = [n for n in needs if n.name in allowed and _plain(n.operation) not in allowed[n.name]]
     if lacking:
         raise not_authorized(f"{doing}: Kafka at {cluster.settings.bootstrap} refuses access.", lacking)
-
-
-def time_of(milliseconds: int) -> datetime:
-    """A record's timestamp. A producer may write any number: what is far from now is cut, so that it can be calculated with."""
-    return datetime.fromtimestamp(min(max(0, milliseconds), FAR) / 1000, UTC)
-
-
-def told_time(milliseconds: int) -> str:
-    """A record's timestamp, for a person."""
-    if milliseconds < FAR:
-        return f"timestamp {milliseconds}, {time_of(milliseconds):%Y-%m-%d %H:%M} UTC"
-    return f"timestamp {milliseconds}, in the year {1970 + milliseconds // 31_556_952_000}"
 
 
 def _plain(operation: str) -> str:

@@ -288,7 +288,7 @@ def sampled(message: Message) -> Sampled:
     return Sampled(
         partition=message.partition() or 0,
         offset=message.offset() or 0,
-        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else at,
+        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE or at < 0 else at,
         key=None if key is None else bytes(key),
         value=None if value is None else bytes(value),
         at_load=kind == TIMESTAMP_LOG_APPEND_TIME,

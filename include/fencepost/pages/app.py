@@ -7,7 +7,7 @@ request are looked up among pipelines and batches before they become part of a p
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -227,10 +227,13 @@ def _report_page(request: Request, look: Look, found: Batch) -> Response:
 def _card(look: Look, length: int) -> Card:
     try:
         snapshot, ends = look.known(), ledgers.source_ends(look.pipeline)
+        before = snapshot.unread
+        if before.offsets:
+            before = before.still_in(ledgers.source_begins(look.pipeline))
     except FencepostError as error:
         return Card(look.pipeline, look.snapshot, error, awaiting=look.awaiting)
     lag = None if ends is None else lag_now(snapshot, look.pipeline.schedule, ends, utc_now())
-    return card_of(look.pipeline, snapshot, lag, length, look.awaiting)
+    return replace(card_of(look.pipeline, snapshot, lag, length, look.awaiting), unread=before)
 
 
 def _pipeline(dag_id: str) -> Pipeline:

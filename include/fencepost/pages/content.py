@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
@@ -16,6 +16,7 @@ from fencepost.pages.trend import Lag, TrendPoint, trend
 from fencepost.pages.words import duration, percent, short_number, tip, verdict_style
 from fencepost.protocol.awaiting import Awaiting
 from fencepost.protocol.snapshot import Snapshot
+from fencepost.protocol.unread import Unread
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Card:
     lag: Lag | None = None
     last: Batch | None = None  # the revision that was judged last
     awaiting: tuple[Awaiting, ...] = ()  # in order of time
+    unread: Unread = field(default_factory=Unread)  # what the source still has before the first range
     verdicts: Markup | None = None
     charts: tuple[Chart, ...] = ()
     shown: int = 0  # batches in the trend

@@ -121,6 +121,19 @@ class Ledgers:
 
         return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
 
+    def source_begins(self, pipeline: Pipeline) -> list[int]:
+        """The first offset that each partition of the source still has; nothing if the topic does not exist.
+
+        Raises:
+            FencepostError: as `snapshot`.
+        """
+
+        def ask(cluster: Cluster) -> list[int]:
+            topic = cluster.find(pipeline.source.topic)
+            return [] if topic is None else cluster.earliest(topic)
+
+        return self._logged_in(pipeline, lambda whole: self._asking(client_settings(whole), ask))
+
     def lacks(self, pipeline: Pipeline) -> str:
         """What the pipeline's output table lacks of what its ledger has published there; empty if nothing.
 

@@ -40,6 +40,14 @@ class SchemaIds(Known):
     key: int | None = None
 
 
+class UnreadOffsets(Known):
+    """Offsets of the source that no batch read: by partition the first and the end (exclusive), and why."""
+
+    offsets: int = Field(ge=1)
+    partitions: dict[str, tuple[Offset, Offset]]
+    reason: str
+
+
 class Announcement(Known):
     """A publication, a skip or a withdrawal, as the ledger has recorded it. `ledger_id` and `batch` together name a batch.
 
@@ -89,6 +97,11 @@ class Announcement(Known):
     rows: int = Field(ge=0, description="How many records or rows it has.")
     quarantined: dict[str, int] = Field(
         default_factory=dict, description="By rule, how many source records or rows went to quarantine."
+    )
+    unread: UnreadOffsets | None = Field(
+        default=None,
+        description="What the source had before the batch's range when it was planned, of the first interval of all; null if "
+        "there was nothing. No batch reads it unless an earlier interval is planned.",
     )
     verdict: Outcome | None = Field(default=None, description="Of the suite; null if it was not judged.")
     decided_by_person: bool = Field(description="Whether a person decided, and not the verdict alone.")

@@ -26,7 +26,8 @@ from fencepost.model import (
     TableOutput,
     TopicOutput,
 )
-from fencepost.protocol.announcement import Announcement, Column, SchemaIds
+from fencepost.protocol.announcement import Announcement, Column, SchemaIds, UnreadOffsets
+from fencepost.protocol.unread import unread_at_plan
 from fencepost.protocol.view import ALWAYS, OVER, PASSED, Revisions, View
 
 ANNOUNCED = PASSED | {State.WITHDRAWN}
@@ -109,11 +110,19 @@ def announcement(view: View, one: News, cluster_id: str, until: datetime | None)
         schema_ids=_schema_ids(batch) if counts else None,
         rows=written.rows if written else 0,
         quarantined=written.quarantined if written else {},
+        unread=_unread(batch) if one.entered.state is not State.WITHDRAWN else None,
         verdict=batch.verdict.outcome if batch.verdict else None,
         decided_by_person=not counts or _is_by_person(batch),
         time=one.entered.at,
         complete_until=until,
     )
+
+
+def _unread(batch: Batch) -> UnreadOffsets | None:
+    before = unread_at_plan(batch)
+    if not before.offsets:
+        return None
+    return UnreadOffsets(offsets=before.offsets, partitions=before.by_partition, reason=before.reason)
 
 
 def _is_by_person(batch: Batch) -> bool:

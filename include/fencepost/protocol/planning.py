@@ -9,7 +9,7 @@ one that knew five: the plan after it would read the fifth from its beginning, f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 
@@ -26,6 +26,7 @@ from fencepost.model import (
     SourceTopic,
     State,
     TopicOutput,
+    UnreadRange,
     describe_ranges,
 )
 from fencepost.protocol.decisions import (
@@ -40,6 +41,7 @@ from fencepost.protocol.obstacle import ACCEPT_LOSS, GivenUp, SourceFound, sourc
 from fencepost.protocol.ranges import frozen_ranges, range_starts, without_expired
 from fencepost.protocol.replay import known_link, link_to_replay, replayed
 from fencepost.protocol.revision import Circumstances, reason_to_revise
+from fencepost.protocol.unread import before_ranges
 from fencepost.protocol.view import View
 
 
@@ -80,7 +82,8 @@ class SourceFacts:
 
     `by_start` has the first record at or after the interval's start, if no interval was planned before it; `by_end` the first at
     or after its end, from where its range starts. Both have None where there is no such record yet. `stable` was asked first: a
-    record that arrives meanwhile is the next batch's.
+    record that arrives meanwhile is the next batch's. `last_timestamps` are those of the last records before `by_start`, by
+    partition, where there are such.
     """
 
     topic: str
@@ -89,6 +92,7 @@ class SourceFacts:
     stable: tuple[int, ...] = ()
     by_start: tuple[int | None, ...] | None = None
     by_end: tuple[int | None, ...] = ()
+    last_timestamps: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
@@ -176,11 +180,15 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[So
     for batch in near.planned:
         check_same_source(batch, source.topic, source.topic_id, source.partitions)
     lost: tuple[OffsetRange, ...] = ()
+    unread: tuple[UnreadRange, ...] = ()
     gap = None
     if near.own is not None:
-        ranges, lost, gap = near.own.plan.source.ranges, near.own.plan.source.lost, near.own.plan.also_covers
+        own = near.own.plan.source
+        ranges, lost, unread, gap = own.ranges, own.lost, own.unread, near.own.plan.also_covers
     else:
         ranges = frozen_ranges(interval, starts_of(near, source), near.after, source.stable, source.by_end)
+        if near.before is None:
+            unread = before_ranges(ranges, source.earliest, source.last_timestamps)
         if near.before is not None and near.before.interval.end < interval.start and any(r.length for r in ranges):
             gap = Interval(start=near.before.interval.end, end=interval.start)
     ranges, expired = without_expired(ranges, source.earliest)
@@ -189,7 +197,9 @@ def source_of(interval: Interval, facts: Facts, source: SourceFacts) -> tuple[So
             f"pipeline {facts.pipeline}, interval {interval}: source topic {source.topic} no longer has "
             f"{describe_ranges(expired)}: retention deleted them before the batch was written. {ACCEPT_LOSS}"
         )
-    read = SourceTopic(topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired))
+    read = SourceTopic(
+        topic=source.topic, topic_id=source.topic_id, ranges=ranges, lost=(*lost, *expired), unread=unread
+    )
     return read, gap
 
 

@@ -16,6 +16,7 @@ from fencepost.model import Batch, Interval, Outcome, State
 from fencepost.protocol.advice import what_next
 from fencepost.protocol.awaiting import Awaiting, in_force, need_of
 from fencepost.protocol.frontier import Place, frontier, holding_back
+from fencepost.protocol.unread import Unread, unread
 from fencepost.protocol.view import PASSED, Revisions, View
 
 
@@ -136,6 +137,7 @@ class Snapshot:
     first: int = 0  # position of the interval that was planned first; the frontier starts there
     passed: int = 0  # how many intervals the frontier has passed from there on
     hole: Row | None = None  # it holds the frontier back
+    unread: Unread = field(default_factory=Unread)  # what lay before the first range, by the ledger
 
     @cached_property
     def by_key(self) -> dict[str, Row]:
@@ -191,6 +193,7 @@ def _snapshot_of(view: View) -> Snapshot:
         first=first,
         passed=passed,
         hole=next((row for row in rows if row.holds_back), None),
+        unread=unread(view),
     )
 
 

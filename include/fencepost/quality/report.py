@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fencepost.model import Batch, Frozen, OffsetRange, Outcome, describe_ranges
 from fencepost.protocol.advice import after_disagreement, after_rejection, judge_again
+from fencepost.protocol.unread import unread_at_plan
 from fencepost.quality.checks import CheckResult, Evaluation, Status
 from fencepost.quality.quarantine import Quarantined
 from fencepost.suite.declared import Severity
@@ -74,6 +75,11 @@ class Report(Frozen):
     receipt_check: ReceiptCheck | None = None
     quarantined: Quarantined | None = None
     seconds: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def unread(self) -> str:
+        """How many offsets no batch read when this one was planned as the first of all, and why; empty if there are none."""
+        return unread_at_plan(self.batch).description
 
     @property
     def next_step(self) -> str:

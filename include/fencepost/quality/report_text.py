@@ -19,6 +19,7 @@ def render_plain(report: Report) -> str:
         f"revision {batch.revision}{addition_words(batch)}, validation {report.number}",
         evaluation.reason,
         *([f"{batch.plan.told_also}."] if batch.plan.told_also else []),
+        *([f"{report.unread}."] if report.unread else []),
     ]
     bad = [check for check in report.in_order() if check.status is not Status.PASSED]
     lines += [f"  {_plain_check(check)}" for check in bad[:LISTED]]

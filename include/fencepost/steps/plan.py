@@ -9,7 +9,7 @@ Here the facts are gathered; what the plan is, `protocol/planning.py` decides of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -20,6 +20,7 @@ from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
+from fencepost.kafka.sample import take_newest
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
 from fencepost.model import (
@@ -54,9 +55,12 @@ from fencepost.protocol.planning import (
 from fencepost.protocol.ranges import CLOCKS, credible_until
 from fencepost.protocol.replay import known_link
 from fencepost.protocol.revision import Circumstances, may_be_revised, reason_to_revise
+from fencepost.protocol.unread import EPOCH, unread, unread_at_plan
 from fencepost.protocol.view import PASSED, View
 from fencepost.schemas.freeze import freeze_schemas
 from fencepost.steps.obstacle import give_up_if_stopped
+
+LOOK_BACK_SECONDS = 10.0  # to learn how records are stamped that no batch reads
 
 
 def plan_batch(
@@ -195,6 +199,8 @@ def revise(
 def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: Destination) -> Facts:
     """What the plan of an interval with these neighbours depends on."""
     source = source_facts(ledger, near, interval)
+    if near.own is None and near.before is None:
+        source = replace(source, last_timestamps=_last_timestamps(ledger, starts_of(near, source)))
     return _facts(ledger, near, source, None, interval, output)
 
 
@@ -213,15 +219,26 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
     def first_at(moment: datetime, starts: list[int] | None = None) -> tuple[int | None, ...]:
         return tuple(cluster.first_at_or_after(topic, _milliseconds(moment), pipeline.group, starts, limit))
 
+    by_start = None
+    if not near.before:  # an interval that begins with 1970 has records without a timestamp too
+        by_start = tuple(cluster.earliest(topic)) if interval.start <= EPOCH else first_at(interval.start)
     known = SourceFacts(
-        topic=topic.name,
-        topic_id=topic.id,
-        stable=stable,
-        by_start=None if near.before else first_at(interval.start),
-        earliest=(0,) * len(stable),
+        topic=topic.name, topic_id=topic.id, stable=stable, by_start=by_start, earliest=(0,) * len(stable)
     )
     by_end = first_at(interval.end, starts_of(near, known))
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
+
+
+def _last_timestamps(ledger: Ledger, starts: Sequence[int]) -> dict[int, int]:
+    """By partition, the timestamp of the last committed record before an offset, in milliseconds; -1: it has none.
+
+    Partitions that have no such record are left out, and those in which none is met in time.
+    """
+    topic = ledger.cluster.describe(ledger.pipeline.source.topic)
+    found = take_newest(
+        ledger.cluster, topic, ledger.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
+    )
+    return {one.partition: -1 if one.timestamp is None else one.timestamp for one in found.records}
 
 
 def facts_of_addition(ledger: Ledger, link: Batch, interval: Interval, output: Destination) -> Facts:
@@ -315,6 +332,10 @@ def _result(recorded: Recorded, interval: Interval) -> StepResult:
     if batch.plan.also_covers is not None:
         message += f". {batch.plan.told_also}"
         details["also_covers"] = str(batch.plan.also_covers)
+    before = unread_at_plan(batch)
+    if before.offsets and unread(view).start == interval.start:
+        message += f". {before.description}. {before.advice(batch.pipeline)}"
+        details["unread"] = before.offsets
     if starved_by is not None:
         message += f". {_starved(view, starved_by)}"
         details["starved_by"] = str(starved_by.id)

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField
 
 from fencepost.config.pipeline import Pipeline
-from fencepost.kafka.cluster import time_of
 from fencepost.ledger.ledger import Ledger
-from fencepost.model import Interval, Layout, Outcome, Schemas
+from fencepost.model import Interval, Layout, Outcome, Schemas, time_of
 from fencepost.quality.checks import Evaluation
 from fencepost.quality.columns import JSON
 from fencepost.quality.evaluation import SAMPLE, evaluate
