@@ -16,18 +16,23 @@ from pydantic import SecretStr
 
 from conftest import day
 from fencepost.config.asker import Asker
+from fencepost.config.pipeline import TableSettings
+from fencepost.doctor.store import _of_the_table
 from fencepost.errors import StoreUnavailable
 from fencepost.outputs import connection
 from fencepost.outputs import postgres as module
 from fencepost.outputs.connection import asking, session
 from fencepost.outputs.postgres import PostgresTable, _name_of
 from fencepost.outputs.store import Store
+from fencepost.preflight.finding import Level
+from fencepost.protocol.view import View
 from fencepost_stack.postgres import SUPERUSER
 from rigs.postgres_server import PASSWORD, PostgresServer, query
 
 Settings = dict[str, str]
 STARTS = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(20)]
 TABLE = "public.numbers"
+OUTPUT = TableSettings(kind="postgres", table=TABLE)
 
 
 class Login(Asker):
@@ -98,18 +103,24 @@ def test_only_an_index_that_finds_each_interval_is_gone_through_and_without_one_
         store = Store(tx, TABLE)
         oid = store.oid()
         assert oid is not None
-        assert store.indexed(oid) is expected
-        assert store.invalid_index(oid) == ("failed" if "UNIQUE" in statements else "")
-        assert store.filled(indexed=expected) == set(STARTS)
+        assert (store.unindexed(oid) == []) is expected
+        assert store.filled(oid) == set(STARTS)
         reads = tx.run("SELECT max(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'public'")
         assert expected or reads == [(1,)]
+        look: Any = SimpleNamespace(pipeline=SimpleNamespace(output=OUTPUT), view=View())
+        found = list(_of_the_table(look, store, oid))
+    assert [one.level for one in found] == [Level.OK if expected else Level.WARNING]
+    if not expected:
+        query(database, found[0].command)
+        with asking(login(database)) as tx:
+            assert Store(tx, TABLE).unindexed(oid) == [], "what the doctor says is enough"
 
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[int]:
-    """Somebody else's session that locks the table; its number."""
+    """Somebody else's session that locks what is asked; its number."""
     with closing(psycopg2.connect(**settings)) as other, other.cursor() as cursor:
-        cursor.execute("lock table numbers in access exclusive mode")
+        cursor.execute("lock table fencepost_batches in access exclusive mode")
         yield other.info.backend_pid
 
 
@@ -117,14 +128,14 @@ def test_who_asks_a_locked_table_gives_up_and_names_who_locks_it(
     database: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "ASK_LOCK_SECONDS", 0.3)
-    query(database, PLAIN)
+    prepared(database)
     expected = r"a lock was not free within 0\.3 s\. .*: {pid} of user {user}\. .*pg_terminate_backend"
     with locked(database) as pid:
         named = expected.format(pid=pid, user=database["user"])
         with pytest.raises(StoreUnavailable, match=named), asking(login(database)) as tx:
-            Store(tx, TABLE).filled(indexed=False)
+            Store(tx, TABLE).named("any")
     with asking(login(database)) as tx:
-        assert Store(tx, TABLE).filled(indexed=False) == set()
+        assert list(Store(tx, TABLE).named("any")) == []
 
 
 def test_who_asks_waits_for_no_statement_and_no_silent_server_for_ever(

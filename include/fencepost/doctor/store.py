@@ -20,6 +20,7 @@ from fencepost.protocol.view import View
 
 BLOATED = 1.0  # dead rows for each live one: a reader reads twice what it needs
 FEW = 10_000  # dead rows that matter to nobody
+FEW_TABLES = 5  # that a message names
 FULL = 0.9  # of the connections that the server takes
 
 
@@ -134,17 +135,15 @@ def _of_the_table(look: Look, store: Store, oid: int) -> Iterator[Finding]:
             "Change the table, or the transform.",
             kind=StoreRefused,
         )
-    if not store.indexed(oid):
+    if unindexed := store.unindexed(oid):
         found = True
-        invalid = store.invalid_index(oid)
-        concurrently = "" if store.is_partitioned(oid) else "CONCURRENTLY "  # which no partitioned table takes
+        # For a partitioned table the server makes one for each partition, and does not take CONCURRENTLY.
+        on = f"ON {store.quoted}" if store.is_partitioned(oid) else f"CONCURRENTLY ON {unindexed[0]}"
         yield warning(
-            f"Table {store.table} has no index that finds an interval: a valid B-tree that begins with {RESERVED_COLUMNS[0]}, "
-            "over all rows. Each publication and each comparison reads all of it.",
-            f"Mend the one whose making failed: {invalid}." if invalid else "Make one.",
-            f"REINDEX INDEX CONCURRENTLY {invalid}"
-            if invalid
-            else f'CREATE INDEX {concurrently}ON {store.quoted} ("{RESERVED_COLUMNS[0]}")',
+            f"Table {', '.join(unindexed[:FEW_TABLES])} has no index that finds an interval: a valid B-tree that begins with "
+            f"{RESERVED_COLUMNS[0]}, over all rows. Each publication and each comparison reads all of it.",
+            "Make one.",
+            f'CREATE INDEX {on} ("{RESERVED_COLUMNS[0]}")',
         )
     if not found:
         yield ok(f"table {store.table} takes the newest batch's columns, and has an index on its intervals")

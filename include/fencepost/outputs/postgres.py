@@ -620,11 +620,11 @@ class PostgresTable:
             return _Contents(owner, {held.start: held for held in store.rows()}, filled)
 
     def _filled(self, store: Store, oid: int) -> set[datetime]:
-        indexed = store.indexed(oid)
+        unindexed = store.unindexed(oid)
         try:
-            return store.filled(indexed=indexed)
+            return store.filled(oid)
         except StatementFailed as failed:
-            if failed.sqlstate != CANCELLED or indexed:
+            if failed.sqlstate != CANCELLED or not unindexed:
                 raise
             raise StoreUnavailable(
                 f"{self._where}: table {self._table} was not read to its end in {ASK_SECONDS} s. No index of it finds an "

@@ -41,17 +41,18 @@ TREE = (
     "WITH RECURSIVE tree (oid) AS (SELECT to_regclass($1)::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i "
     "JOIN tree ON i.inhparent = tree.oid)"
 )
-INDEXED = """WITH RECURSIVE tree (oid) AS (
+UNINDEXED = """WITH RECURSIVE tree (oid) AS (
     SELECT $1::bigint::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN tree ON i.inhparent = tree.oid)
-SELECT coalesce(bool_and(EXISTS (
+SELECT format('%I.%I', n.nspname, c.relname) FROM tree JOIN pg_catalog.pg_class AS c ON c.oid = tree.oid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind <> 'p' AND NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_index AS i
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
     JOIN pg_catalog.pg_am AS m ON m.oid = x.relam
     JOIN pg_catalog.pg_opclass AS o ON o.oid = i.indclass[0]
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND a.attname = $2::name AND m.amname = 'btree' AND o.opcdefault
-    AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive)), true)
-FROM tree JOIN pg_catalog.pg_class AS c ON c.oid = tree.oid WHERE c.relkind <> 'p'"""
+    AND i.indpred IS NULL AND i.indisvalid AND i.indisready AND i.indislive) ORDER BY 1"""
 MADE_MEANWHILE = {"23505", "42P07"}  # what CREATE … IF NOT EXISTS says where another session was faster
 SHOWN = 5  # intervals that a message names
 MOST = 100  # intervals in a statement that removes them
@@ -282,25 +283,13 @@ class Store:
         """Whether its rows are in partitions."""
         return bool(self._run("SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = $1::bigint::oid", oid)[0][0])
 
-    def indexed(self, oid: int) -> bool:
-        """Whether each table with its rows, which a partitioned table's partitions are, finds an interval by an index.
+    def unindexed(self, oid: int) -> list[str]:
+        """The tables with its rows that do not find an interval by an index, quoted: itself, or its partitions and children.
 
-        That is a B-tree whose first key is the interval itself, over all rows, and which the server uses: not one that is still
-        being made, or whose making failed.
+        That takes a B-tree whose first key is the interval itself, over all rows, and which the server uses: not one that is
+        still being made, or whose making failed.
         """
-        return bool(self._run(INDEXED, oid, INTERVAL)[0][0])
-
-    def invalid_index(self, oid: int) -> str:
-        """An index of the table that would find an interval if its making had not failed, quoted; empty if there is none."""
-        found = self._run(
-            "SELECT x.oid::regclass::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid "
-            "JOIN pg_catalog.pg_am AS m ON m.oid = x.relam JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid "
-            "AND a.attnum = i.indkey[0] WHERE i.indrelid = $1::bigint::oid AND x.relkind = 'i' AND a.attname = $2::name "
-            "AND m.amname = 'btree' AND i.indpred IS NULL AND NOT i.indisvalid ORDER BY 1",
-            oid,
-            INTERVAL,
-        )
-        return str(found[0][0]) if found else ""
+        return [name for (name,) in self._run(UNINDEXED, oid, INTERVAL)]
 
     def has_partition(self, oid: int, start: datetime) -> bool:
         """Whether some partition takes rows of the interval; True where that depends on other columns, and of a table without
@@ -392,10 +381,10 @@ class Store:
         )
         return (row[0] for row in found)
 
-    def filled(self, *, indexed: bool) -> set[datetime]:
+    def filled(self, oid: int) -> set[datetime]:
         """The intervals of which the table has a row, by start: by a step in the index for each, or by one read of the table."""
         column = quoted(INTERVAL)
-        if not indexed:
+        if self.unindexed(oid):
             return {row[0] for row in self._run(f"SELECT DISTINCT {column} FROM {self.quoted}")}
         next_one = f"SELECT min({column}) FROM {self.quoted}"  # one step in the index, in whichever order that is
         found = self._run(
