@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from fencepost.config.asker import Asker
 from fencepost.errors import StoreUnavailable
 from fencepost.outputs.connection import session
-from fencepost.outputs.store import Store
+from fencepost.outputs.store import Owner, Store
 from fencepost.outputs.table_checks import doubts, why_not_owned, why_not_published_to
 from rigs.postgres_server import PostgresServer, query
 
@@ -51,7 +51,7 @@ class Database:
         with session(self.asker) as tx:
             store = Store(tx, name)
             store.prepare()
-            store.register(pipeline)
+            store.register(Owner(pipeline, "here"))
             tx.commit()
 
     def why_not(self, *, allow: bool = False) -> list[str]:
