@@ -110,10 +110,12 @@ def test_a_plan_that_was_skipped_has_not_planned(context_of: ContextOf, planned:
             turn(context_of(("before", "skipped", "failed", kind)), near)
 
 
-def test_a_plan_that_a_person_marked_as_success_leaves_its_records_and_hides_no_earlier_one(
-    context_of: ContextOf, planned: Planned
+@pytest.mark.parametrize(("plan", "run"), [("success", "failed"), ("success", "success"), ("skipped", "success")])
+def test_what_a_person_marked_as_success_leaves_its_records_and_hides_no_earlier_one(
+    context_of: ContextOf, planned: Planned, plan: str, run: str
 ) -> None:
-    by_hand = ("marked", "success", "failed", "scheduled")
+    """If a run is marked, Airflow marks a plan that waits too, and skips one that has not begun."""
+    by_hand = ("marked", plan, run, "scheduled")
     assert turn(context_of(by_hand, DONE), planned(2)) is None
     with pytest.raises(AirflowFailException, match="earlier run broken failed"):
         turn(context_of(by_hand, FAILED, DONE), planned(3))

@@ -36,7 +36,7 @@ def waits_for(context: Context, neighbours: Callable[[], Neighbours]) -> str | N
     1. an interval that is planned keeps its ranges, and waits for nothing;
     2. nothing before the planned interval that precedes this one matters: those records are in a batch, or never will be;
     3. each run in between, the nearest first, has to plan before. One that was cancelled before its plan began has no state of
-       that task in a finished run, and does not count; neither does one whose plan a person marked as success.
+       that task in a finished run, and does not count; neither does one that a person marked as success, or its plan.
 
     Airflow sorts by logical date, which is the start of the data interval.
 
@@ -63,7 +63,7 @@ def _reason(context: Context, earlier: Any) -> str | None:
     """Why a plan cannot go before that of the earlier run, whose interval the ledger does not have; None if it can."""
     found = run_of(context["ti"].dag_id, earlier.run_id)
     kind, state = found.run_type.value, DagRunState(found.state.value)
-    if kind not in OURS or earlier.state == "success":
+    if kind not in OURS or earlier.state == "success" or (earlier.state, state) == ("skipped", DagRunState.SUCCESS):
         return None
     if earlier.state in ENDED_WITHOUT:
         again = (
