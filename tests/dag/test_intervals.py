@@ -138,18 +138,25 @@ def test_the_intervals_of_lord_howe(cron: str, boundaries: list[datetime]) -> No
             assert Cron(cron, zone).interval_at(interval.start + (interval.end - interval.start) * part) == interval
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ANY = st.tuples(
+    st.sampled_from(sorted(zone for zone in available_timezones() if "localtime" not in zone)),
+    st.integers(30, 24_400).map(lambda number: EPOCH + timedelta(days=number)),
+)
+ODD = st.sampled_from(ODD_CHANGES).map(lambda one: (one[0], one[1].replace(hour=0, minute=0) - timedelta(days=2)))
+
+
 @settings(max_examples=150, deadline=None)
 @given(
-    st.sampled_from(sorted(zone for zone in available_timezones() if zone not in {"build/etc/localtime", "localtime"})),
+    st.one_of(ANY, ODD),
     st.sampled_from([*CRONS, "*/7 * * * *", "*/10 * * * *", "59 23 * * *", "*/20 1-3 * * *", "0 12 15 * *"]),
-    st.integers(30, 24_400),  # days since 1970
     st.integers(0, 30),
 )
 def test_in_any_zone_and_for_any_cron_intervals_touch_wherever_one_begins_to_ask(
-    zone: str, cron: str, day_number: int, skipped: int
+    place_and_start: tuple[str, datetime], cron: str, skipped: int
 ) -> None:
     """Around a change of clocks, where the zone has one within the year. Moments are asked of in another way for each claim."""
-    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day_number)
+    zone, start = place_and_start
     place = ZoneInfo(zone)
     day = timedelta(days=1)
     changes = (start + day * n for n in range(366))

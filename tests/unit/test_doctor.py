@@ -282,7 +282,7 @@ def test_the_command_shows_problems_first_and_ends_with_1(pipelines: Path) -> No
     assert shown.exit_code == 1
     assert "p: 1 error, 0 warnings" in shown.stdout
     assert "no answer from Kafka" in shown.stdout
-    assert "ok: transform, suite, schema registry" in shown.stdout
+    assert "ok: transform, suite, schedule, schema registry" in shown.stdout
     assert "not checked: rights, transaction timeout" in shown.stdout
     assert "Traceback" not in shown.output
 

@@ -55,7 +55,7 @@ def status(pipeline: PipelineName, as_json: AsJson = False) -> None:
     hole, rows = snapshot.hole, snapshot.rows
     awaiting = snapshot.awaiting(utc_now(), found.schedule.patience)
     lacks = lacks_of(found, ledger) if rows else ""
-    before = snapshot.unread.still_in(ledger.cluster.earliest(source))
+    before = snapshot.unread.still_in(ledger.cluster.earliest(source)) if snapshot.unread.offsets else snapshot.unread
     unannounced = ledger.announcements.lost(ledger.cluster.find(found.announcements_topic))
     if as_json:
         print_json(
