@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from conftest import at, day
@@ -24,7 +25,7 @@ from fencepost.config.pipeline import Pipeline
 from fencepost.errors import MalformedRecords, RecordRefused, SettingsError, TransitionRefused
 from fencepost.formats.json import Json
 from fencepost.model import State
-from fencepost.spark.records import parse_output, read_source, to_records
+from fencepost.spark.records import output_columns, parse_output, read_source, to_records
 from fencepost.spark.transform import value_schema
 from fencepost.steps.advance import advance_batch
 from fencepost_stack.broker import Broker
@@ -289,12 +290,52 @@ def test_what_is_written_is_read_back_as_it_was_to_be_judged(column: str, spark:
         "named_struct('a', map('k', map(array(1), 1)))",
         "named_struct('a', 1, 'a', 2)",
         "array(time'12:00:00')",
+        "parse_json('1')",
+        "array(map('k', parse_json('{}')))",
     ],
 )
 def test_a_result_that_json_cannot_say_is_refused(column: str, spark: Any, make_pipeline: Make) -> None:
     frame = spark.sql(f"SELECT X'00' AS _key, {column} AS odd")
     with pytest.raises(SettingsError, match=r"column 'odd' has .+, which JSON cannot express"):
         to_records(frame, make_pipeline())
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "of"),
+    [
+        ("text", "map<string,int>", "odd"),
+        ("concat('{\"x\":[null,', text, ']}')", "struct<x: array<map<string,int>>>", "odd.x[]"),
+        ("concat('{\"k\":', text, '}')", "map<string,map<string,int>>", "odd{}"),
+    ],
+)
+def test_a_map_with_a_name_twice_is_refused_by_field(
+    column: str, kind: str, of: str, spark: Any, make_pipeline: Make
+) -> None:
+    """As a source's record it is malformed. Spark reads it, and its SQL functions refuse it only where they make a map."""
+    texts = spark.createDataFrame([('{"a":1,"a":2}',), ('{"a":1,"A":2}',), (None,)], "text string").coalesce(1)
+    frame = texts.select(F.lit(b"k").alias("_key"), F.expr(f"from_json({column}, '{kind}')").alias("odd"))
+    columns = output_columns(frame, make_pipeline(), None)
+    rows = frame.select(columns["unfit"].alias("unfit"), columns["value"].alias("value")).collect()
+    assert [row["unfit"] for row in rows] == [f"{of}: two entries of one name", None, None]
+    assert [row["value"] is None for row in rows] == [True, False, False]
+
+
+def test_a_minus_before_0_within_a_column_of_a_table_is_refused_by_field(spark: Any, make_pipeline: Make) -> None:
+    """`jsonb` has none. A topic has, and a column of doubles."""
+    frame = spark.sql(
+        "SELECT X'00' AS _key, double('-0.0') AS plain, array(0.0D, double(text)) AS list, "
+        "map('k', named_struct('x', float(text))) AS pairs, text FROM VALUES ('0.0'), ('-0.0'), (NULL) AS t(text)"
+    )
+    table = make_pipeline(output={"kind": "postgres", "table": "t"}, postgres={"host": "h", "dbname": "d", "user": "u"})
+    for names, of in ((["plain", "list"], "list[]"), (["pairs"], "pairs{}.x")):
+        some = frame.select("_key", *names)
+        unfit = output_columns(some, table, None)["unfit"]
+        said = f"{of}: -0.0, and jsonb has no minus for 0; add 0.0 to it"
+        assert [row[0] for row in some.select(unfit).collect()] == [None, said, None]
+    to_topic = output_columns(frame, make_pipeline(), None)["unfit"]
+    assert [row[0] for row in frame.select(to_topic).collect()] == [None] * 3
+    added = frame.selectExpr("_key", "transform(list, x -> x + 0.0D) AS list")
+    assert added.select(output_columns(added, table, None)["unfit"]).distinct().collect() == [(None,)]
 
 
 def test_a_text_that_is_not_utf8_fails_the_batch_by_field_and_record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -256,6 +257,11 @@ UNFIT = [
     ),
     ({"type": "array", "items": "int"}, "array(1, NULL)", "f[]: null, and its type is int"),
     ({"type": "map", "values": "int"}, "map('k', CAST(NULL AS int))", "f{}: null, and its type is int"),
+    (
+        {"type": "map", "values": "int"},
+        """from_json('{"k":1,"k":2}', 'map<string,int>')""",
+        "f: two entries of one name",
+    ),
     ({"type": "enum", "name": "E", "symbols": ["A"]}, "'B'", "f: none of the symbols of enum E"),
     ({"type": "fixed", "name": "F", "size": 2}, "X'00'", "f: not 2 bytes long, as fixed F is"),
     ({"type": "string", "logicalType": "uuid"}, "'x'", "f: not a UUID"),
@@ -373,6 +379,26 @@ def test_a_number_goes_into_the_wider_type_of_a_union(spark: Any) -> None:
         encode(F.col("whole"), frame.schema["whole"].dataType, registered(schema)).data.alias("v")
     ).head()
     assert row["v"][5:] == b"\x02" + written("long", 5) + b"\x02" + written("double", 0.5)
+
+
+def test_a_day_or_a_timestamp_is_the_member_of_a_union_that_it_was(spark: Any) -> None:
+    """Fixed bytes: one who reads and writes by the same rule would agree on any."""
+    days, moments = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}
+    schema = record(u=["null", days, moments])
+    members = [
+        "'member_int', date'2024-03-10', 'member_long', CAST(NULL AS timestamp)",
+        "'member_int', CAST(NULL AS date), 'member_long', timestamp'2024-03-10 00:00:00.001'",
+    ]
+    frame = spark.sql(" UNION ALL ".join(f"SELECT named_struct('u', named_struct({one})) AS whole" for one in members))
+    data = encode(F.col("whole"), frame.schema["whole"].dataType, registered(schema)).data
+    payloads = [bytes(row[0])[5:] for row in frame.coalesce(1).select(data).collect()]
+    assert payloads == [bytes.fromhex("02a0b502"), bytes.fromhex("048280c6dac463")]
+    found = [value["u"] for value, _ in decoded(spark, payloads, schema)]
+    moment = datetime(2024, 3, 10, 0, 0, 0, 1000, UTC)
+    assert found == [
+        {"member_int": date(2024, 3, 10), "member_long": None},
+        {"member_int": None, "member_long": moment},
+    ]
 
 
 def test_what_is_wider_in_the_schema_is_widened_and_nothing_is_rounded(spark: Any) -> None:

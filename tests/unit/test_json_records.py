@@ -21,7 +21,7 @@ import pytest
 
 from fencepost.formats import json_decoder
 from fencepost.formats.json_columns import needs_digits
-from fencepost.formats.json_decoder import DEEPEST, JsonDecoder, _with_sources
+from fencepost.formats.json_decoder import DEEPEST, DIGITS, JsonDecoder, _with_sources
 from fencepost.formats.rows import BYTES_AT_ONCE, decode_first
 from oracle.json_reader import NotSo, read_record
 from oracle.json_writer import ANYTHING, LEAVES, SCHEMA, generate
@@ -291,6 +291,13 @@ def test_of_an_array_in_a_text_only_its_text_is_held() -> None:
             assert tracemalloc.get_traced_memory()[1] < 1_000_000  # the arrays alone would take five times as much
         finally:
             tracemalloc.stop()
+
+
+def test_a_long_number_is_looked_for_at_the_first_digit_alone() -> None:
+    """At each of a thousand, a record of such numbers would take a second for each megabyte."""
+    number = "9" * (2 * DIGITS)
+    assert json_decoder.LARGE.search(number) is not None
+    assert json_decoder.LARGE.search(number, 1) is None
 
 
 def test_a_deep_text_that_does_not_end_is_refused_in_no_time() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
 from fencepost.config.table_rights import grants
@@ -308,6 +309,21 @@ def test_a_name_that_no_table_of_ours_can_have_is_told() -> None:
     for name in ("FENCEPOST_INTERVAL", "ü" * 32, 'a"b', "a\0b"):
         assert len(what_is_no_column(schema(f"{name} integer"))) == 1, name
     assert "void" in what_is_no_column(schema("n void"))[0]
+
+
+ODD = {
+    "variant": T.VariantType(),
+    "variants": T.ArrayType(T.VariantType()),
+    "variants by name in a struct": T.StructType().add("a", T.MapType(T.StringType(), T.VariantType())),
+    "numbers by number": T.MapType(T.IntegerType(), T.IntegerType()),
+    "times": T.ArrayType(T.TimeType()),
+}
+
+
+@pytest.mark.parametrize("kind", ODD.values(), ids=ODD)
+def test_a_type_that_json_cannot_say_is_told_before_a_table_is_made(kind: T.DataType) -> None:
+    (why,) = what_is_no_column(T.StructType().add("n", T.IntegerType()).add("odd", kind))
+    assert why.startswith("column odd ")
 
 
 @pytest.mark.parametrize(

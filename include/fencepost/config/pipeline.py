@@ -170,6 +170,7 @@ class TopicSettings(Output):
     kind: Literal["topic"] = "topic"
     topic: TopicName
     takes_tombstones: ClassVar[bool] = True
+    keeps_minus_zero: ClassVar[bool] = True  # also within an array, a map or a struct
     format: FormatName = "json"
     subject: Subject | None = None
     version: Version | None = None
@@ -232,6 +233,7 @@ class TableSettings(Output):
     )
     topic: ClassVar[None] = None
     takes_tombstones: ClassVar[bool] = False
+    keeps_minus_zero: ClassVar[bool] = False
     format: ClassVar[str] = "json"
     key_format: ClassVar[str] = "bytes"
     subject: ClassVar[None] = None

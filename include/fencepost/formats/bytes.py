@@ -65,7 +65,7 @@ def as_bytes(frame: DataFrame, name: str) -> Column:
     kind = frame.schema[name].dataType
     if isinstance(kind, BinaryType):
         return F.col(f"`{name}`")
-    if kind.typeName() in {"array", "map", "struct", "void"}:
+    if kind.typeName() in {"array", "map", "struct", "variant", "void"}:
         raise Unfit(
             f"column {name!r} is of type {kind.simpleString()}; a record's bytes come from a binary, string or simple column."
         )

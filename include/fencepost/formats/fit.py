@@ -128,7 +128,7 @@ class Walk(ABC, Generic[S, M]):
             inner = self._fit_items(kind.valueType, schema.items, f"{path}{{}}", path)
             convert = _each(inner, lambda c, each_: F.transform_values(c, lambda _, v: each_(v)))
             keys, values = each(self.key_problem(path), F.map_keys), each(inner.problem, F.map_values)
-            found = Fit(convert, first_of([keys, values]))
+            found = Fit(convert, first_of([name_twice(path), keys, values]))
         else:
             found = self.fit_simple(kind, schema, path)
         if found is None:
@@ -202,6 +202,14 @@ def is_map(kind: DataType) -> TypeGuard[MapType]:
     from pyspark.sql.types import MapType, StringType
 
     return isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
+
+
+def name_twice(path: str) -> Check:
+    """Why a map is none in any format: Spark's may have a key twice. JSON would too, and Avro's map would lose an entry."""
+    from pyspark.sql import functions as F
+
+    said = F.lit(f"{path}: two entries of one name")
+    return lambda c: F.when(F.size(F.array_distinct(F.map_keys(c))) < F.size(c), said)
 
 
 def misfit(kind: DataType, schema: Schema, path: str) -> Unfit:

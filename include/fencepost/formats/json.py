@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from fencepost.formats.fit import each, first_of, of_field, same
+from fencepost.formats.fit import each, first_of, name_twice, of_field, same
 from fencepost.formats.format import LONGEST_NAME, Declared, Encoded, Unfit, read_rows
 from fencepost.model import RegisteredSchema
 
@@ -105,7 +105,7 @@ def check_sayable(fields: StructType) -> None:
         Unfit: it cannot express one, and the fix.
     """
     for field in fields.fields:
-        if what := _unsayable(field.dataType):
+        if what := unsayable(field.dataType):
             raise Unfit(f"column {field.name!r} has {what}, which JSON cannot express. Rename or cast it.")
 
 
@@ -113,20 +113,51 @@ def check_of(kind: DataType, path: str) -> Check | None:
     """Why JSON cannot say a row's value of this type so that it is read alike: a text or null; None where it can say every one.
 
     Spark replaces what is not UTF-8, so that two texts may become one. It writes years that no reader takes, and NaN as a text,
-    which a source of this format calls malformed.
+    which a source of this format calls malformed, as it does an object with a name twice.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import (
-        ArrayType,
-        DateType,
-        DoubleType,
-        FloatType,
-        MapType,
-        StringType,
-        StructType,
-        TimestampNTZType,
-        TimestampType,
-    )
+
+    return _within(kind, path, _leaf_check, lambda at: [name_twice(at), each(name_check(at), F.map_keys)])
+
+
+def minus_zero_check(kind: DataType, path: str) -> Check | None:
+    """Why `jsonb` of PostgreSQL does not keep a row's value of this type, or null: its 0 has no minus."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DoubleType, FloatType
+
+    def of_leaf(kind: DataType, at: str) -> Check | None:
+        if not isinstance(kind, FloatType | DoubleType):
+            return None
+        said = F.lit(f"{at}: -0.0, and jsonb has no minus for 0; add 0.0 to it")
+        return lambda c: F.when((c == 0) & (c.cast("string") == "-0.0"), said)
+
+    return _within(kind, path, of_leaf, lambda _: [])
+
+
+def _within(
+    kind: DataType,
+    path: str,
+    of_leaf: Callable[[DataType, str], Check | None],
+    of_map: Callable[[str], Sequence[Check | None]],
+) -> Check | None:
+    """The first problem of a value: of what is in it, as `of_leaf` says, and of its maps themselves."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        return each(_within(kind.elementType, f"{path}[]", of_leaf, of_map), same)
+    if isinstance(kind, MapType):
+        values = each(_within(kind.valueType, f"{path}{{}}", of_leaf, of_map), F.map_values)
+        return first_of([*of_map(path), values])
+    if isinstance(kind, StructType):
+        dot = f"{path}." if path else ""
+        return first_of([of_field(_within(f.dataType, f"{dot}{f.name}", of_leaf, of_map), f.name) for f in kind.fields])
+    return of_leaf(kind, path)
+
+
+def _leaf_check(kind: DataType, path: str) -> Check | None:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DateType, DoubleType, FloatType, StringType, TimestampNTZType, TimestampType
 
     if isinstance(kind, FloatType | DoubleType):
         no_number = F.lit(f"{path}: JSON has no NaN and no Infinity")
@@ -135,15 +166,6 @@ def check_of(kind: DataType, path: str) -> Check | None:
         return lambda c: F.when(~F.is_valid_utf8(c), F.lit(f"{path}: text that is not UTF-8"))
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         return lambda c: F.when(~F.year(c).between(1, 9999), F.lit(f"{path}: not within the years 1 to 9999"))
-    if isinstance(kind, ArrayType):
-        return each(check_of(kind.elementType, f"{path}[]"), same)
-    if isinstance(kind, MapType):
-        return first_of(
-            [each(name_check(path), F.map_keys), each(check_of(kind.valueType, f"{path}{{}}"), F.map_values)]
-        )
-    if isinstance(kind, StructType):
-        dot = f"{path}." if path else ""
-        return first_of([of_field(check_of(f.dataType, f"{dot}{f.name}"), f.name) for f in kind.fields])
     return None
 
 
@@ -156,20 +178,22 @@ def name_check(path: str) -> Check:
     return lambda c: F.when(F.octet_length(c) > LONGEST_NAME, too_long).when(~F.is_valid_utf8(c), bad)
 
 
-def _unsayable(kind: DataType) -> str | None:
+def unsayable(kind: DataType) -> str | None:
     """The part of this type that Spark's JSON would distort, or that Spark could not read back to judge it, or None."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, TimeType, VariantType
 
     if isinstance(kind, TimeType):
         return "a time without a day"
+    if isinstance(kind, VariantType):
+        return "a variant"
     if isinstance(kind, ArrayType):
-        return _unsayable(kind.elementType)
+        return unsayable(kind.elementType)
     if isinstance(kind, MapType):
         if not isinstance(kind.keyType, StringType):
             return f"a map with keys of type {kind.keyType.simpleString()}"
-        return _unsayable(kind.valueType)
+        return unsayable(kind.valueType)
     if isinstance(kind, StructType):
         if len(set(kind.fieldNames())) < len(kind.fields):
             return "a struct with a duplicate name"
-        return next((what for f in kind.fields if (what := _unsayable(f.dataType))), None)
+        return next((what for f in kind.fields if (what := unsayable(f.dataType))), None)
     return None

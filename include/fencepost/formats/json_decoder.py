@@ -195,9 +195,10 @@ def _reason(error: ValueError) -> str:
     return "a duplicate name in one object" if words.startswith("Detected duplicate key") else f"not JSON: {words}"
 
 
-# This also takes an unterminated string as a whole: searching in it for another beginning would take quadratic time.
+# This also takes an unterminated string as a whole: searching in it for another beginning would take quadratic time. So would
+# searching for many digits within those of one number.
 STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-LARGE = re.compile(rf"{STRING}|([\[{{])|([\]}}])|[0-9]{{{DIGITS}}}([0-9]+)", re.DOTALL)
+LARGE = re.compile(rf"{STRING}|([\[{{])|([\]}}])|(?<![0-9])[0-9]{{{DIGITS}}}([0-9]+)", re.DOTALL)
 TOKEN = re.compile(rf'({STRING}|[^\[\]{{}}:,"\s]+)|([\[{{])|[\]}}]', re.DOTALL)
 OPENS = 2
 

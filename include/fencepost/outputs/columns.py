@@ -18,6 +18,7 @@ from pyspark.sql import types as t
 
 from fencepost.config.pipeline import LONGEST_IDENTIFIER, RESERVED_COLUMNS
 from fencepost.config.table_rights import quoted
+from fencepost.formats.json import unsayable
 from fencepost.formats.json_decoder import JsonDecoder
 from fencepost.formats.names import without_case
 
@@ -105,6 +106,8 @@ def what_is_no_column(schema: t.StructType) -> list[str]:
         elif kind_for(field.dataType) is None:
             kind = field.dataType.simpleString()
             found.append(f"column {field.name} is of type {kind}, for which PostgreSQL has none; cast it")
+        elif what := unsayable(field.dataType):
+            found.append(f"column {field.name} has {what}, which JSON cannot express; rename or cast it")
     return found
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -23,6 +24,7 @@ from fencepost.config.sql_types import is_required, without_not_null
 from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, KEY_FORMATS, REGISTRY_KEY_FORMATS, Declared, Encoded, Unfit
 from fencepost.formats.format import HEADER, header
+from fencepost.formats.json import minus_zero_check
 from fencepost.model import NO_SCHEMAS, Schemas
 from fencepost.spark.fingerprint import fingerprint_hash
 from fencepost.spark.transform import value_schema
@@ -195,6 +197,10 @@ def output_columns(frame: DataFrame, pipeline: Pipeline, schemas: Schemas | None
     found = {"key": key.data, "value": of_value(value.data), **_kept(frame, output, pipeline)}
     problems = [] if value.unfit is None else [of_value(value.unfit)]
     problems += [] if key.unfit is None else [F.concat(F.lit("key "), key.unfit)]
+    if not output.keeps_minus_zero:
+        nested = [f for f in fields.fields if isinstance(f.dataType, ArrayType | MapType | StructType)]
+        zeros = [(f.name, minus_zero_check(f.dataType, f.name)) for f in nested]
+        problems += [of_value(check(F.col(f"`{name}`"))) for name, check in zeros if check is not None]
     if not output.takes_tombstones and "_tombstone" in frame.columns:
         problems.append(F.when(F.col("_tombstone"), F.lit("it is a tombstone, and a table has no place for one")))
     return found | ({"unfit": F.coalesce(*problems)} if problems else {})
