@@ -341,6 +341,11 @@ def test_a_default_beyond_its_type_is_refused_where_it_would_be_read(kind: Any, 
         Reader(parse(json.dumps(record())), reader)
 
 
+def test_a_default_of_thousands_of_digits_is_refused_by_name() -> None:
+    with pytest.raises(BadSchema, match="it has a number of more than 1,000 digits"):
+        defaulted("double", "1" + "0" * 5000)
+
+
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 def test_a_default_that_is_no_json_is_no_schema(name: str) -> None:
     with pytest.raises(BadSchema, match=f"it is not JSON, which has no {name}"):

@@ -36,6 +36,7 @@ LOGICAL = {
 }
 MOST_TYPES = 5_000  # in one schema
 MOST_DIGITS = 38  # of a Spark decimal
+LONGEST_NUMBER = 1_000  # digits
 
 
 class Incompatible(ValueError):
@@ -133,7 +134,13 @@ def parse(text: str, references: Sequence[str] = ()) -> Avro:
 
 
 def _loads(text: str) -> Any:
-    return json.loads(text, parse_float=Number, parse_constant=_no_constant)
+    return json.loads(text, parse_float=Number, parse_int=_integer, parse_constant=_no_constant)
+
+
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:  # Python refuses some thousands, by an error of no type of ours
+        raise BadSchema(f"it has a number of more than {LONGEST_NUMBER:,} digits")
+    return int(text)
 
 
 def _no_constant(name: str) -> Never:
