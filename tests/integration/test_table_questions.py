@@ -107,7 +107,7 @@ def test_only_an_index_that_finds_each_interval_is_gone_through_and_without_one_
         assert store.filled(oid) == set(STARTS)
         reads = tx.run("SELECT max(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'public'")
         assert expected or reads == [(1,)]
-        look: Any = SimpleNamespace(pipeline=SimpleNamespace(output=OUTPUT), view=View())
+        look: Any = SimpleNamespace(pipeline=SimpleNamespace(name="p", output=OUTPUT), view=View())
         found = list(_of_the_table(look, store, oid))
     assert [one.level for one in found] == [Level.OK if expected else Level.WARNING]
     if not expected:
@@ -133,9 +133,9 @@ def test_who_asks_a_locked_table_gives_up_and_names_who_locks_it(
     with locked(database) as pid:
         named = expected.format(pid=pid, user=database["user"])
         with pytest.raises(StoreUnavailable, match=named), asking(login(database)) as tx:
-            Store(tx, TABLE).named("any")
+            Store(tx, TABLE).named()
     with asking(login(database)) as tx:
-        assert list(Store(tx, TABLE).named("any")) == []
+        assert list(Store(tx, TABLE).named()) == []
 
 
 def test_who_asks_waits_for_no_statement_and_no_silent_server_for_ever(
