@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -22,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainSerializer,
     Tag,
     field_validator,
     model_validator,
@@ -38,6 +40,7 @@ from fencepost.errors import SettingsError
 from fencepost.formats import FORMATS, REGISTRY_KEY_FORMATS
 from fencepost.formats.names import twins
 from fencepost.model import Layout
+from fencepost.suite.numbers import number_of, shown
 
 if TYPE_CHECKING:
     from fencepost.suite.declared import Suite
@@ -337,6 +340,12 @@ class Schedule(Section):
         return self
 
 
+def _as_written(number: object) -> object:
+    """The number with the digits that it is written with, where it is one."""
+    exact = number_of(number)
+    return number if exact is None else exact
+
+
 class QuarantineLimit(Section):
     """How much of a batch may go to quarantine; above it the batch is rejected as a whole.
 
@@ -345,7 +354,7 @@ class QuarantineLimit(Section):
     """
 
     rows: int | None = Field(default=None, ge=0)
-    share: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    share: Annotated[Decimal, BeforeValidator(_as_written), PlainSerializer(shown), Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
@@ -363,7 +372,7 @@ class Quality(Section):
     # How long Airflow waits for a person's decision on a rejected batch; 0: it does not ask.
     ask_operator_minutes: float = Field(default=0, ge=0, le=MINUTES_OF_A_YEAR)
     ask: Ask = Ask()
-    quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=0.01)
+    quarantine_limit: QuarantineLimit | None = QuarantineLimit(share=Decimal("0.01"))
     quarantine_topic: TopicName | None = None
 
     @field_validator("quarantine_limit", mode="before")

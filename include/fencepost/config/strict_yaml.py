@@ -11,6 +11,7 @@ would quote it.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ruamel.yaml.resolver import VersionedResolver
 
 from fencepost.config.files import read_file
 from fencepost.errors import SettingsError
+from fencepost.suite.numbers import Written, written
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -146,7 +148,9 @@ class _Constructor(SafeConstructor):
             raise Refused(f"a value looks like {kind} but is not valid", node.start_mark) from error
         if isinstance(value, str) and NO_TEXT.search(value):  # neither databases nor UTF-8 can hold it
             raise Refused("an escape such as \\0 or \\ud800 stands for no character", node.start_mark)
-        if type(value) in (int, float) and isinstance(node, ScalarNode) and LEADING_ZERO.match(node.value):
+        if type(value) is float and isinstance(node, ScalarNode) and math.isfinite(value):
+            value = written(value, node.value)
+        if type(value) in (int, float, Written) and isinstance(node, ScalarNode) and LEADING_ZERO.match(node.value):
             raise Refused(
                 "a number begins with 0; leave the 0 out, or quote the value if it is a text", node.start_mark
             )

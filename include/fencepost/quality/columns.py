@@ -5,8 +5,7 @@
 | byte, short, int, long | long | one integer type |
 | float | double, by its decimal text | 0.1 as float is 0.1, as it is in the record's JSON |
 | double | double, NaN as null | NaN is a missing value |
-| decimal up to 15 digits | double | it fits exactly, and compares with bounds as written |
-| wider decimal | text | no digit is lost; compare it in the transform |
+| decimal | itself | no digit is lost |
 | date | days since 1970 | bounds are numbers; reports show dates again |
 | timestamp (without zone: as if UTC) | microseconds since 1970 | likewise |
 | string, binary | text, byte by byte | two values are equal if their bytes are; a report shows what is not UTF-8 as U+FFFD |
@@ -18,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fencepost.suite.catalogue import Kind
+from fencepost.suite.catalogue import TEXT, Kind
+from fencepost.suite.conditions import DIGITS_OF_DOUBLE, Operand
+from fencepost.suite.grid import Grid
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 COORDINATES = ("_topic", "_partition", "_offset", "_key")
 HASH = "_hash"  # of key and value, if the batch is compared with its receipts
-EXACT_DIGITS = 15  # decimals of so many digits survive a double
 JSON = {
     "ignoreNullFields": "false",
     # Spark's own formats stop at milliseconds.
@@ -55,9 +55,11 @@ def fails(one: Prepared, types: Mapping[str, DataType]) -> Column:
     from pyspark.sql import functions as F
 
     assert one.entry.fails is not None, "an expectation about single records"
-    columns = [prepared_column(name, types[name]) for name in one.columns]
+    columns = [operand(name, types[name]) for name in one.columns]
     if one.expression is not None:
-        columns = [F.expr(one.expression).cast("boolean")]
+        columns = [Operand(F.expr(one.expression).cast("boolean"))]
+    elif one.entry.kinds is TEXT:
+        columns = [Operand(column.cast("string")) for column, _ in columns]
     return where_holds(one, one.entry.fails(columns, one.kwargs))
 
 
@@ -93,8 +95,8 @@ def _kind(data_type: DataType) -> Kind:
         return Kind.INTEGER
     if isinstance(data_type, T.FloatType | T.DoubleType):
         return Kind.NUMBER
-    if isinstance(data_type, T.DecimalType) and data_type.precision <= EXACT_DIGITS:
-        return Kind.NUMBER
+    if isinstance(data_type, T.DecimalType):
+        return Kind.DECIMAL
     if isinstance(data_type, T.BooleanType):
         return Kind.BOOLEAN
     if isinstance(data_type, T.DateType):
@@ -116,7 +118,7 @@ def prepared_column(name: str, data_type: DataType) -> Column:
     if kind is Kind.NUMBER:
         number = column.cast("string").cast("double") if isinstance(data_type, T.FloatType) else column.cast("double")
         return F.when(~F.isnan(number), number)
-    if kind is Kind.BOOLEAN:
+    if kind in (Kind.BOOLEAN, Kind.DECIMAL):
         return column
     if kind is Kind.DATE:
         return F.unix_date(column).cast("bigint")
@@ -135,15 +137,18 @@ def key_column(name: str, data_type: DataType) -> Column:
     return prepared + 0.0 if _kind(data_type) is Kind.NUMBER else prepared
 
 
-def exact_column(name: str, data_type: DataType) -> Column:
-    """A column of numbers for sums: decimals if it has integers or decimals, so that no digit is lost."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
+def operand(name: str, data_type: DataType) -> Operand:
+    """A prepared column with the values that it can have."""
+    return Operand(prepared_column(name, data_type), grid_of(data_type))
 
-    if isinstance(data_type, T.DecimalType):
-        return F.col(f"`{name}`")
-    prepared = prepared_column(name, data_type)
-    return prepared.cast("decimal(20,0)") if _kind(data_type) is Kind.INTEGER else prepared
+
+def grid_of(data_type: DataType) -> Grid | None:
+    """The values that a prepared column of that type can have; None if they are doubles, booleans or texts."""
+    from pyspark.sql.types import DecimalType
+
+    if isinstance(data_type, DecimalType):
+        return Grid.of_decimal(data_type.precision, data_type.scale)
+    return Grid.of_bits(64) if _kind(data_type) in (Kind.INTEGER, Kind.DATE, Kind.TIMESTAMP) else None
 
 
 def refusal(frame: DataFrame, one: Prepared) -> str | None:
@@ -151,6 +156,10 @@ def refusal(frame: DataFrame, one: Prepared) -> str | None:
     for name, sql in (("row_condition", one.condition), ("expression", one.expression)):
         if sql and (error := condition_error(frame, sql, name)):
             return error
+    grids = [grid_of(frame.schema[name].dataType) for name in one.columns] if one.entry.alike else []
+    if None in grids and any(grid is not None and grid.precision > DIGITS_OF_DOUBLE for grid in grids):
+        both = " and ".join(one.columns)
+        return f"it compares {both}, a double and a decimal that no double can hold. Cast one of them in the transform"
     return next((error for regex in one.regexes if (error := regex_error(frame, regex))), None)
 
 

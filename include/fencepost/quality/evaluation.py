@@ -22,6 +22,7 @@ from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut
 from fencepost.suite.catalogue import HISTORY, Kind, Scope
 from fencepost.suite.declared import Suite
+from fencepost.suite.numbers import shown as shown_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,9 @@ ADDITION = Part(
     "None of the replayed records passed. They are in quarantine again.",
 )
 SAMPLE = Part("a sample", "it is about a whole batch, and this is a sample", "The sample gives no row.")
-DIGITS = 12  # Spark adds doubles in any order: beyond this their sums may differ from one evaluation to the next
+# Of sums, means and deviations of doubles. Spark adds them in any order: beyond this they may differ from one evaluation to the
+# next.
+DIGITS = 12
 
 
 def evaluate(
@@ -254,11 +257,13 @@ def _observed(value: Any, one: Prepared, kinds: Mapping[str, Kind]) -> Any:
             listed.sort(key=lambda v: (str(type(v)), v))
         return listed if len(listed) <= LISTED else [*listed[:LISTED], f"… and {len(listed) - LISTED} more"]
     kind = kinds[one.columns[0]] if one.columns else None
-    if kind and one.entry.values and kind in (Kind.DATE, Kind.TIMESTAMP):
-        return shown(value, kind)
+    if kind and one.entry.values:
+        value = shown(value, kind)
+    value = shown_number(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        value = float(f"{value:.{DIGITS}g}")
-        return int(value) if kind is Kind.INTEGER and value.is_integer() else value
+        if kind is Kind.NUMBER and one.entry.figure is not None and one.entry.figure.added:
+            value = float(f"{value:.{DIGITS}g}")
+        return value
     return cut(value) if value is None or isinstance(value, bool | int | str) else cut(str(value))

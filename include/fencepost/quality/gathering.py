@@ -15,8 +15,8 @@ from fencepost.quality.checks import SampleRow
 from fencepost.quality.columns import (
     COORDINATES,
     HASH,
-    exact_column,
     fails,
+    grid_of,
     holds,
     key_column,
     prepared_column,
@@ -25,7 +25,8 @@ from fencepost.quality.columns import (
 from fencepost.quality.prepare import Prepared
 from fencepost.quality.samples import sample_row
 from fencepost.suite.catalogue import Kind, Scope
-from fencepost.suite.conditions import unique_key
+from fencepost.suite.conditions import Operand, is_member, unique_key
+from fencepost.suite.figures import Figure, ranks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 # A batch of fewer records is judged without generated code: to compile it would take longer.
 FEW = 20_000
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# The values of more records are not put in order in memory: they are read once more, counted, and ordered on disk.
+ORDERED_IN_MEMORY = 1_000_000
 LISTED = 20  # values beside a set that are listed; of more only the number is told
 MOST_COMMON = "expect_column_most_common_value_to_be_in_set"
 
@@ -61,12 +64,14 @@ class Answer(NamedTuple):
     """What the records say to one expectation.
 
     `elements` are the records that its row_condition leaves, `judged` those that have a value to judge, `unexpected` those that
-    fail, for an expectation about single records. `metrics` are Great Expectations' own names for what was drawn from a column.
+    fail, for an expectation about single records. `figure` is what was drawn from a column; other `metrics` have the names that
+    Great Expectations gives them.
     """
 
     elements: int
     judged: int | None = None
     unexpected: int | None = None
+    figure: Any = None
     metrics: Mapping[str, Any] = {}
 
 
@@ -153,10 +158,8 @@ class Records:
                 key = unique_key([key_column(name, self._types[name]) for name in one.columns], one.kwargs)
                 columns[self._value(one)] = where_holds(one, key)
             elif one.entry.scope is Scope.COLUMN:
-                exact = one.entry.figure is not None and one.entry.figure.exact
-                as_it_is = exact_column if exact else prepared_column
                 (name,) = one.columns
-                columns[self._value(one)] = where_holds(one, as_it_is(name, self._types[name]))
+                columns[self._value(one)] = where_holds(one, prepared_column(name, self._types[name]))
         if whole:
             columns |= {name: F.col(name) for name in COORDINATES}
             columns |= {name: prepared_column(name, self._types[name]) for one in self._ready for name in one.columns}
@@ -188,8 +191,11 @@ class Records:
         judged, *found = found
         if not judged and not one.entry.counts:
             return Answer(elements, judged)
-        if one.entry.figure is not None:
-            return Answer(elements, judged, metrics=one.entry.figure.metrics(elements, judged, *found))
+        if (figure := one.entry.figure) is not None:
+            if figure.ranked and not self._orders_in_memory:
+                found = [self._at_ranks(one, figure, judged)]
+            grid = self._operand(one).grid
+            return Answer(elements, judged, figure=figure.drawn(elements, judged, grid, *found))
         if one.declared.type == MOST_COMMON:
             return Answer(elements, judged, metrics={"column.most_common_value": self._most_common(one)})
         return Answer(elements, judged, metrics=self._sets(one, *found))
@@ -231,10 +237,9 @@ class Records:
 
     def _outside(self, one: Prepared) -> tuple[list[Any], int]:
         """The first values that are not in the set, and how many there are."""
-        from pyspark.sql import functions as F
-
-        value = F.col(self._value(one))
-        values = self._records().where(~value.isin(one.kwargs["value_set"])).select(value.alias("value")).distinct()
+        operand = self._operand(one)
+        beyond = self._records().where(~is_member(operand, one.kwargs["value_set"]))
+        values = beyond.select(operand.column.alias("value")).distinct()
         with self._evaluated():
             listed = [row["value"] for row in values.limit(LISTED).collect()]
             return listed, len(listed) if len(listed) < LISTED else values.count()
@@ -253,12 +258,51 @@ class Records:
             # Of few, in one phase: four would take longer to plan.
             distinct = F.size(F.collect_set(value)) if self._few else F.count_distinct(value)
             return [*elements, F.count(value), distinct]
-        if one.entry.figure is not None:
-            return [*elements, F.count(value), *one.entry.figure.aggregates(value, one.kwargs)]
+        if (figure := one.entry.figure) is not None:
+            ranked = [self._in_order(one, figure)] if figure.ranked and self._orders_in_memory else []
+            return [*elements, F.count(value), *figure.aggregates(self._operand(one)), *ranked]
         if one.declared.type == MOST_COMMON:
             return [*elements, F.count(value)]
-        inside = value.isin(one.kwargs["value_set"])
+        inside = is_member(self._operand(one), one.kwargs["value_set"])
         return [*elements, F.count(value), F.count_if(~inside), F.collect_set(F.when(inside, value))]
+
+    def _in_order(self, one: Prepared, figure: Figure) -> Column:
+        """The values at a figure's ranks, put in order within the aggregation."""
+        from pyspark.sql import functions as F
+
+        value = F.col(self._value(one))
+        ordered, name = F.sort_array(F.collect_list(value)), self._value(one)
+        places = [
+            F.expr(f"int(greatest(1, (decimal(count({name})) * {a} + {b}) div {c}))")
+            for a, b, c in ranks_of(figure, one.kwargs)
+        ]
+        return F.array(*(F.try_element_at(ordered, place) for place in places))
+
+    def _at_ranks(self, one: Prepared, figure: Figure, judged: int) -> list[Any]:
+        """The same of many records, from the second read."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        ranks = [max(1, (a * judged + b) // c) for a, b, c in ranks_of(figure, one.kwargs)]
+        value = F.col(self._value(one))
+        times = self._records().where(value.isNotNull()).groupBy(value.alias("value")).count()
+        counted = times.withColumn("last", F.sum("count").over(Window.orderBy("value")))
+        wanted = F.lit(False)
+        for rank in set(ranks):
+            wanted |= (F.lit(rank) > F.col("last") - F.col("count")) & (F.lit(rank) <= F.col("last"))
+        with self._evaluated():
+            rows = counted.where(wanted).orderBy("value").collect()
+        return [next(row["value"] for row in rows if rank <= row["last"]) for rank in ranks]
+
+    @property
+    def _orders_in_memory(self) -> bool:
+        return self._promised.rows <= ORDERED_IN_MEMORY
+
+    def _operand(self, one: Prepared) -> Operand:
+        """The values of an expectation about one column, gathered."""
+        from pyspark.sql import functions as F
+
+        return Operand(F.col(self._value(one)), grid_of(self._types[one.columns[0]]))
 
     def _times(self, one: Prepared) -> Column:
         """How many records have a record's key; null if it is not judged."""
@@ -276,10 +320,7 @@ class Records:
 
     def _value(self, one: Prepared) -> str:
         """One column for all expectations about the same values: their aggregates are Spark's to share."""
-        exact = one.entry.figure is not None and one.entry.figure.exact
-        return self._name(
-            "value", one.columns, one.condition, exact, one.entry.unique and one.kwargs.get("ignore_row_if")
-        )
+        return self._name("value", one.columns, one.condition, one.entry.unique and one.kwargs.get("ignore_row_if"))
 
     def _name(self, *of: Any) -> str:
         return f"_{of[0]}_{self._names.setdefault(of, len(self._names))}"

@@ -2,8 +2,8 @@
 
 A batch is like the others if its figure is at most `spreads` times their spread away from their median. The spread is the
 median absolute deviation, which one odd batch does not move. `tolerance` is the smallest distance that counts, because the
-spread is 0 after many batches of the same size. With fewer than `at_least` published batches nothing is judged, and the check
-passes.
+spread is 0 after many batches of the same size. All of this is computed exactly, from the numbers as they are written. With
+fewer than `at_least` published batches nothing is judged, and the check passes.
 
 A batch that read no record has no newest record. Nothing arrived in its interval, so the source's newest record is older than
 the interval's start. The freshness check fails if even the interval's length is too old; otherwise it has nothing to judge.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from fractions import Fraction
 from statistics import median
 from typing import Any
 
@@ -23,6 +24,7 @@ from fencepost.quality.checks import CheckResult
 from fencepost.suite.arguments import FreshnessLimits, Limits, VolumeLimits
 from fencepost.suite.catalogue import FRESHNESS
 from fencepost.suite.declared import Declared
+from fencepost.suite.numbers import shown
 
 
 class PastBatch(Frozen):
@@ -76,12 +78,12 @@ def _volume(declared: Declared, history: History) -> CheckResult:
     """Check that there are as many records out as usual: neither fewer nor more."""
     limits = VolumeLimits.model_validate(declared.kwargs)
     rows = history.batch.rows
-    usual = _usual([float(p.rows) for p in history.before], limits)
+    usual = _usual([Fraction(p.rows) for p in history.before], limits)
     if usual is None:
         return _not_judged(declared, {"rows": rows}, _too_few(history.before, limits))
     middle, spread = usual
-    distance = max(limits.spreads * spread, limits.tolerance * middle)
-    observed: dict[str, JsonValue] = {"rows": rows, "usual": f"{middle:g} ± {distance:g}"}
+    distance = max(Fraction(limits.spreads) * spread, Fraction(limits.tolerance) * middle)
+    observed: dict[str, JsonValue] = {"rows": rows, "usual": f"{shown(middle)} ± {shown(distance)}"}
     return CheckResult.judged(declared, abs(rows - middle) <= distance, observed)
 
 
@@ -89,11 +91,11 @@ def _freshness(declared: Declared, history: History) -> CheckResult:
     """Check that the newest source record is as close to the interval's end as usual, or closer."""
     limits = FreshnessLimits.model_validate(declared.kwargs)
     age, older_than = history.batch.age, history.batch.older_than
-    ages = [p.age.total_seconds() for p in history.before if p.age is not None]
+    ages = [_seconds(p.age) for p in history.before if p.age is not None]
     if age is not None:
-        found = _time(age.total_seconds())
+        found = _time(_seconds(age))
     elif older_than is not None:
-        found = f"no record was read, so more than {_time(older_than.total_seconds())}"
+        found = f"no record was read, so more than {_time(_seconds(older_than))}"
     else:
         return _not_judged(
             declared, {}, "no source record has a timestamp, or a retry found the output written and counted no input"
@@ -103,16 +105,20 @@ def _freshness(declared: Declared, history: History) -> CheckResult:
     if usual is None:
         return _not_judged(declared, observed, _too_few(ages, limits))
     middle, spread = usual
-    latest = middle + max(limits.spreads * spread, limits.tolerance_seconds)
+    latest = middle + max(Fraction(limits.spreads) * spread, Fraction(limits.tolerance_seconds))
     observed |= {"usual": _time(middle), "at most": _time(latest)}
     if age is not None:
-        return CheckResult.judged(declared, age.total_seconds() <= latest, observed)
-    if older_than is not None and older_than.total_seconds() >= latest:
+        return CheckResult.judged(declared, _seconds(age) <= latest, observed)
+    if older_than is not None and _seconds(older_than) >= latest:
         return CheckResult.judged(declared, False, observed)
     return _not_judged(declared, observed, "no record was read, and the last earlier record may be new enough")
 
 
-def _usual(figures: Sequence[float], limits: Limits) -> tuple[float, float] | None:
+def _seconds(time: timedelta) -> Fraction:
+    return Fraction(time // timedelta(microseconds=1), 1_000_000)
+
+
+def _usual(figures: Sequence[Fraction], limits: Limits) -> tuple[Fraction, Fraction] | None:
     """Median and median absolute deviation of the newest figures; None if there are too few."""
     newest = figures[: limits.batches]
     if len(newest) < limits.at_least:
@@ -121,8 +127,9 @@ def _usual(figures: Sequence[float], limits: Limits) -> tuple[float, float] | No
     return middle, median(abs(figure - middle) for figure in newest)
 
 
-def _time(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds))) if seconds >= 0 else f"-{timedelta(seconds=round(-seconds))}"
+def _time(seconds: Fraction) -> str:
+    """A time with the digits that decide: down to the microsecond, if it is no whole number of seconds."""
+    return f"{'-' if seconds < 0 else ''}{timedelta(microseconds=round(abs(seconds) * 1_000_000))}"
 
 
 def _too_few(known: Sequence[Any], limits: Limits) -> str:

@@ -7,17 +7,20 @@ context, so it writes nothing to disk and sends nothing.
 
 from __future__ import annotations
 
-import functools
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.quality.gathering import LISTED, Answer
 from fencepost.quality.loading import load
 from fencepost.quality.prepare import Prepared
 from fencepost.suite.catalogue import Scope
+from fencepost.suite.figures import Figure, Root
+from fencepost.suite.numbers import exact_number, number_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -57,20 +60,6 @@ def judge_schema(prepared: Sequence[Prepared], schema: StructType) -> dict[int, 
     return judge_records(prepared, dict.fromkeys((one.declared.index for one in prepared), answer))
 
 
-@functools.cache
-def _settle_bounds_of_quantiles() -> None:
-    """Give a quantile's bounds their meaning: Great Expectations takes 100.01 for a quantile up to 100 (a tolerance of 1 in
-    10,000). Defining a class registers it there."""
-    from great_expectations.expectations import core
-
-    class ExpectColumnQuantileValuesToBeBetween(core.ExpectColumnQuantileValuesToBeBetween):  # type: ignore[name-defined,misc]
-        def _validate(self, metrics: Any, *args: Any, **kwargs: Any) -> Any:
-            ranges = self.configuration.kwargs["quantile_ranges"]["value_ranges"]
-            pairs = zip(metrics["column.quantile_values"], ranges, strict=True)
-            within = [(low is None or low <= v) and (high is None or v <= high) for v, (low, high) in pairs]
-            return {**super()._validate(metrics, *args, **kwargs), "success": all(within)}
-
-
 def _found(one: Prepared, answer: Answer | None) -> Found:
     if answer is None:
         return Found(error="the records gave no answer")
@@ -87,21 +76,27 @@ def _judged(one: Prepared, answer: Answer, judged_count: int | None) -> Found:
     from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    _settle_bounds_of_quantiles()
     # It only looks at the engine's class, to know whose types are asked about.
     engine = SparkDFExecutionEngine.__new__(SparkDFExecutionEngine)
-    expectation: Any = ExpectationConfiguration(type=one.asked_type, kwargs=dict(one.kwargs)).to_domain_obj()
     by_record = one.entry.fails is not None or one.entry.unique
+    judged, unexpected = answer.judged or 0, answer.unexpected or 0
+    kwargs, metrics = _in_ranks(one, answer)
+    holds = judged == 0 or judged - unexpected >= share_of(one) * judged
+    if by_record and judged:
+        kwargs["mostly"] = _as_double(share_of(one), (judged - unexpected) / judged, holds)
+    expectation: Any = ExpectationConfiguration(type=one.asked_type, kwargs=kwargs).to_domain_obj()
     runtime = {"result_format": {"result_format": "BOOLEAN_ONLY" if by_record else "BASIC"}}
     dependencies = expectation.get_validation_dependencies(execution_engine=engine, runtime_configuration=runtime)
-    given = _of_records(answer, str(expectation.map_metric)) if by_record else _of_figures(answer)
+    given = (
+        _of_records(answer, str(expectation.map_metric))
+        if by_record
+        else {"table.row_count": answer.elements} | metrics
+    )
     metrics = {it.id: given[name] for name, it in dependencies.metric_configurations.items() if name in given}
     result = expectation.metrics_validate(metrics=metrics, execution_engine=engine, runtime_configuration=dict(runtime))
     success = boolean(result.success)
     if not by_record:
-        return Found(success, observed(result.result), judged_count=judged_count)
-    judged, unexpected = answer.judged or 0, answer.unexpected or 0
-    holds = judged == 0 or (judged - unexpected) / judged >= float(one.kwargs.get("mostly", 1))
+        return Found(success, _observed(one, answer, result.result), judged_count=judged_count)
     if holds is not success:
         return Found(error=f"Great Expectations says {success}, the counts {unexpected} of {judged} say {holds}")
     return Found(success, None, answer.elements, answer.judged, answer.unexpected)
@@ -117,8 +112,76 @@ def _of_records(answer: Answer, metric: str) -> dict[str, Any]:
     }
 
 
-def _of_figures(answer: Answer) -> dict[str, Any]:
-    return {"table.row_count": answer.elements, **answer.metrics}
+def share_of(one: Prepared) -> Fraction:
+    """The share `mostly`, as it is written."""
+    return Fraction(exact_number(one.kwargs.get("mostly", 1)))
+
+
+def _as_double(share: Fraction, found: float, holds: bool) -> float:
+    """The share as a double which Great Expectations compares with the one `found` as the fractions themselves compare."""
+    near = float(share)
+    return near if (found >= near) is holds else found if holds else math.nextafter(found, 2)
+
+
+def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments and metrics by which Great Expectations decides.
+
+    It compares doubles. So a figure and its bounds become their ranks, 0 to 1, in their exact order; members of a set become
+    their places in it, and a value beside the set a number below zero. What it says of these, it says of the values.
+    """
+    kwargs, metrics = dict(one.kwargs), dict(answer.metrics)
+    figure = one.entry.figure
+    if "quantile_ranges" in kwargs:
+        ranges = kwargs["quantile_ranges"]
+        found = [_ranked([value, *pair]) for value, pair in zip(answer.figure, ranges["value_ranges"], strict=True)]
+        quantiles = [float(exact_number(q)) for q in ranges["quantiles"]]
+        kwargs["quantile_ranges"] = {"quantiles": quantiles, "value_ranges": [pair for _, *pair in found]}
+        metrics["column.quantile_values"] = [value for value, *_ in found]
+    elif figure is not None:
+        low, high = kwargs.get("min_value"), kwargs.get("max_value")
+        ranks = _ranked([answer.figure, low, high], figure)
+        metrics[figure.metric], *bounds = ranks
+        named = zip(("min_value", "max_value"), bounds, strict=True)
+        kwargs |= {name: rank for name, rank in named if rank is not None}
+    elif one.entry.fails is not None:  # it is asked about counts, whatever the bounds
+        kwargs |= {name: rank for rank, name in enumerate(("min_value", "max_value")) if name in kwargs}
+        kwargs |= {"value": 0} if "value" in kwargs else {}
+        kwargs |= {"sum_total": 0} if "sum_total" in kwargs else {}
+    if "value_set" in kwargs:
+        places = {value: place for place, value in enumerate(kwargs["value_set"])}
+        kwargs["value_set"] = list(places.values())
+        if (common := metrics.get("column.most_common_value")) is not None:
+            metrics["column.most_common_value"] = [places.get(value, -1 - n) for n, value in enumerate(common)]
+    return kwargs, metrics
+
+
+def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[float | None]:
+    """The numbers by their places in order, from 0 to 1; None of none, and of what is no number."""
+    keys = [_key(number, figure) for number in numbers]
+    order = sorted({key for key in keys if key is not None})
+    return [None if key is None else order.index(key) / 2 for key in keys]
+
+
+def _key(number: Any, figure: Figure | None) -> Any:
+    """A number in a form in which all compare exactly."""
+    if number is None or number != number:
+        return None
+    if not isinstance(number, float | Root | Fraction):
+        exact = number_of(number)
+        number = Fraction(exact) if exact is not None else number
+    return number if figure is None else figure.key(number)
+
+
+def _observed(one: Prepared, answer: Answer, result: Mapping[str, Any]) -> Any:
+    """What the check found: a figure or the most common values as they were gathered, else what Great Expectations reports."""
+    if "quantile_ranges" in one.kwargs:
+        return {
+            "quantiles": [float(exact_number(q)) for q in one.kwargs["quantile_ranges"]["quantiles"]],
+            "values": answer.figure,
+        }
+    if one.entry.figure is not None:
+        return answer.figure.nearest if isinstance(answer.figure, Root) else answer.figure
+    return answer.metrics.get("column.most_common_value") or observed(result)
 
 
 def _types(kind: DataType, within: str = "") -> Iterator[dict[str, Any]]:

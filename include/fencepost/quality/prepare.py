@@ -15,10 +15,13 @@ from typing import Any
 from pydantic import JsonValue
 
 from fencepost.suite.arguments import moment_of
-from fencepost.suite.catalogue import EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
+from fencepost.suite.catalogue import BOUNDS, EXACT, EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
 from fencepost.suite.declared import Declared
+from fencepost.suite.numbers import decimal_of, exact_number, number_of
+from fencepost.suite.numbers import shown as shown_number
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OF_TYPE = ("expect_column_values_to_be_of_type", "expect_column_values_to_be_in_type_list")
 COLUMN_NAMES = ("column", "column_A", "column_B", "column_list")
 
 
@@ -63,7 +66,7 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind]) -> Prepared:
         NotEvaluable: the type is not known, or an argument does not fit the columns.
     """
     entry = known(declared.type)
-    kwargs = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
+    kwargs: dict[str, Any] = {name: value for name, value in declared.kwargs.items() if name != "row_condition"}
     one = Prepared(
         declared=declared,
         entry=entry,
@@ -76,6 +79,8 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind]) -> Prepared:
         asked |= {name: value for name, value in declared.kwargs.items() if name == "mostly"}
         return replace(one, columns=(), expression=_text(declared, "expression"), kwargs=asked)
     if entry.scope is Scope.SCHEMA:
+        if declared.type in OF_TYPE and "." not in str(kwargs["column"]):
+            _refuse_unknown_columns(one.columns, kinds, checked=False)
         if kwargs.get("column_index") == 0:  # Great Expectations takes 0 for no index
             kwargs["column_index"] = -len(kinds)
         return replace(one, columns=(), condition=None)
@@ -84,6 +89,14 @@ def prepare(declared: Declared, kinds: Mapping[str, Kind]) -> Prepared:
     for name in entry.values:
         if kwargs.get(name) is not None:
             kwargs[name] = _in_units(kwargs[name], kinds[one.columns[0]], one.columns[0], name)
+    for name in BOUNDS if entry.figure is not None and not entry.values else ():  # of a number or a share
+        if name in kwargs:
+            kwargs[name] = exact_number(kwargs[name])
+    if "sum_total" in kwargs:
+        total = kwargs["sum_total"] = exact_number(kwargs["sum_total"])
+        whole = total == total.to_integral_value()
+        if not whole and {kinds[column] for column in one.columns} == {Kind.INTEGER}:
+            raise NotEvaluable(f"no sum of integers is {declared.kwargs['sum_total']}")
     return one
 
 
@@ -117,13 +130,14 @@ def _text(declared: Declared, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
+def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind], *, checked: bool = True) -> None:
+    """`checked`: their values are, so that Spark's SQL has to take their names."""
     for column in columns:
         if column not in kinds:
             near = get_close_matches(column, kinds, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(kinds)}"
             raise NotEvaluable(f"there is no column {column}; {hint}")
-        if not re.fullmatch(r"\w+", column):
+        if checked and not re.fullmatch(r"\w+", column):
             raise NotEvaluable(f"column {column!r}: only letters, digits and _ are allowed in a checked column's name")
 
 
@@ -133,25 +147,33 @@ def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kin
             takes = " or ".join(sorted(entry.kinds))
             raise NotEvaluable(f"it takes columns of {takes}; {column} is {kinds[column]}. Cast it in the transform")
     found = {kinds[column] for column in columns}
-    if entry.alike and len(found) > 1:
+    if entry.alike and len(found) > 1 and found not in ({Kind.INTEGER, Kind.DECIMAL}, {Kind.DECIMAL, Kind.NUMBER}):
         listed = ", ".join(f"{c} is {kinds[c]}" for c in columns)
         raise NotEvaluable(f"it compares columns of one kind; {listed}. Cast one of them in the transform")
 
 
-def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue:
-    """A bound or set value in the units of the prepared column: days for dates, microseconds for times."""
+def _in_units(value: Any, kind: Kind, column: str, name: str) -> Any:
+    """A bound or set value in the units of the prepared column: days for dates, microseconds for times.
+
+    Of integers and decimals it is what was written, exactly; of doubles the double nearest to it, as in a record's JSON.
+    """
     if isinstance(value, list):
-        return [_in_units(one, kind, column, name) for one in value]
+        return [None if one is None else _in_units(one, kind, column, name) for one in value]
+    if isinstance(value, dict):  # of quantiles
+        return {**value, "value_ranges": _in_units(value["value_ranges"], kind, column, name)}
     wrong = NotEvaluable(f"{name}: {value!r} is not a {kind}, but column {column} is")
     if kind is Kind.TEXT and isinstance(value, str):
-        return value
+        return _whole_text(value, name)
     if kind is Kind.BOOLEAN and isinstance(value, bool):
         return value
-    if kind in (Kind.INTEGER, Kind.NUMBER) and isinstance(value, int | float) and not isinstance(value, bool):
-        if kind is Kind.NUMBER or name != "value_set":
-            return value
-        if float(value).is_integer():
-            return int(value)
+    number = decimal_of(value) if kind is Kind.DECIMAL and isinstance(value, str) else number_of(value)
+    if number is not None and kind is Kind.NUMBER:
+        return float(number)
+    if number is not None and kind in EXACT:
+        if kind is Kind.DECIMAL or name != "value_set":
+            return number
+        if number == number.to_integral_value():
+            return int(number)
         raise wrong
     if kind is Kind.DATE and isinstance(value, str):
         try:
@@ -166,15 +188,23 @@ def _in_units(value: JsonValue, kind: Kind, column: str, name: str) -> JsonValue
     raise wrong
 
 
+def _whole_text(value: str, name: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotEvaluable(f"{name}: {value!r} has half of a pair of surrogates, which no text has") from None
+    return value
+
+
 def shown(value: object, kind: Kind) -> object:
-    """A value in the column's units, for a person: dates and times again."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A value in the column's units, for a person: dates and times again, and a number with all its digits."""
+    if isinstance(value, bool):
         return value
     try:
-        if kind is Kind.DATE:
-            return (EPOCH.date() + timedelta(days=int(value))).isoformat()
-        if kind is Kind.TIMESTAMP:
-            return (EPOCH + timedelta(microseconds=int(value))).isoformat().replace("+00:00", "Z")
+        if kind is Kind.DATE and isinstance(value, int):
+            return (EPOCH.date() + timedelta(days=value)).isoformat()
+        if kind is Kind.TIMESTAMP and isinstance(value, int):
+            return (EPOCH + timedelta(microseconds=value)).isoformat().replace("+00:00", "Z")
     except OverflowError:  # Spark's years go beyond Python's 9999
         return value
-    return int(value) if kind is Kind.INTEGER and float(value).is_integer() else value
+    return shown_number(value)

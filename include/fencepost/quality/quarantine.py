@@ -9,6 +9,7 @@ transform's rows, and receipts say what was committed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue
@@ -245,9 +246,27 @@ def over_limit(limit: QuarantineLimit | None, accounts: Accounts) -> str | None:
         ("records read are malformed", accounts.malformed_kept, accounts.read),
         ("rows of the transform fail a quarantine rule", accounts.failed + accounts.withheld, accounts.results),
     ):
-        if whole and part > limit.share * whole:
-            return f"{part:,} of {whole:,} {what} ({part / whole:.2%}), above {QUARANTINE_LIMIT} of {limit.share:.2%}"
+        if whole and part > Fraction(limit.share) * whole:
+            most = percent(Fraction(limit.share))
+            found = percent_above(Fraction(part, whole), most)
+            return f"{part:,} of {whole:,} {what} ({found}), above {QUARANTINE_LIMIT} of {most}"
     return None
+
+
+def percent(share: Fraction) -> str:
+    """A share in percent, with two digits behind the point or as many as it has."""
+    return f"{_digits(share, next((n for n in range(2, 400) if (share * 10 ** (n + 2)).denominator == 1), 2))}%"
+
+
+def percent_above(share: Fraction, most: str) -> str:
+    """A share in percent, with the digits by which it is above `most`."""
+    least = Fraction(most.removesuffix("%"))
+    return f"{next(text for n in range(2, 400) if Fraction(text := _digits(share, n)) > least)}%"
+
+
+def _digits(share: Fraction, places: int) -> str:
+    units = round(share * 10 ** (places + 2))
+    return f"{units // 10**places}.{units % 10**places:0{places}}"
 
 
 def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: QuarantineLimit | None) -> Evaluation:
@@ -273,7 +292,7 @@ def judge_quarantine(evaluation: Evaluation, found: Quarantined, limit: Quaranti
         index=len(evaluation.checks),
         type=QUARANTINE_LIMIT,
         severity=Severity.CRITICAL,
-        kwargs=limit.model_dump(exclude_none=True),
+        kwargs=limit.model_dump(mode="json", exclude_none=True),
         status=Status.FAILED,
         observed=by_rule,
     )

@@ -7,30 +7,40 @@ Here a check that could not fail is a mistake. So is one that no batch could pas
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue, PlainValidator, model_validator
 
 from fencepost.model import Frozen
+from fencepost.suite.numbers import exact_number, number_of, shown
+from fencepost.suite.regexes import check_regex
 
-EXACT = 2**53  # Great Expectations compares doubles, and integers up to this survive one
-# What Java's regexes have, and Python's lack or read otherwise: only Java can say whether such a pattern is valid.
-JAVAS_OWN = re.compile(
-    r"\\[pPhHRQEGXkze]|\\x\{|&&|\[[^]]*\[|.\(\?[a-zA-Z-]+\)|\(\?[imsx-]*[duU]|\(\?<[a-zA-Z]|[*+?}]\+", re.DOTALL
-)
+LONGEST_TEXT = 2**31 - 1  # characters, to Spark
+LARGEST_COUNT = 2**63 - 1
+# A moment by which formats are tried, whatever day it is: its day is in every year, and no two of its parts are alike.
+SOME_MOMENT = datetime(2003, 11, 23, 17, 36, 49, 123_456, tzinfo=UTC)
 # Classes that other types inherit from, such as DataType, are left out: every column is one.
 SPARK_TYPES = tuple(
     """ArrayType BinaryType BooleanType ByteType CalendarIntervalType CharType DateType DayTimeIntervalType DecimalType
     DoubleType FloatType IntegerType LongType MapType NullType ShortType StringType StructType TimestampNTZType TimestampType
     VarcharType VariantType YearMonthIntervalType""".split()
 )
+# No output's format gives a column of one of the others.
+COLUMN_TYPES = set(SPARK_TYPES) - set(
+    "CalendarIntervalType CharType DayTimeIntervalType NullType VarcharType VariantType YearMonthIntervalType".split()
+)
 T = TypeVar("T")
 
 
 def moment_of(text: str) -> datetime:
     """A date or time in ISO 8601, in UTC if it names no zone; ValueError if it is none."""
+    if re.search(r"[.,][0-9]{6}[0-9]*[1-9]", text):
+        raise ValueError("it has digits below the microsecond")
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
@@ -41,58 +51,66 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _regex(pattern: str) -> str:
-    if not pattern:
-        raise ValueError("expected a regex that is not empty: an empty one matches everything")
-    if "(?P" in pattern:
-        raise ValueError(
-            f"regex {pattern!r}: Spark reads a regex as Java does, and a named group is (?<name>...) there"
-        )
-    try:
-        if not JAVAS_OWN.search(pattern):
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"regex {pattern!r} is not valid: {error}") from None
-    return pattern
-
-
 def _strftime(template: str) -> str:
+    """Refuse a format that Python cannot parse a time by. It is tried with a moment whose day every year has."""
     try:
-        datetime.strptime(datetime.now(UTC).strftime(template), template)  # noqa: DTZ007
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a day without a year is ambiguous
+            datetime.strptime(SOME_MOMENT.strftime(template), template)  # noqa: DTZ007
+    except (ValueError, LookupError, OverflowError, re.error) as error:
         raise ValueError(f"cannot parse a time: {error}") from None
     return template
 
 
-def _exact(value: object) -> object:
-    if isinstance(value, int) and abs(value) > EXACT:
-        raise ValueError(f"beyond 2**53, where Great Expectations cannot compare exactly; write {float(value)!r}")
-    return value
-
-
-def _bound(value: object) -> float | datetime:
+def _bound(value: object) -> Decimal | datetime:
+    number = number_of(value)
+    if number is not None:
+        return number
     if isinstance(value, str):
         try:
             return moment_of(value)
         except ValueError:
             pass
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        _exact(value)
-        return float(value)
     raise ValueError("expected a number, or a date or time in ISO 8601")
+
+
+def _quantile(value: Decimal) -> Decimal:
+    if value != round(value, 15):
+        raise ValueError("expected a share with up to fifteen digits behind its point")
+    return value
 
 
 def _value(value: object) -> object:
     # On Spark `x IN (..., NULL)` is never false, so every unexpected value would pass.
     if not isinstance(value, str | int | float | bool):
         raise ValueError("expected text, number, boolean or date; set checks skip nulls anyway")  # noqa: TRY004
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("expected a finite number")
     return value
+
+
+def _not_both(values: list[JsonValue]) -> list[JsonValue]:
+    if {type(value) for value in values} == {bool} and len(set(map(bool, values))) == 2:
+        raise ValueError("both booleans: a boolean is always one of them")
+    return values
 
 
 def _spark_type(name: str) -> str:
     if name not in SPARK_TYPES:
         raise ValueError(f"not the name of a Spark type; allowed are {', '.join(SPARK_TYPES)}")
     return name
+
+
+def _not_all(names: list[str]) -> list[str]:
+    if set(names) >= COLUMN_TYPES:
+        raise ValueError("every type that a column has is listed, so every column passes")
+    return names
+
+
+def _two_or_more(names: list[str]) -> list[str]:
+    if len(names) < 2:
+        raise ValueError("expected two columns or more; a check of each value is for one")
+    return names
 
 
 def _each_once(names: list[str]) -> list[str]:
@@ -102,15 +120,17 @@ def _each_once(names: list[str]) -> list[str]:
 
 
 Text = Annotated[str, AfterValidator(_not_blank)]
-Regex = Annotated[str, AfterValidator(_regex)]
+Regex = Annotated[str, AfterValidator(check_regex)]
 Whole = Annotated[int, Field(ge=0)]
-Number = Annotated[float, BeforeValidator(_exact)]
-Proportion = Annotated[float, Field(ge=0, le=1)]
-Bound = Annotated[float | datetime, PlainValidator(_bound)]  # in the column's own units
-Mostly = Annotated[float, Field(gt=0, le=1)]
+Number = Annotated[Decimal, BeforeValidator(exact_number)]
+Proportion = Annotated[Number, Field(ge=0, le=1)]
+Bound = Annotated[Decimal | datetime, PlainValidator(_bound)]  # in the column's own units
+Mostly = Annotated[Number, Field(gt=0, le=1)]
 Values = Annotated[list[Annotated[JsonValue, AfterValidator(_value)]], Field(min_length=1)]
+SomeValues = Annotated[Values, AfterValidator(_not_both)]
 Regexes = Annotated[list[Regex], Field(min_length=1)]
 Names = Annotated[list[Text], Field(min_length=1), AfterValidator(_each_once)]
+SeveralNames = Annotated[Names, AfterValidator(_two_or_more)]
 SparkType = Annotated[str, AfterValidator(_spark_type)]
 
 
@@ -131,7 +151,7 @@ class Unknown(Filtered):
 
     model_config = ConfigDict(extra="allow")
 
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
     @model_validator(mode="after")
     def _nothing_is_empty(self) -> Self:
@@ -142,10 +162,12 @@ class Unknown(Filtered):
 
 
 class Bounds(Arguments, Generic[T]):
-    """A figure between two bounds, of which one may be left out. The figure itself lies between `least` and `most`."""
+    """A figure between two bounds, of which one may be left out. The figure itself lies between `least` and `most`, and is never
+    above `largest`, which nobody would think of."""
 
-    least: ClassVar[float | None] = None
-    most: ClassVar[float | None] = None
+    least: ClassVar[int | None] = None
+    most: ClassVar[int | None] = None
+    largest: ClassVar[int | None] = None
 
     min_value: T | None = None
     max_value: T | None = None
@@ -163,13 +185,19 @@ class Bounds(Arguments, Generic[T]):
             raise ValueError("min_value and max_value are a number and a time; give two of one kind")
         bottom, top = self.least if low is None else low, self.most if high is None else high
         if bottom is not None and top is not None and (bottom > top or (bottom == top and (strict_low or strict_high))):
-            raise ValueError(f"no value lies between {bottom} and {top}")
+            raise ValueError(f"no value lies between {_said(bottom)} and {_said(top)}")
         below = low is not None and (self.least is None or low > self.least or strict_low)
-        above = high is not None and (self.most is None or high < self.most or strict_high)
+        top = self.largest if self.most is None else self.most
+        above = high is not None and (top is None or high < top or (high == top and strict_high))
         if not below and not above:
             limits = f"{self.least:g} or more" if self.most is None else f"from {self.least:g} to {self.most:g}"
             raise ValueError(f"every value passes: this figure is always {limits}")
         return self
+
+
+def _said(bound: Any) -> Any:
+    number = shown(bound)
+    return float(number) if isinstance(bound, Decimal) and abs(bound) < 10**15 else number
 
 
 class StrictBounds(Bounds[T], Generic[T]):
@@ -188,11 +216,11 @@ class OfColumn(Filtered):
 class EachValue(OfColumn):
     """About each value of a column that is not null; at least the share `mostly` of them holds."""
 
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
 
 class ValueInSet(EachValue):
-    value_set: Values
+    value_set: SomeValues
 
 
 class ValueBetween(EachValue, StrictBounds[Bound]):
@@ -217,17 +245,18 @@ class ValueIsTime(EachValue):
 
 class LengthBetween(EachValue, StrictBounds[Whole]):
     least = 0
+    largest = LONGEST_TEXT
 
 
 class LengthEquals(EachValue):
-    value: Whole
+    value: Annotated[Whole, Field(le=LONGEST_TEXT)]
 
 
 class Expression(Filtered):
     """A condition of Spark SQL on each record."""
 
     expression: Text
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
 
 class Pair(Filtered):
@@ -236,7 +265,7 @@ class Pair(Filtered):
     column_A: Text  # noqa: N815
     column_B: Text  # noqa: N815
     ignore_row_if: Literal["both_values_are_missing", "either_value_is_missing"] = "both_values_are_missing"
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
     @model_validator(mode="after")
     def _two_columns(self) -> Self:
@@ -250,18 +279,18 @@ class Greater(Pair):
 
 
 class CompoundUnique(Filtered):
-    column_list: Names
+    column_list: SeveralNames
     ignore_row_if: Literal["all_values_are_missing", "any_value_is_missing", "never"] = "all_values_are_missing"
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
 
 class SumEquals(Filtered):
     """The sum over the columns of each record. A sum with a null is none, which is not the default of Great Expectations."""
 
-    column_list: Names
+    column_list: SeveralNames
     sum_total: Number
     ignore_row_if: Literal["any_value_is_missing"]
-    mostly: Mostly = 1
+    mostly: Mostly = Decimal(1)
 
 
 class ColumnBetween(OfColumn, StrictBounds[Bound]):
@@ -283,12 +312,13 @@ class ShareBetween(OfColumn, StrictBounds[Proportion]):
 
 class CountBetween(OfColumn, StrictBounds[Whole]):
     least = 0
+    largest = LARGEST_COUNT
 
 
 class QuantileRanges(Arguments):
     """Each quantile with the bounds of its value, of which one may be null."""
 
-    quantiles: Annotated[list[Proportion], Field(min_length=1)]
+    quantiles: Annotated[list[Annotated[Proportion, AfterValidator(_quantile)]], Field(min_length=1)]
     value_ranges: list[Annotated[list[Number | None], Field(min_length=2, max_length=2)]]
 
     @model_validator(mode="after")
@@ -299,7 +329,7 @@ class QuantileRanges(Arguments):
             if low is None and high is None:
                 raise ValueError("a range has no bound, so every value passes")
             if low is not None and high is not None and low > high:
-                raise ValueError(f"no value lies in the range from {low} to {high}")
+                raise ValueError(f"no value lies in the range from {_said(low)} to {_said(high)}")
         return self
 
 
@@ -311,12 +341,17 @@ class DistinctValues(OfColumn):
     value_set: Values
 
 
-class MostCommonValue(DistinctValues):
+class DistinctValuesInSet(OfColumn):
+    value_set: SomeValues
+
+
+class MostCommonValue(DistinctValuesInSet):
     ties_okay: bool = False
 
 
 class RowsBetween(Filtered, StrictBounds[Whole]):
     least = 0
+    largest = LARGEST_COUNT
 
 
 class RowsEqual(Filtered):
@@ -337,7 +372,7 @@ class ColumnOfType(Arguments):
 
 class ColumnOfSomeType(Arguments):
     column: Text
-    type_list: Annotated[list[SparkType], Field(min_length=1)]
+    type_list: Annotated[list[SparkType], Field(min_length=1), AfterValidator(_not_all)]
 
 
 class ColumnsMatchSet(Arguments):
@@ -351,6 +386,7 @@ class ColumnsMatchList(Arguments):
 
 class ColumnsBetween(Bounds[Whole]):
     least = 0
+    largest = LARGEST_COUNT
 
 
 class ColumnsEqual(Arguments):
@@ -358,11 +394,14 @@ class ColumnsEqual(Arguments):
 
 
 class Limits(Arguments):
-    """How a batch is compared with the newest `batches` published before it; see `history.py`."""
+    """How a batch is compared with the newest `batches` published before it; see `history.py`.
+
+    A hundred spreads, all of a median, or ten years are more than any batch is away from the others.
+    """
 
     batches: int = Field(default=30, ge=2, le=1000)
     at_least: int = Field(default=7, ge=2, le=1000)
-    spreads: float = Field(default=5, gt=0, allow_inf_nan=False)
+    spreads: Annotated[Number, Field(gt=0, le=100)] = Decimal(5)
 
     @model_validator(mode="after")
     def _can_be_judged(self) -> Self:
@@ -372,12 +411,12 @@ class Limits(Arguments):
 
 
 class VolumeLimits(Limits):
-    """`tolerance` is a share of the median."""
+    """`tolerance` is a share of the median. With all of it, no records would be as many as usual."""
 
-    tolerance: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    tolerance: Annotated[Number, Field(ge=0, lt=1)] = Decimal("0.1")
 
 
 class FreshnessLimits(Limits):
     """`tolerance_seconds` are added to the median."""
 
-    tolerance_seconds: float = Field(default=300, ge=0, allow_inf_nan=False)
+    tolerance_seconds: Annotated[Number, Field(ge=0, le=10 * 366 * 86_400)] = Decimal(300)

@@ -20,7 +20,8 @@ class Kind(StrEnum):
     """The kind of a column's values once they are prepared for Great Expectations (see `columns.py`)."""
 
     INTEGER = "integer"
-    NUMBER = "number"
+    DECIMAL = "decimal"
+    NUMBER = "number"  # a double
     BOOLEAN = "boolean"
     TEXT = "text"
     DATE = "date"
@@ -46,9 +47,10 @@ class OfNone(StrEnum):
 
 
 ANY = frozenset(Kind)
-NUMBERS = frozenset({Kind.INTEGER, Kind.NUMBER})
+EXACT = frozenset({Kind.INTEGER, Kind.DECIMAL})
+NUMBERS = EXACT | {Kind.NUMBER}
 ORDERED = NUMBERS | {Kind.DATE, Kind.TIMESTAMP}
-TEXT = frozenset({Kind.TEXT})
+TEXT = frozenset({Kind.TEXT, Kind.DECIMAL})  # of a decimal its digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class Entry:
     """What is known about one type.
 
     `arguments`: what a suite may give it. `kinds`: the kinds of column it takes. `values`: the arguments in the column's own
-    units. `alike`: all columns have to be of one kind.
+    units. `alike`: all columns have to be of one kind; integers and decimals are.
 
     `fails`: what it asks of a single record. `row_by_row`: severity `quarantine` may use it. `unique`: it asks whether records
     differ. `figure`: what it draws from a column; sets of a column's values, and its most common ones, are `gathering.py`'s. If
@@ -80,6 +82,7 @@ class Entry:
 
 BOUNDS = ("min_value", "max_value")
 SET = ("value_set",)
+RANGES = ("quantile_ranges",)
 
 EXPRESSION = "expect_expression_to_be_true"  # Fencepost's own: a condition in Spark SQL, which Spark evaluates
 
@@ -133,7 +136,7 @@ KNOWN: dict[str, Entry] = {
     ),
     "expect_compound_columns_to_be_unique": Entry(unique=True, arguments=a.CompoundUnique, scope=Scope.RECORDS),
     "expect_multicolumn_sum_to_equal": Entry(
-        fails=c.sum_differs, arguments=a.SumEquals, scope=Scope.RECORDS, kinds=frozenset({Kind.INTEGER})
+        fails=c.sum_differs, arguments=a.SumEquals, scope=Scope.RECORDS, kinds=EXACT
     ),
     "expect_column_min_to_be_between": Entry(
         figure=f.LOWEST, arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
@@ -142,22 +145,22 @@ KNOWN: dict[str, Entry] = {
         figure=f.HIGHEST, arguments=a.ColumnBetween, scope=Scope.COLUMN, kinds=ORDERED, values=BOUNDS
     ),
     "expect_column_mean_to_be_between": Entry(
-        figure=f.MEAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+        figure=f.MEAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS, values=BOUNDS
     ),
     "expect_column_sum_to_be_between": Entry(
-        figure=f.TOTAL, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+        figure=f.TOTAL, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS, values=BOUNDS
     ),
     "expect_column_stdev_to_be_between": Entry(
-        figure=f.SPREAD, arguments=a.SpreadBetween, scope=Scope.COLUMN, kinds=NUMBERS
+        figure=f.SPREAD, arguments=a.SpreadBetween, scope=Scope.COLUMN, kinds=NUMBERS, values=BOUNDS
     ),
     "expect_column_median_to_be_between": Entry(
-        figure=f.MEDIAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS
+        figure=f.MEDIAN, arguments=a.FigureBetween, scope=Scope.COLUMN, kinds=NUMBERS, values=BOUNDS
     ),
     "expect_column_quantile_values_to_be_between": Entry(
-        figure=f.QUANTILES, arguments=a.Quantiles, scope=Scope.COLUMN, kinds=NUMBERS
+        figure=f.QUANTILES, arguments=a.Quantiles, scope=Scope.COLUMN, kinds=NUMBERS, values=RANGES
     ),
     "expect_column_distinct_values_to_be_in_set": Entry(
-        arguments=a.DistinctValues, scope=Scope.COLUMN, values=SET, holds_for_none=True, of_none=OfNone.SET
+        arguments=a.DistinctValuesInSet, scope=Scope.COLUMN, values=SET, holds_for_none=True, of_none=OfNone.SET
     ),
     "expect_column_distinct_values_to_equal_set": Entry(
         arguments=a.DistinctValues, scope=Scope.COLUMN, values=SET, of_none=OfNone.SET

@@ -1,7 +1,8 @@
 """What each type that judges single records says of one, as one Spark expression: true if it fails, null if it is not judged.
 
 The write step asks it of the transform's rows (severity `quarantine`), and the gate of the records that are read back. So a rule
-and the gate cannot differ. Columns are those of `columns.py`: NaN is null.
+and the gate cannot differ. Columns are those of `columns.py`: NaN is null. Integers,
+decimals, days and times are compared exactly (`grid.py`), doubles as the doubles they are.
 
 | a check sees | it says |
 |---|---|
@@ -14,101 +15,122 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fencepost.suite.grid import Grid
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Arguments = Mapping[str, Any]
-Condition = Callable[["Sequence[Column]", Arguments], "Column"]
-LARGEST_LONG = 2**63 - 1
+Condition = Callable[["Sequence[Operand]", Arguments], "Column"]
+LENGTHS = Grid.of_bits(32)
+DIGITS = 38  # of Spark's largest decimal
+DIGITS_OF_DOUBLE = 15  # decimals of so many survive a double
 
 
-def is_null(columns: Sequence[Column], _: Arguments) -> Column:
-    return columns[0].isNull()
+class Operand(NamedTuple):
+    """A prepared column, and the values that it can have; doubles, texts and booleans have no grid."""
+
+    column: Column
+    grid: Grid | None = None
 
 
-def is_known(columns: Sequence[Column], _: Arguments) -> Column:
-    return columns[0].isNotNull()
+def is_null(columns: Sequence[Operand], _: Arguments) -> Column:
+    return columns[0].column.isNull()
 
 
-def not_in_set(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return ~columns[0].isin(kwargs["value_set"])
+def is_known(columns: Sequence[Operand], _: Arguments) -> Column:
+    return columns[0].column.isNotNull()
 
 
-def in_set(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return columns[0].isin(kwargs["value_set"])
+def not_in_set(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return ~is_member(columns[0], kwargs["value_set"])
 
 
-def outside(columns: Sequence[Column], kwargs: Arguments) -> Column:
+def in_set(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return is_member(columns[0], kwargs["value_set"])
+
+
+def outside(columns: Sequence[Operand], kwargs: Arguments) -> Column:
     return _outside(columns[0], kwargs)
 
 
-def matches_not(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return ~columns[0].rlike(kwargs["regex"])
+def matches_not(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return ~columns[0].column.rlike(kwargs["regex"])
 
 
-def matches(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return columns[0].rlike(kwargs["regex"])
+def matches(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return columns[0].column.rlike(kwargs["regex"])
 
 
-def matches_too_few(columns: Sequence[Column], kwargs: Arguments) -> Column:
+def matches_too_few(columns: Sequence[Operand], kwargs: Arguments) -> Column:
     """It matches none of the patterns, or not all of them under `match_on: all`."""
     together = operator.and_ if kwargs.get("match_on") == "all" else operator.or_
-    return ~_found(columns[0], kwargs["regex_list"], together)
+    return ~_found(columns[0].column, kwargs["regex_list"], together)
 
 
-def matches_some(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return _found(columns[0], kwargs["regex_list"], operator.or_)
+def matches_some(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return _found(columns[0].column, kwargs["regex_list"], operator.or_)
 
 
-def length_outside(columns: Sequence[Column], kwargs: Arguments) -> Column:
+def length_outside(columns: Sequence[Operand], kwargs: Arguments) -> Column:
     from pyspark.sql import functions as F
 
-    return _outside(F.length(columns[0]), kwargs)
+    return _outside(Operand(F.length(columns[0].column), LENGTHS), kwargs)
 
 
-def length_differs(columns: Sequence[Column], kwargs: Arguments) -> Column:
+def length_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
     from pyspark.sql import functions as F
 
-    return F.length(columns[0]) != F.lit(kwargs["value"])
+    return ~is_member(Operand(F.length(columns[0].column), LENGTHS), [kwargs["value"]])
 
 
-def is_no_json(columns: Sequence[Column], _: Arguments) -> Column:
-    return ~_by_python(columns[0], _is_json)
+def is_no_json(columns: Sequence[Operand], _: Arguments) -> Column:
+    return ~_by_python(columns[0].column, _is_json)
 
 
-def is_no_time(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    return ~_by_python(columns[0], functools.partial(_is_time, template=kwargs["strftime_format"]))
+def is_no_time(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    return ~_by_python(columns[0].column, functools.partial(_is_time, template=kwargs["strftime_format"]))
 
 
-def differs(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    left, right = columns
+def differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    left, right = _comparable(columns)
     return _of_pair(columns, kwargs, left.eqNullSafe(right))
 
 
-def is_not_greater(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    left, right = columns
+def is_not_greater(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    left, right = _comparable(columns)
     return _of_pair(columns, kwargs, left >= right if kwargs.get("or_equal") else left > right)
 
 
-def sum_differs(columns: Sequence[Column], kwargs: Arguments) -> Column:
-    """Of integers, exactly: their sum in a long may overflow."""
+def sum_differs(columns: Sequence[Operand], kwargs: Arguments) -> Column:
+    """Of integers and decimals, exactly: Spark adds them in a decimal where it has digits enough, and Python otherwise."""
     from pyspark.sql import functions as F
 
-    total: Column = functools.reduce(operator.add, [column.cast("decimal(20,0)") for column in columns])
-    wanted = kwargs["sum_total"]
-    differs = total != F.lit(Decimal(int(wanted))) if _is_whole(wanted) else F.lit(True)
-    return F.when(total.isNotNull(), differs)
+    grids = [grid for _, grid in columns if grid is not None]
+    scale = max(grid.scale for grid in grids)
+    precision = max(grid.precision - grid.scale for grid in grids) + scale + len(str(len(columns)))
+    if precision >= DIGITS:
+        wanted = kwargs["sum_total"]
+        return F.udf(functools.partial(_sum_differs, wanted=wanted), "boolean", useArrow=False)(
+            F.array(*(column.cast("string") for column, _ in columns))
+        )
+    kind, grid = f"decimal({precision},{scale})", Grid.of_decimal(precision, scale)
+    total: Column = functools.reduce(
+        lambda left, right: (left + right).cast(kind), [column.cast(kind) for column, _ in columns]
+    )
+    return ~is_member(Operand(total, grid), [kwargs["sum_total"]])
 
 
-def does_not_hold(columns: Sequence[Column], _: Arguments) -> Column:
+def does_not_hold(columns: Sequence[Operand], _: Arguments) -> Column:
     """Of the values of an expression."""
-    return ~columns[0]
+    return ~columns[0].column
 
 
 def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
@@ -127,26 +149,65 @@ def unique_key(columns: Sequence[Column], kwargs: Arguments) -> Column:
             return F.when(~functools.reduce(operator.and_, missing), key)
 
 
-def _outside(column: Column, kwargs: Arguments) -> Column:
+def is_member(operand: Operand, values: Sequence[Any]) -> Column:
+    """Whether a value is one of these, null if it is null; those that the column cannot have equal none."""
+    from pyspark.sql import functions as F
+
+    column, grid = operand
+    if grid is not None:
+        units = [grid.member(value) for value in values]
+        members: list[Any] = [grid.literal(unit) for unit in units if unit is not None]
+    else:
+        members = [value for value in values if not isinstance(value, float) or math.isfinite(value)]
+    return column.isin(members) if members else F.when(column.isNotNull(), F.lit(False))
+
+
+def _outside(operand: Operand, kwargs: Arguments) -> Column:
+    """Whether a value is beyond one of two bounds; null if it is null."""
+    from pyspark.sql import functions as F
+
+    column, grid = operand
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    strict_low, strict_high = bool(kwargs.get("strict_min")), bool(kwargs.get("strict_max"))
     sides = []
-    if low is not None:
-        sides.append(column <= _bound(low) if kwargs.get("strict_min") else column < _bound(low))
-    if high is not None:
-        sides.append(column >= _bound(high) if kwargs.get("strict_max") else column > _bound(high))
+    if grid is not None:
+        least = grid.low if low is None else grid.at_or_above(low, strict=strict_low)
+        most = grid.high if high is None else grid.at_or_below(high, strict=strict_high)
+        if least > grid.high or most < grid.low:
+            return F.when(column.isNotNull(), F.lit(True))
+        sides += [column < grid.literal(least)] if least > grid.low else []
+        sides += [column > grid.literal(most)] if most < grid.high else []
+    else:
+        sides += [] if low is None else [column <= F.lit(low) if strict_low else column < F.lit(low)]
+        sides += [] if high is None else [column >= F.lit(high) if strict_high else column > F.lit(high)]
+    if not sides:
+        return F.when(column.isNotNull(), F.lit(False))
     beyond: Column = functools.reduce(operator.or_, sides)
     return beyond
 
 
-def _bound(value: float) -> Column:
-    """A whole number stays one: as a double it would be compared with an integer's nearest double."""
+def _comparable(columns: Sequence[Operand]) -> list[Column]:
+    """Two columns in a form in which Spark compares them exactly.
+
+    Spark compares two decimals in a third, which has to hold the digits before and behind the point of both. Where it cannot, the
+    whole numbers and the rests are compared one after the other.
+    """
     from pyspark.sql import functions as F
 
-    return F.lit(int(value) if _is_whole(value) and abs(value) <= LARGEST_LONG else float(value))
-
-
-def _is_whole(value: float) -> bool:
-    return float(value).is_integer() and abs(value) < 1e30
+    grids = [grid for _, grid in columns]
+    if None in grids:  # a decimal beside a double is compared as one
+        return [column.cast("double") if grid is not None else column for column, grid in columns]
+    known = [grid for grid in grids if grid is not None]
+    scale = max(grid.scale for grid in known)
+    if max(grid.precision - grid.scale for grid in known) + scale <= DIGITS:
+        return [column for column, _ in columns]
+    return [
+        F.when(
+            column.isNotNull(),
+            F.struct(F.floor(column).cast("decimal(38,0)"), F.pmod(column, F.lit(1)).cast(f"decimal(38,{scale})")),
+        )
+        for column, _ in columns
+    ]
 
 
 def _found(column: Column, patterns: Sequence[str], together: Callable[[Any, Any], Any]) -> Column:
@@ -154,11 +215,11 @@ def _found(column: Column, patterns: Sequence[str], together: Callable[[Any, Any
     return found
 
 
-def _of_pair(columns: Sequence[Column], kwargs: Arguments, fits: Column) -> Column:
+def _of_pair(columns: Sequence[Operand], kwargs: Arguments, fits: Column) -> Column:
     """A null equals only a null, and is greater than nothing."""
     from pyspark.sql import functions as F
 
-    left, right = columns
+    (left, _), (right, _) = columns
     left_out = left.isNull() & right.isNull()
     if kwargs.get("ignore_row_if") == "either_value_is_missing":
         left_out = left.isNull() | right.isNull()
@@ -172,6 +233,11 @@ def _by_python(column: Column, holds: Callable[[str], bool]) -> Column:
         return None if text is None else holds(text)
 
     return F.udf(or_null, "boolean", useArrow=False)(column)
+
+
+def _sum_differs(texts: Sequence[str | None], wanted: Decimal) -> bool | None:
+    with localcontext(prec=2_000):
+        return None if None in texts else sum(Decimal(text) for text in texts if text is not None) != wanted
 
 
 def _is_json(text: str) -> bool:

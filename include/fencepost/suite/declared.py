@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue, ValidationError
 from fencepost.errors import SettingsError
 from fencepost.model import Frozen
 from fencepost.suite.catalogue import HISTORY, KNOWN, ROW_BY_ROW, Scope, arguments_of
+from fencepost.suite.numbers import as_json
 
 FIELDS = ("type", "severity", "description", "kwargs")
 
@@ -213,7 +214,17 @@ def _plain(value: Any, where: str) -> JsonValue:
         return [_plain(v, f"{where}.{i}") for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{where}: {value} is not a number that can be compared; leave the bound out instead.")
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise SettingsError(f"{where}: {value!r} has half of a pair of surrogates, which no text has.") from None
+    if isinstance(value, float):
+        try:
+            return as_json(value)
+        except ValueError as error:
+            raise SettingsError(f"{where}: {error}.") from None
+    if value is None or isinstance(value, bool | int | str):
         return value
     raise SettingsError(f"{where}: expected text, number, boolean, date, list or mapping (found {_shown(value)}).")
 

@@ -1,101 +1,189 @@
-"""What Great Expectations asks about a column as a whole, as Spark's aggregates, by the names of its metrics.
+"""What a type asks about a column as a whole, as Spark's aggregates, and the figure that follows from them.
 
-Sums of integers and decimals are exact, however large they become and in whichever order they are added, and so are means.
+Figures of integers and decimals are exact, however large they become and in whichever order their values are added: integers,
+decimals and fractions of them. Figures of doubles are Spark's, as doubles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fencepost.suite.conditions import Operand
+from fencepost.suite.grid import Grid
+from fencepost.suite.numbers import exact_number
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Arguments = Mapping[str, Any]
-EXACTLY = 2**31 - 1  # the accuracy with which Spark keeps every value
+ROOM = 10  # digits by which a sum in Spark may be longer than what it adds
+LIMB = 10  # digits of a part of a number that has no room
+DIGITS = 38  # of Spark's largest decimal
 
 
 class Figure(NamedTuple):
-    """A figure drawn from a column's values.
+    """A figure drawn from a column's values, and Great Expectations' name for it.
 
-    `aggregates` of the values, which are null where there is none. From these, after the numbers of records and of values,
-    `metrics` makes what Great Expectations asks for; it is called only if there is a value. `exact`: the aggregates take decimals
-    where the column has integers or decimals.
+    `aggregates` of the values, which are null where there is none. From these, after the numbers of records and of values, and
+    the column's grid, `drawn` makes the figure; it is called only if there is a value. `ranked`: the figure is some values by
+    their place in order. `key` makes numbers that compare as the figure and its bounds do. `added`: of doubles, it depends on the
+    order in which Spark adds them.
     """
 
-    aggregates: Callable[[Column, Arguments], list[Column]]
-    metrics: Callable[..., dict[str, Any]]
-    exact: bool = False
+    metric: str
+    drawn: Callable[..., Any]
+    aggregates: Callable[[Operand], list[Column]] = lambda _: []
+    ranked: bool = False
+    key: Callable[[Any], Any] = lambda number: number
+    added: bool = False
 
 
-def lowest(values: Column, _: Arguments) -> list[Column]:
+class Root(NamedTuple):
+    """The square root of a fraction, exactly: it compares as its square does."""
+
+    square: Fraction
+
+    @property
+    def nearest(self) -> float:
+        """The root as a double."""
+        with localcontext(prec=60):
+            return float((Decimal(self.square.numerator) / Decimal(self.square.denominator)).sqrt())
+
+
+def _lowest(values: Operand) -> list[Column]:
     from pyspark.sql import functions as F
 
-    return [F.min(values)]
+    return [F.min(values.column)]
 
 
-def highest(values: Column, _: Arguments) -> list[Column]:
+def _highest(values: Operand) -> list[Column]:
     from pyspark.sql import functions as F
 
-    return [F.max(values)]
+    return [F.max(values.column)]
 
 
-def total(values: Column, _: Arguments) -> list[Column]:
+def _distinct(values: Operand) -> list[Column]:
     from pyspark.sql import functions as F
 
-    return [F.sum(values)]
+    return [F.count_distinct(values.column)]
 
 
-def spread(values: Column, _: Arguments) -> list[Column]:
+def _parts(values: Operand, room: int) -> list[Column]:
+    """The values in parts whose sums Spark can hold, the highest first: one part, or ten digits of the number each."""
     from pyspark.sql import functions as F
 
-    return [F.stddev_samp(values)]
+    column, grid = values
+    assert grid is not None, "of integers and decimals"
+    if grid.precision <= room:
+        return [column.cast(f"decimal({grid.precision},{grid.scale})")]
+    # In any notation the digits before an exponent are those of the number in its own units.
+    digits = F.lpad(F.translate(F.substring_index(column.cast("string"), "E", 1), "-.", ""), LIMB * _limbs(grid), "0")
+    limbs = [F.substring(digits, LIMB * n + 1, LIMB).cast("decimal(10,0)") for n in range(_limbs(grid))]
+    return [F.when(column < 0, -limb).otherwise(limb) for limb in limbs]
 
 
-def median(values: Column, _: Arguments) -> list[Column]:
+def _limbs(grid: Grid) -> int:
+    return math.ceil(grid.precision / LIMB)
+
+
+def _weights(grid: Grid, room: int) -> list[Fraction]:
+    """What each part of a number counts."""
+    if grid.precision <= room:
+        return [Fraction(1)]
+    return [Fraction(10 ** (LIMB * n), 10**grid.scale) for n in reversed(range(_limbs(grid)))]
+
+
+def _sums(values: Operand) -> list[Column]:
     from pyspark.sql import functions as F
 
-    return [F.median(values)]
+    if values.grid is None:
+        return [F.sum(values.column)]
+    return [F.sum(part) for part in _parts(values, DIGITS - ROOM)]
 
 
-def at_ranks(values: Column, kwargs: Arguments) -> list[Column]:
-    """The value at rank ceil(q * n), as a double; at rank 1 for q = 0."""
+def _total(grid: Grid | None, sums: Sequence[Any]) -> Fraction | float:
+    if grid is None:
+        return float(sums[0])
+    weights = _weights(grid, DIGITS - ROOM)
+    return sum((weight * Fraction(part) for weight, part in zip(weights, sums, strict=True)), Fraction(0))
+
+
+def _mean(grid: Grid | None, values: int, sums: Sequence[Any]) -> Fraction | float:
+    return _total(grid, sums) / values
+
+
+SQUARED = (DIGITS - ROOM) // 2 - 1  # digits whose square has room
+
+
+def _squares(values: Operand) -> list[Column]:
     from pyspark.sql import functions as F
 
-    wanted = [float(q) for q in kwargs["quantile_ranges"]["quantiles"]]
-    return [F.percentile_approx(values.cast("double"), wanted, EXACTLY)]
+    if values.grid is None:
+        return [F.stddev_samp(values.column)]
+    parts = _parts(values, SQUARED)
+    return [*_sums(values), *(F.sum(parts[i] * parts[j]) for i in range(len(parts)) for j in range(i, len(parts)))]
 
 
-def distinct(values: Column, _: Arguments) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [F.count_distinct(values)]
-
-
-def nothing(_values: Column, _: Arguments) -> list[Column]:
-    return []
-
-
-def total_of(found: Any) -> float:
-    """An exact integer stays one; a decimal becomes the nearest double, as its bounds are those nearest to their texts."""
-    if not isinstance(found, Decimal):
-        return float(found)
-    return int(found) if found == found.to_integral_value() else float(found)
-
-
-def mean_of(found: Any, values: int) -> float:
-    return float(Fraction(found) / values) if isinstance(found, Decimal) else float(found / values)
+def _deviation(grid: Grid | None, values: int, found: Sequence[Any]) -> Root | float | None:
+    """The sample's standard deviation; None of one value."""
+    if values < 2:
+        return None
+    if grid is None:
+        return None if found[0] is None else float(found[0])
+    count = len(_weights(grid, DIGITS - ROOM))
+    total, products = Fraction(_total(grid, found[:count])), iter(found[count:])
+    weights = _weights(grid, SQUARED)
+    squares = Fraction(0)
+    for i, left in enumerate(weights):
+        for j in range(i, len(weights)):
+            squares += (1 if i == j else 2) * left * weights[j] * Fraction(next(products))
+    return Root((values * squares - total * total) / (values * (values - 1)))
 
 
-LOWEST = Figure(lowest, lambda _rows, _values, low: {"column.min": low})
-HIGHEST = Figure(highest, lambda _rows, _values, high: {"column.max": high})
-TOTAL = Figure(total, lambda _rows, _values, found: {"column.sum": total_of(found)}, exact=True)
-MEAN = Figure(total, lambda _rows, values, found: {"column.mean": mean_of(found, values)}, exact=True)
-SPREAD = Figure(spread, lambda _rows, _values, found: {"column.standard_deviation": found})
-MEDIAN = Figure(median, lambda _rows, _values, found: {"column.median": found})
-QUANTILES = Figure(at_ranks, lambda _rows, _values, found: {"column.quantile_values": found})
-DISTINCT = Figure(distinct, lambda _rows, _values, found: {"column.distinct_values.count": found})
-SHARE_DISTINCT = Figure(distinct, lambda _rows, values, found: {"column.unique_proportion": found / values})
-SHARE_KNOWN = Figure(nothing, lambda rows, values: {"column.non_null_proportion": values / rows if rows else 0})
+def _squared(number: Any) -> Any:
+    """Deviations and their bounds by their squares; a bound below zero stays below."""
+    if isinstance(number, Root):
+        return number.square
+    if isinstance(number, float):
+        return number
+    square = Fraction(number) ** 2
+    return -square if number < 0 else square
+
+
+def _middle(two: Sequence[Any]) -> Any:
+    low, high = two
+    if isinstance(low, float):
+        return low if low == high else low / 2 + high / 2
+    return (Fraction(low) + Fraction(high)) / 2
+
+
+def ranks_of(figure: Figure, kwargs: Arguments) -> list[tuple[int, int, int]]:
+    """The places of the values that a figure wants of n in order, from 1: each `(a * n + b) div c`, and at least 1."""
+    if figure is MEDIAN:
+        return [(1, 1, 2), (1, 2, 2)]
+    shares = [Fraction(exact_number(q)) for q in kwargs["quantile_ranges"]["quantiles"]]
+    return [(q.numerator, q.denominator - 1, q.denominator) for q in shares]
+
+
+LOWEST = Figure("column.min", lambda _rows, _values, _grid, low: low, _lowest)
+HIGHEST = Figure("column.max", lambda _rows, _values, _grid, high: high, _highest)
+TOTAL = Figure("column.sum", lambda _rows, _values, grid, *sums: _total(grid, sums), _sums, added=True)
+MEAN = Figure("column.mean", lambda _rows, values, grid, *sums: _mean(grid, values, sums), _sums, added=True)
+SPREAD = Figure(
+    "column.standard_deviation",
+    lambda _rows, values, grid, *found: _deviation(grid, values, found),
+    _squares,
+    key=_squared,
+    added=True,
+)
+MEDIAN = Figure("column.median", lambda _rows, _values, _grid, two: _middle(two), ranked=True)
+QUANTILES = Figure("column.quantile_values", lambda _rows, _values, _grid, found: list(found), ranked=True)
+DISTINCT = Figure("column.distinct_values.count", lambda _rows, _values, _grid, found: found, _distinct)
+SHARE_DISTINCT = Figure(
+    "column.unique_proportion", lambda _rows, values, _grid, found: Fraction(found, values), _distinct
+)
+SHARE_KNOWN = Figure("column.non_null_proportion", lambda rows, values, _grid: Fraction(values, rows) if rows else 0)

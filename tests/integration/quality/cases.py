@@ -146,7 +146,7 @@ for column in "id half single ratio price day moment later no_number".split():
     for what, value in (("min", found[0]), ("max", found[-1])):
         drawn(f"{C}{what}_to_be_between", True, value, column=column, min_value=value, max_value=value)
         drawn(f"{C}{what}_to_be_between", False, value, column=column, max_value=value, strict_max=True)
-for column in ("name", "flag", "raw", "tags", "wide"):
+for column in ("name", "flag", "raw", "tags"):
     refused(f"{V}be_between", column=column, min_value=1)
     refused(f"{C}max_to_be_between", column=column, min_value=1)
 refused(f"{V}be_between", column="half", min_value="1")

@@ -196,7 +196,20 @@ def test_bounds_have_something_inside_and_something_outside(tmp_path: Path, kind
     [
         (f"{V}match_regex", {**COLUMN, "regex": ""}, "an empty one matches everything"),
         (f"{V}match_regex_list", {**COLUMN, "regex_list": ["^x", ""]}, "an empty one matches everything"),
-        (f"{V}be_between", {**COLUMN, "min_value": 2**53 + 1}, "beyond 2**53"),
+        *((f"{V}{word}match_regex", {**COLUMN, "regex": regex}, "matches every text")
+          for word in ("", "not_")
+          for regex in ("()", ".*", "(?i)", "^", "$", "a|", "(?s)^.*$", r"^[\s\S]*$", "(a|b?)")),
+        *((f"{V}{word}match_regex", {**COLUMN, "regex": regex}, "matches no text")
+          for word in ("", "not_") for regex in ("(?!)", r"[^\s\S]", "a^", "$a", r"\b\B")),
+        (f"{V}be_in_set", {**COLUMN, "value_set": [False, True]}, "both booleans"),
+        (f"{C}distinct_values_to_be_in_set", {**COLUMN, "value_set": [True, False]}, "both booleans"),
+        (f"{V}be_in_type_list", {**COLUMN, "type_list": list(SPARK_TYPES)}, "every type"),
+        (f"{C}value_lengths_to_be_between", {**COLUMN, "max_value": 2**31}, COUNTS),
+        ("expect_table_row_count_to_be_between", {"max_value": 2**63}, COUNTS),
+        ("expect_compound_columns_to_be_unique", {"column_list": ["a"]}, "two columns or more"),
+        (f"{V}match_strftime_format", {**COLUMN, "strftime_format": "%d %d"}, "cannot parse a time"),
+        (FRESHNESS, {"tolerance_seconds": 1e300}, "less than or equal to"),
+        (f"{V}be_between", {**COLUMN, "min_value": "2013-01-01T00:00:00.0000001Z"}, "expected a number, or a date"),
         (f"{V}be_between", {**COLUMN, "min_value": 1, "max_value": "2013-01-01"}, "give two of one kind"),
         (f"{V}be_between", {**COLUMN, "min_value": "2013-01-02", "max_value": "2013-01-01T12:00:00Z"}, "no value lies"),
         (f"{C}pair_values_to_be_equal", {"column_A": "a", "column_B": "a"}, "column_A and column_B are both a"),
@@ -240,3 +253,50 @@ def test_spark_has_the_types_that_a_suite_may_name_and_no_others_that_a_column_c
     no_columns = {"StructField", "UserDefinedType"}
     unwritten = {"GeographyType", "GeometryType", "TimeType"}  # no format of an output has them
     assert set(SPARK_TYPES) == {name for name, kind in found.items() if kind not in bases} - no_columns - unwritten
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"(?<=a|bc)d",
+        r"\cA",
+        "^*x",
+        r"\b+x",
+        "a{2}{3}",
+        r"(a)\2",
+        "(?-i)a",
+        r"[\d-z]",
+        "^(?!TEST)",
+        "^((?!x).)*$",
+        "^.*$",
+        "^$",
+    ],
+)
+def test_a_regex_that_java_takes_and_that_says_something_is_taken(tmp_path: Path, regex: str) -> None:
+    load(tmp_path, f"{V}match_regex", {**COLUMN, "regex": regex})
+
+
+@pytest.mark.parametrize("template", ["%m-%d", "%d %B", "%j", "%y-%j", "%H:%M", "%d.%m.%y", "%a %d %b"])
+def test_a_format_is_tried_with_a_day_that_every_year_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
+) -> None:
+    """With today, `%m-%d` was refused on 29 February."""
+    from datetime import datetime
+
+    from fencepost.suite import arguments
+
+    class LeapDay(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return cls(2028, 2, 29, 12, tzinfo=tz)
+
+    monkeypatch.setattr(arguments, "datetime", LeapDay)
+    load(tmp_path, f"{V}match_strftime_format", {**COLUMN, "strftime_format": template})
+
+
+def test_a_number_keeps_all_its_digits_from_the_file_to_the_check(tmp_path: Path) -> None:
+    file = tmp_path / "expectations.yaml"
+    kwargs = "{column: a, min_value: 0.29, max_value: 12345678901234567890.1234567890}"
+    file.write_text(f"expectations:\n- {{type: {V}be_between, kwargs: {kwargs}}}\n")
+    read = load_suite(file).expectations[0].kwargs
+    assert (read["min_value"], read["max_value"]) == (0.29, "12345678901234567890.1234567890")

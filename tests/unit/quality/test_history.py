@@ -150,6 +150,8 @@ def test_a_batch_that_read_nothing_knows_how_long_it_looked_and_one_that_did_not
         ("{bathces: 3}", "kwargs.bathces: unknown argument; allowed are batches, at_least, spreads, tolerance"),
         ("{batches: many}", "kwargs.batches: Input should be a valid integer"),
         ("{spreads: 0}", "kwargs.spreads: Input should be greater than 0"),
+        ("{spreads: 1e308}", "kwargs.spreads: Input should be less than or equal to 100"),
+        ("{tolerance: 1}", "kwargs.tolerance: Input should be less than 1"),
         ("{batches: 3}", "at_least (7) is above batches (3): nothing would be judged"),
     ],
 )
@@ -160,3 +162,24 @@ def test_a_limit_that_makes_no_sense_is_refused_with_file_and_field(tmp_path: Pa
         load_suite(file)
     assert str(file) in str(refused.value)
     assert says in str(refused.value)
+
+
+def test_a_share_and_a_tolerance_are_the_fractions_that_are_written() -> None:
+    """As doubles, 0.29 times 100 is below 29."""
+    for tolerance in (0.29, 0.07, 0.57):
+        distance = round(tolerance * 100)
+        assert volume(100 - distance, [100] * 10, tolerance=tolerance) is Status.PASSED
+        assert volume(100 - distance - 1, [100] * 10, tolerance=tolerance) is Status.FAILED
+    assert volume(71, [100] * 10, tolerance="0.28999999999999999999") is Status.FAILED
+
+
+def test_what_is_usual_is_told_with_the_digits_that_decide() -> None:
+    declared = Declared(index=0, type=VOLUME, kwargs={"tolerance": 0})
+    found = liken(declared, History(batch=PastBatch(rows=10_000_001), before=(PastBatch(rows=10_000_000),) * 7))
+    assert (found.status, found.observed) == (Status.FAILED, {"rows": 10_000_001, "usual": "10000000 ± 0"})
+    declared = Declared(index=0, type=FRESHNESS, kwargs={"tolerance_seconds": 0})
+    before = (PastBatch(rows=1, age=timedelta(seconds=60)),) * 7
+    late = PastBatch(rows=1, age=timedelta(seconds=60, microseconds=1))
+    assert liken(declared, History(batch=late, before=before)).observed == {
+        "age of the newest record": "0:01:00.000001", "usual": "0:01:00", "at most": "0:01:00"
+    }  # fmt: skip

@@ -1,0 +1,59 @@
+"""The values that a column can have, where they are whole numbers of one unit: integers, days, microseconds, decimals.
+
+A bound or a member of a set is brought to these values before Spark compares it, so that two values of one type are compared,
+exactly. A bound between two values becomes the next one inside; a member between two is equal to none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Whole numbers of ten to the power of `-scale`, from `low` to `high` of them; a decimal has so many `precision` digits."""
+
+    precision: int
+    scale: int
+    low: int
+    high: int
+
+    @classmethod
+    def of_bits(cls, bits: int) -> Grid:
+        """The integers of so many bits."""
+        return cls(len(str(2 ** (bits - 1))), 0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @classmethod
+    def of_decimal(cls, precision: int, scale: int) -> Grid:
+        """The decimals of a type."""
+        return cls(precision, scale, 1 - 10**precision, 10**precision - 1)
+
+    def at_or_above(self, bound: Decimal | int, *, strict: bool) -> int:
+        """The first value at a bound or above it; `strict`: above it."""
+        units = Fraction(bound) * Fraction(10**self.scale)
+        return math.floor(units) + 1 if strict else math.ceil(units)
+
+    def at_or_below(self, bound: Decimal | int, *, strict: bool) -> int:
+        """The last value at a bound or below it; `strict`: below it."""
+        units = Fraction(bound) * Fraction(10**self.scale)
+        return math.ceil(units) - 1 if strict else math.floor(units)
+
+    def member(self, value: Decimal | int) -> int | None:
+        """The value, in units; None if the column cannot have it."""
+        units = Fraction(value) * 10**self.scale
+        return int(units) if units.denominator == 1 and self.low <= units <= self.high else None
+
+    def literal(self, units: int) -> Column:
+        """A value in Spark, of a type that a column of this grid is compared with as it is."""
+        from pyspark.sql import functions as F
+
+        if not self.scale and self.high < 2**63:
+            return F.lit(units)
+        return F.lit(Decimal((int(units < 0), tuple(map(int, str(abs(units)))), -self.scale)))

@@ -1,0 +1,120 @@
+"""Numbers as they are written, without the detour through a double: bounds, members of sets, shares and tolerances.
+
+Readers of JSON and YAML make a double of `0.29` and of thirty digits alike. A double stands for its shortest text, which is what
+was written wherever that has up to fifteen digits; a large one stands for the whole number that it is. Of any other number the
+text is kept, which `Written` carries from the YAML file into the suite.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+NUMERAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+WHOLE = 2**53  # from here on every double is a whole number
+LONGEST = 400  # digits before or behind the point: a double has no more before it
+DIGITS_SHOWN = 60  # of a number that is shown whole
+
+
+class Written(float):
+    """A double with the text that it was read from, which is of another number."""
+
+    text: str
+
+
+def written(value: float, text: str) -> float:
+    """The double that was read from a text; with the text, where the double does not stand for the number in it."""
+    if decimal_of(text) == _of_double(value):
+        return value
+    found = Written(value)
+    found.text = text
+    return found
+
+
+def as_json(value: float) -> float | str:
+    """The number for JSON: a double, or its text.
+
+    Raises:
+        ValueError: it has more digits than any column holds.
+    """
+    if not isinstance(value, Written):
+        return value
+    if decimal_of(value.text) is None:
+        raise ValueError(f"a number with more than {LONGEST} digits before or behind its point")
+    return value.text
+
+
+def number_of(value: object) -> Decimal | None:
+    """The number that an argument is, exactly; None if it is none. A text is one only where no double could be written."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Decimal | int):
+        return Decimal(value)
+    if isinstance(value, float):
+        return decimal_of(value.text) if isinstance(value, Written) else _of_double(value)
+    number = decimal_of(value) if isinstance(value, str) else None
+    return number if number is not None and number != _of_double(float(number)) else None
+
+
+def exact_number(value: object) -> Decimal:
+    """The number that an argument is, exactly.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = number_of(value)
+    if number is None:
+        raise ValueError("expected a number")
+    return number
+
+
+def _of_double(value: float) -> Decimal | None:
+    """The number that a double stands for; None if it is not finite."""
+    if not math.isfinite(value):
+        return None
+    return Decimal(int(value)) if abs(value) >= WHOLE else Decimal(repr(value))
+
+
+def decimal_of(text: str) -> Decimal | None:
+    """The number in a text, exactly; None if it is none, or has too many digits for any column."""
+    if not NUMERAL.fullmatch(text):
+        return None
+    number = Decimal(text)
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), "a numeral is finite"
+    return number if number.adjusted() <= LONGEST and exponent >= -2 * LONGEST else None
+
+
+def shown(value: Any) -> Any:
+    """A number for JSON with every digit that it has: an integer, a double whose text is the number, or else a text.
+
+    A fraction without an end becomes the nearest double.
+    """
+    if isinstance(value, Fraction):
+        terminating = _terminating(value)
+        if terminating is None:
+            return float(value)
+        value = terminating
+    if not isinstance(value, Decimal):
+        return value
+    if value == value.to_integral_value():
+        return int(value)
+    near = float(value)
+    return near if _of_double(near) == value else f"{value:f}"
+
+
+def _terminating(value: Fraction) -> Decimal | None:
+    """The fraction as a decimal with an end; None if it has none, or one too far away to be read."""
+    rest, places = value.denominator, 0
+    while rest > 1 and places < DIGITS_SHOWN:
+        rest //= math.gcd(rest, 10)
+        places += 1
+        if math.gcd(rest, 10) == 1:
+            break
+    if rest > 1:
+        return None
+    scaled = value.numerator * 10**places // value.denominator
+    return Decimal((int(scaled < 0), tuple(map(int, str(abs(scaled)))), -places))
