@@ -90,6 +90,7 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.daemon.module", "fencepost.spark.daemon")
+        .config("spark.executor.killOnFatalError.depth", "0")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "OFF")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -18,8 +18,10 @@ from fencepost.quality.gate import expectations, judge
 from fencepost.quality.gathering import Promised, Records
 from fencepost.quality.history import History, liken
 from fencepost.quality.judging import Found
+from fencepost.quality.overflow import explain
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
 from fencepost.quality.samples import cut
+from fencepost.spark.diagnosis import overflowed
 from fencepost.suite.catalogue import HISTORY, Kind, Scope
 from fencepost.suite.declared import Suite
 from fencepost.suite.numbers import shown as shown_number
@@ -33,11 +35,13 @@ NONE_KNOWN = History()
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a batch, by which checks about a whole batch are not judged. `called`: in a sentence; `none`: it has no row."""
+    """A part of a batch, by which checks about a whole batch are not judged. `called`: in a sentence; `none`: it has no row.
+    `checks_types`: whether such a check is errored if it does not fit the columns, which needs no record."""
 
     called: str
     why: str
     none: str
+    checks_types: bool = False
 
 
 ADDITION = Part(
@@ -45,7 +49,9 @@ ADDITION = Part(
     "it is about a whole batch, and this is an addition to one",
     "None of the replayed records passed. They are in quarantine again.",
 )
-SAMPLE = Part("a sample", "it is about a whole batch, and this is a sample", "The sample gives no row.")
+SAMPLE = Part(
+    "a sample", "it is about a whole batch, and this is a sample", "The sample gives no row.", checks_types=True
+)
 # Of sums, means and deviations of doubles. Spark adds them in any order: beyond this they may differ from one evaluation to the
 # next.
 DIGITS = 12
@@ -87,7 +93,8 @@ def evaluate(
     kinds = column_kinds(frame)
     ready: list[Prepared] = []
     for declared in suite.expectations:
-        if part is not None and declared.needs_whole_batch:
+        left_out = part is not None and declared.needs_whole_batch
+        if left_out and not (part is not None and part.checks_types and declared.type not in HISTORY):
             continue
         if declared.type in HISTORY:
             results[declared.index] = liken(declared, history)
@@ -96,7 +103,7 @@ def evaluate(
             one = prepare(declared, kinds)
             if error := refusal(frame, one):
                 raise NotEvaluable(error)
-            ready.append(one)
+            ready += [] if left_out else [one]
         except NotEvaluable as error:
             results[declared.index] = CheckResult.errored(declared, str(error))
     # 2.
@@ -121,8 +128,8 @@ def _judged_part(
     part: Part, suite: Suite, results: Mapping[int, CheckResult], rows: int, read: bool, started: float
 ) -> Evaluation:
     """As a batch, by the checks that a part is judged by; the others are listed, with the reason."""
-    judged = tuple(one for one in suite.expectations if not one.needs_whole_batch)
-    whole = [one for one in suite.expectations if one.needs_whole_batch]
+    judged = tuple(one for one in suite.expectations if not one.needs_whole_batch or one.index in results)
+    whole = [one for one in suite.expectations if one not in judged]
     outcome, reason = Outcome.PASSED, "No expectation is about single records."
     if judged and rows == 0:
         reason = part.none
@@ -174,24 +181,44 @@ def _evaluation(
 def _on_records(
     frame: DataFrame, ready: Sequence[Prepared], kinds: Mapping[str, Kind], promised: Promised, limit: int
 ) -> dict[int, CheckResult]:
-    """Results of expectations about records. If Spark raises an error, those with SQL of their own may be at fault: the others
-    are evaluated without them, and then each of them by itself."""
+    """Results of expectations about records. One that cannot even be built is errored. If Spark raises an error, those with SQL
+    or regexes of their own may be at fault: the others are evaluated without them, and then each of them by itself."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    results = _not_built(frame, ready, promised)
+    ready = [one for one in ready if one.declared.index not in results]
     try:
-        return _gathered(frame, ready, kinds, promised, limit)
+        return results | _gathered(frame, ready, kinds, promised, limit)
     except (PySparkException, Py4JError):
-        with_sql = [one for one in ready if one.condition or one.expression]
-        if not with_sql:
+        suspects = [one for one in ready if one.condition or one.expression or one.regexes]
+        if not suspects:
             raise
-    results = _gathered(frame, [one for one in ready if one not in with_sql], kinds, promised, limit)
-    for one in with_sql:
+    results |= _gathered(frame, [one for one in ready if one not in suspects], kinds, promised, limit)
+    for one in suspects:
         try:
             results |= _gathered(frame, [one], kinds, promised, limit)
         except (PySparkException, Py4JError) as error:
-            results[one.declared.index] = CheckResult.errored(one.declared, judging.raised("Spark", error))
+            said = explain(frame, one) if overflowed(str(error)) else judging.raised("Spark", error)
+            results[one.declared.index] = CheckResult.errored(one.declared, said)
     return results
+
+
+def _not_built(frame: DataFrame, ready: Sequence[Prepared], promised: Promised) -> dict[int, CheckResult]:
+    """The expectations that Spark cannot be asked, errored. Each is built by itself only if all together cannot be."""
+    try:
+        Records(frame, ready, promised).build()
+    except Exception:
+        found = {}
+        for one in ready:
+            try:
+                Records(frame, [one], promised).build()
+            except Exception as error:
+                found[one.declared.index] = CheckResult.errored(one.declared, judging.raised("Spark", error))
+        if not found:
+            raise
+        return found
+    return {}
 
 
 def _gathered(

@@ -99,18 +99,24 @@ class Records:
         Raises:
             NotAsPromised: the records are not those of the receipts.
         """
-        from fencepost.spark.fingerprint import counting, counts_of
+        from fencepost.spark.fingerprint import counts_of
+
+        with self._evaluated():
+            row = self.build().head()
+        assert row is not None
+        if self._promised.fingerprint is not None:
+            self._promised.compare(*counts_of(row))
+        return {one.declared.index: self._answer(one, row) for one in self._ready}
+
+    def build(self) -> DataFrame:
+        """The aggregation, analysed; nothing is read."""
+        from fencepost.spark.fingerprint import counting
 
         asked = self._asked()
         aggregates = counting(HASH) if self._promised.fingerprint is not None else _count()
         for one in self._ready:
             aggregates += [column.alias(f"{one.declared.index}_{n}") for n, column in enumerate(self._aggregates(one))]
-        with self._evaluated():
-            row = asked.agg(*aggregates).head()
-        assert row is not None
-        if self._promised.fingerprint is not None:
-            self._promised.compare(*counts_of(row))
-        return {one.declared.index: self._answer(one, row) for one in self._ready}
+        return asked.agg(*aggregates)
 
     def samples(
         self, failed: Sequence[Prepared], kinds: Mapping[str, Kind], limit: int

@@ -11,6 +11,8 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -26,13 +28,14 @@ from fencepost.quality.columns import column_kinds, prepared_column
 from fencepost.review.past import NotReadable, Past, as_promised, read_past
 from fencepost.spark.fingerprint import counting, counts_of
 from fencepost.suite.catalogue import Kind
+from fencepost.suite.numbers import number_of
 
 AT_LEAST = 7  # batches
 MOST_VALUES = 20  # of a set that is suggested
 OFTEN = 5  # times that each of them was seen, at least
 SPREADS = 4
 EXACT = 2**53  # a suite has no larger whole number: beyond, it compares doubles
-NUMBERS = (Kind.INTEGER, Kind.NUMBER)
+NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.NUMBER)
 
 
 class Suggestion(Frozen):
@@ -250,10 +253,21 @@ def _figures(frame: DataFrame, kinds: Mapping[str, Kind], past: Past) -> Figures
         if kinds[name] is Kind.TEXT:
             found.distinct[name] = int(row[f"distinct_{number}"])
         elif kinds[name] in NUMBERS and row[f"least_{number}"] is not None and math.isfinite(row[f"mean_{number}"]):
-            exact = int if kinds[name] is Kind.INTEGER else float  # a double has not all digits of a bigint
-            found.least[name], found.greatest[name] = exact(row[f"least_{number}"]), exact(row[f"greatest_{number}"])
+            least, greatest = row[f"least_{number}"], row[f"greatest_{number}"]
+            whole = kinds[name] is Kind.INTEGER  # a double has not all digits of a bigint
+            found.least[name] = int(least) if whole else _beside(least, -math.inf)
+            found.greatest[name] = int(greatest) if whole else _beside(greatest, math.inf)
             found.mean[name] = float(row[f"mean_{number}"])
     return found
+
+
+def _beside(value: float | Decimal, way: float) -> float:
+    """The double that a number is; of a decimal that none is, the next one that way."""
+    near = float(value)
+    exact, stands_for = Fraction(value) if math.isfinite(near) else None, number_of(near)
+    if exact is None or stands_for is None or (exact - Fraction(stands_for)) * (1 if way > 0 else -1) <= 0:
+        return near
+    return math.nextafter(near, way)
 
 
 def _times(frame: DataFrame, name: str) -> dict[str, int]:

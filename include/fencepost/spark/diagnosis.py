@@ -22,21 +22,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fencepost import errors
-from fencepost.errors import DriverDied, FencepostError, JobFailed, Retriable, Unexpected
+from fencepost.errors import DriverDied, FencepostError, JobFailed, Retriable, TransformFailed, Unexpected
 
 log = logging.getLogger("fencepost.spark.diagnosis")
 
+IN_REGEX = " in a regex, on a long text"
+_HINTS = {
+    "StackOverflowError": ", most likely in a regex on a long text, or in a deeply nested expression",
+    "OutOfMemoryError": ": set spark.driver.memory, or spark.executor.memory on a cluster, under spark: in pipeline.yaml",
+}
 HOW_TO_SEE = "FENCEPOST_LOG=DEBUG logs the whole error, which may quote records"
 
 _BLOCK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t]+[^\n]*\n)+)([A-Za-z_][\w.]*)(?=:|\s|$)")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
 # Spark's error condition, where Spark puts it: at the start of an error's text, after nothing but Spark's and py4j's own words.
-_CONDITION = re.compile(
+_BEFORE = (
     r"(?:An error occurred while calling [^\n]{0,200}\n: )?(?:[\w.$]+: )?"
     r"(?:Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)\n]{0,200}\): (?:[\w.$]+: )?)?"
-    r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]"
 )
+_CONDITION = re.compile(_BEFORE + r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+# Java's errors that Spark would end the JVM for (`spark.executor.killOnFatalError.depth`).
+_FATAL = re.compile(_BEFORE + r"java\.lang\.(StackOverflowError|OutOfMemoryError)\b")
 _STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{2})[0-9A-Z]{3}")
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)", re.MULTILINE)
 # Where Spark names the task that failed, before any words from the task itself.
@@ -87,6 +94,8 @@ def describe(error: BaseException, folder: Path | None = None) -> str:
     text = str(error)
     if lost := _lost_executor(text):
         return lost
+    if fatal := _fatal(text):
+        return f"java.lang.{fatal}{_HINTS[fatal] if not _in_regex(text) else IN_REGEX}"
     raised = _traceback_in(text)
     if raised is not None:
         return _at(raised, folder)
@@ -103,6 +112,22 @@ def _condition(text: str) -> str | None:
     """Spark's error condition. Brackets further on in the text may quote a record."""
     found = _CONDITION.match(text)
     return str(found.group(1)) if found else None
+
+
+def overflowed(text: str) -> bool:
+    """Whether Java's stack overflowed: a regex on a long text, most often. The same record overflows it again."""
+    return _fatal(text) == "StackOverflowError"
+
+
+def _fatal(text: str) -> str | None:
+    found = _FATAL.match(text)
+    return str(found.group(1)) if found else None
+
+
+def _in_regex(text: str) -> bool:
+    """Whether the first frame of a fatal error is of Java's regexes."""
+    found = _FATAL.match(text)
+    return found is not None and text[found.end() :].lstrip().startswith("at java.base/java.util.regex.")
 
 
 def _lost_executor(text: str) -> str | None:
@@ -123,6 +148,8 @@ def is_the_transforms(error: Exception, folder: Path) -> bool:
     text = str(error)
     if _lost_executor(text):
         return False
+    if fatal := _fatal(text):
+        return fatal == "StackOverflowError"
     raised = _traceback_in(text)
     if raised is not None:
         ours = any(_is_ours(file) for file, _ in raised.frames)
@@ -253,6 +280,11 @@ def spark_reads(doing: str) -> Iterator[None]:
         with jvm_watched(doing):
             yield
     except (PySparkException, Py4JError) as error:
+        if overflowed(str(error)):
+            raise TransformFailed(
+                f"{doing}: the Spark job failed: {describe(error)}. Nothing was changed. The same record fails again: rewrite "
+                "the regex, or limit the text's length first, then run again."
+            ) from error
         raise JobFailed(
             f"{doing}: the Spark job failed: {describe(error)}. Nothing was changed; run again. {HOW_TO_SEE}."
         ) from error

@@ -76,6 +76,8 @@ def submit_conf(pipeline: Pipeline, master: str, records: int | None = None) -> 
         "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",  # ten thousand records may be gigabytes
         # The line of each call on a column, for words that only a whole error quotes: half of the calls to the JVM.
         "spark.python.sql.dataFrameDebugging.enabled": "true" if logs_whole_errors() else "false",
+        # A regex that overflows Java's stack on a long text would end the JVM, and the batch would be tried for ever.
+        "spark.executor.killOnFatalError.depth": "0",
         "spark.sql.session.timeZone": "UTC",
         # Kafka's login line holds the password; Spark shows options in plans and in its UI.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore|truststore",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 
 from fencepost.config.pipeline import QUARANTINE, Pipeline
@@ -17,19 +20,28 @@ from fencepost.formats import FORMATS
 from fencepost.formats.format import UNKNOWN_ID
 from fencepost.ledger.ledger import Ledger
 from fencepost.model import Batch
+from fencepost.quality.overflow import overflowing_rule
 from fencepost.schemas.settle import UnknownSchemas
-from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job
+from fencepost.spark.diagnosis import HOW_TO_SEE, describe, is_the_transforms, of_any_job, overflowed
 from fencepost.spark.records import UNFIT, UNFIT_END
 from fencepost.steps.batch_input import settings_of
 from fencepost.steps.obstacle import check_can_go_on
 from fencepost.steps.source_counts import Places, count_source, first_tombstones
 
+log = logging.getLogger("fencepost.steps.write")
 # What a job raises at a record that is malformed, under source.on_malformed: fail, or a tombstone, under source.tombstones: fail.
 REFUSED = "fencepost: refused source record"
 
 
-def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame, nonce: str) -> FencepostError:
-    """Why a write failed that reads `raw`, the first that applies:
+def write_failure(
+    error: Exception,
+    ledger: Ledger,
+    batch: Batch,
+    raw: DataFrame,
+    nonce: str,
+    judged: Callable[[], DataFrame] | None = None,
+) -> FencepostError:
+    """Why a write failed that reads `raw`, the first that applies. `judged` gives the rows that quarantine rules look at.
 
     1. the driver died, or a writer stopped on purpose;
     2. a record, or a row of the transform's result, is not what it has to be;
@@ -43,7 +55,7 @@ def write_failure(error: Exception, ledger: Ledger, batch: Batch, raw: DataFrame
         of_any_job(error, str(batch.id), nonce)  # 1
         or _of_a_record(str(error), ledger, batch, raw)  # 2
         or _of_its_topics(ledger, batch)  # 3
-        or (_of_the_transform(error, ledger.pipeline, batch) if is_the_transforms(error, folder) else None)  # 4
+        or (_of_the_transform(error, ledger.pipeline, batch, judged) if is_the_transforms(error, folder) else None)  # 4
         or WriteFailed(  # 5
             f"batch {batch.id}: the Spark job failed: {describe(error, folder)}. Uncommitted rows are aborted, and no offset "
             f"moved; run again. {HOW_TO_SEE}."
@@ -111,10 +123,29 @@ def _of_its_topics(ledger: Ledger, batch: Batch) -> FencepostError | None:
     return None
 
 
-def _of_the_transform(error: Exception, pipeline: Pipeline, batch: Batch) -> TransformFailed:
+def _of_the_transform(
+    error: Exception, pipeline: Pipeline, batch: Batch, judged: Callable[[], DataFrame] | None
+) -> TransformFailed:
+    if overflowed(str(error)) and (rule := _rule_that_overflows(pipeline, judged)):
+        return TransformFailed(
+            f"batch {batch.id}: {pipeline.expectations_file}: {rule}. No offset moved. The same record fails again: then run "
+            "again, which writes a new revision."
+        )
     or_a_rule = ", or a quarantine rule of its suite," if QUARANTINE in batch.plan.digests else ""
     return TransformFailed(
         f"batch {batch.id}: {pipeline.transform_file}{or_a_rule} failed on a record: "
         f"{describe(error, pipeline.folder)}. No offset moved. The same record fails again: fix what failed, then run "
         f"again, which writes a new revision. {HOW_TO_SEE}."
     )
+
+
+def _rule_that_overflows(pipeline: Pipeline, judged: Callable[[], DataFrame] | None) -> str:
+    """The quarantine rule whose regex overflows Java's stack, and on which record; empty if it is none, or cannot be found."""
+    if judged is None or not (rules := pipeline.suite.rules):
+        return ""
+    try:
+        found = overflowing_rule(judged(), rules)
+    except Exception as error:
+        log.debug("which rule it was could not be found", exc_info=error)
+        return ""
+    return "" if found is None else f"expectations.{found[0].index}: {found[0].title}: {found[1]}"

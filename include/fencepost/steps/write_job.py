@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from fencepost.schemas.settle import UnknownSchemas, ids_in_source, look_up, set
 from fencepost.spark.multiplying import may_multiply
 from fencepost.spark.placing import place_by_key, shuffled_again
 from fencepost.spark.quarantine import NO_RULES, Rules, keeps_record, of_source, to_flagged, to_routed
-from fencepost.spark.records import read_source, refused_tombstone, to_records, with_record
+from fencepost.spark.records import PLACES, read_source, refused_tombstone, said_columns, to_records, with_record
 from fencepost.spark.run_writers import Answers, RowsMoved, run_writers
 from fencepost.spark.sql_settings import check_settings, pin_settings
 from fencepost.spark.transform import analysis_errors, apply_transform, value_schema
@@ -111,7 +111,8 @@ def _write_rows(spark: SparkSession, ledger: Ledger, batch: Batch) -> tuple[Wrot
         committed = asked.result() if asked else None
     with analysis_errors(pipeline):
         rows = _to_rows(result, pipeline, batch.plan, rules)
-    answers = _write(ledger, batch, pipeline, rows.placed, source.raw, job, committed)  # 3
+    judged = partial(_judged_by_rules, result, pipeline)
+    answers = _write(ledger, batch, pipeline, rows.placed, source.raw, job, committed, judged)  # 3
     counts = observed_counts(answers.read_all, source.seen, source.raw, batch, pipeline).with_results(source.taken)
     # A transform that stops early, as by a LIMIT, may leave a record unread that the settings refuse.
     if counts.are_refused(pipeline.source) and (refused := refused_records(ledger, batch, source.raw)) is not None:
@@ -187,6 +188,12 @@ def _to_rows(result: DataFrame, pipeline: Pipeline, plan: Plan, rules: Rules | N
     return _Rows(records.drop("_partition", "_offset"), flagged, seen)
 
 
+def _judged_by_rules(result: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """The rows that quarantine rules look at, with the source records' coordinates if the transform kept them."""
+    places = [F.col(name) for name in PLACES if name in result.columns]
+    return result.select(*said_columns(result, pipeline).values(), *places)
+
+
 def _write(
     ledger: Ledger,
     batch: Batch,
@@ -195,6 +202,7 @@ def _write(
     raw: DataFrame,
     job: WriteJob,
     committed: list[Receipt] | None,
+    judged: Callable[[], DataFrame],
 ) -> Answers:
     """Run the writers.
 
@@ -205,7 +213,7 @@ def _write(
     tasks: Mapping[OffsetRange, int] | None = None
     if batch.plan.layout is Layout.SOURCE:
         tasks = {r: t for t, r in enumerate(batch.plan.source.ranges)}
-    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce)
+    failure = partial(write_failure, ledger=ledger, batch=batch, raw=raw, nonce=job.nonce, judged=judged)
     check_settings(rows.sparkSession, pipeline)  # again, now that Spark is to run it
     try:
         answers = run_writers(rows, job, tasks, failure, committed)

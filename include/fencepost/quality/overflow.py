@@ -1,0 +1,92 @@
+"""A regex that overflows Java's stack on a long text: which one it was, and on which record.
+
+Java's regexes call themselves for each repetition of a group, so a text of some thousand characters may end in a
+StackOverflowError under an ordinary pattern. Neither the text nor a part of it is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fencepost.quality.columns import column_kinds, fails, holds
+from fencepost.quality.prepare import Prepared, prepare
+from fencepost.spark.diagnosis import overflowed
+from fencepost.suite.declared import Declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LONGEST = 20  # texts that are tried: a regex overflows on the longest ones first
+PLACES = ("_topic", "_partition", "_offset")
+REMEDY = (
+    "Rewrite it without a repeated group, such as [ab]* for (a|b)*, or make its quantifiers possessive (*+), or limit the text's "
+    "length first"
+)
+TASK = re.compile(r"Job aborted due to stage failure: Task (\d+) in stage ")
+
+
+def explain(frame: DataFrame, one: Prepared) -> str:
+    """What overflowed, of an expectation that did, with the record's coordinates if the frame has them."""
+    named = " and ".join(f"regex {regex!r}" for regex in one.regexes) or f"expression {one.expression!r}"
+    if not one.regexes and one.expression is None:
+        named = f"row_condition {one.condition!r}"
+    place = _place(frame, one)
+    return f"{named} overflows Java's stack on a long text{f', of record {place}' if place else ''}. {REMEDY}"
+
+
+def overflowing_rule(frame: DataFrame, rules: Sequence[Declared]) -> tuple[Declared, str] | None:
+    """The first rule that overflows on the frame's rows, and the explanation; None if the rows overflow without any."""
+    from pyspark.sql import functions as F
+
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    kinds = column_kinds(frame.drop(*PLACES))
+    for rule in rules:
+        one = prepare(rule, kinds)
+        if _overflows(frame.agg(F.bit_xor(F.xxhash64(*(f"`{name}`" for name in one.columns or kinds))))):
+            return None
+        if _overflows(frame.agg(F.count_if(fails(one, types)))):
+            return rule, explain(frame, one)
+    return None
+
+
+def _overflows(frame: DataFrame) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        frame.collect()
+    except (PySparkException, Py4JError) as error:
+        if overflowed(str(error)):
+            return True
+        raise
+    return False
+
+
+def _place(frame: DataFrame, one: Prepared) -> str:
+    """The coordinates of a record on whose text it overflows, if one of the longest is such a record; or nothing."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    places = [name for name in PLACES if name in frame.columns]
+    if not one.regexes or "_offset" not in places:
+        return ""
+    (name,) = one.columns
+    text = F.col(f"`{name}`").cast("string")
+    try:
+        asked = frame if one.condition is None else frame.where(holds(one.condition))
+        longest = asked.select(*places, text.alias("_text")).orderBy(F.desc(F.length("_text"))).limit(LONGEST)
+        rows = longest.collect()
+        # Each in a partition of its own: the number of the task that fails is that of the text.
+        texts = frame.sparkSession.sparkContext.parallelize([(row["_text"],) for row in rows], max(1, len(rows)))
+        alone = frame.sparkSession.createDataFrame(texts, f"`{name}` string")
+        failing = fails(replace(one, condition=None), {name: alone.schema[name].dataType})
+        alone.agg(F.count_if(failing)).collect()
+    except (PySparkException, Py4JError) as error:
+        found = TASK.search(str(error)) if overflowed(str(error)) else None
+        if found is not None and int(found.group(1)) < len(rows):
+            return ":".join(str(rows[int(found.group(1))][place]) for place in places)
+    return ""

@@ -1,0 +1,107 @@
+"""What a suite's own SQL may be: a condition on the fields of one value, with the same answer each time, that can fail.
+
+It is analysed on the value's fields alone, in a session that knows nothing that a transform registered: no coordinates of
+records, no tables, no functions of one's own. So the write step and the gate cannot read it differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fencepost.quality.columns import COORDINATES, HASH, condition_error, fails, holds
+from fencepost.quality.prepare import Prepared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Expressions that Spark calls deterministic, because they are the same within one query.
+CLOCKS = re.compile(r"Current\w+|Now|LocalTimestamp|UnixTimestampNow")
+SUBQUERIES = re.compile(r"\w*Subquery\w*|Exists|ListQuery")
+SPECIAL = {"now", "today", "tomorrow", "yesterday"}
+TYPED = re.compile(r"\b(?:date|timestamp(?:_[ln]tz)?)\s*r?(['\"])\s*(?:now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+SAME_EACH_TIME = "it has to give the same answer each time"
+
+
+def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
+    """Why the SQL of an expectation cannot be asked of the frame's records, or None. No job is started."""
+    if one.condition is None and one.expression is None:
+        return None
+    fields = _fields_alone(frame)
+    for name, sql in (("row_condition", one.condition), ("expression", one.expression)):
+        if sql and (error := condition_error(fields, sql, name) or _not_the_same(fields, sql, name)):
+            return error
+    return _says_nothing(fields, one)
+
+
+def _fields_alone(frame: DataFrame) -> DataFrame:
+    """An empty frame with the value's fields, which Spark does not know to be empty."""
+    from pyspark.sql.types import StructType
+
+    own = frame.sparkSession.newSession()
+    fields = [field for field in frame.schema.fields if field.name not in (*COORDINATES, HASH)]
+    return own.createDataFrame(own.sparkContext.emptyRDD(), StructType(fields))
+
+
+def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
+    """Why a condition may give another answer the next time, or None."""
+    if TYPED.search(sql):
+        return f"{name} {sql!r} reads the clock: {SAME_EACH_TIME}"
+    plan: Any = fields.where(sql)._jdf.queryExecution().analyzed()
+    for node in _nodes(plan.expressions().apply(0)):
+        kind = str(node.getClass().getSimpleName())
+        if SUBQUERIES.fullmatch(kind):
+            return f"{name} {sql!r} has a subquery: it is a condition on the fields of one record"
+        if CLOCKS.fullmatch(kind) or _is_special(node, kind):
+            return f"{name} {sql!r} reads the clock or the session: {SAME_EACH_TIME}"
+        if not node.deterministic() and all(child.deterministic() for child in _children(node)):
+            return f"{name} {sql!r} is not deterministic ({node.prettyName()}): {SAME_EACH_TIME}"
+    return None
+
+
+def _is_special(node: Any, kind: str) -> bool:
+    """Whether Spark makes a moment of the clock of a text, such as `now`."""
+    if kind != "Cast" or not str(node.dataType().typeName()).startswith(("date", "timestamp")):
+        return False
+    child = node.child()
+    return bool(child.foldable()) and str(child).strip().lower() in SPECIAL
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _children(node):
+        yield from _nodes(child)
+
+
+def _children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(n) for n in range(children.size())]
+
+
+def _says_nothing(fields: DataFrame, one: Prepared) -> str | None:
+    """Why every record passes, where Spark's optimizer finds that out."""
+    with suppress(Exception):  # it evaluates constants, which may fail; the records then say so
+        if one.expression is not None and _root(fields.where(one.expression)) not in ("Filter", "LocalRelation"):
+            return f"expression {one.expression!r} holds for every record, whatever it is"
+        if one.condition is None:
+            return None
+        if _root(fields.where(holds(one.condition))) == "LocalRelation":
+            return f"row_condition {one.condition!r} holds for no record, so nothing is judged"
+        if one.entry.fails is not None:
+            types = {field.name: field.dataType for field in fields.schema.fields}
+            failing = fails(replace(one, condition=None), types)
+            left, same = fields.where(holds(one.condition)), fields.where(~failing)
+            if _root(left.where(failing)) == "LocalRelation" or _optimized(left).sameResult(_optimized(same)):
+                return f"row_condition {one.condition!r} leaves only records that pass the check"
+    return None
+
+
+def _optimized(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
+def _root(frame: DataFrame) -> str:
+    return str(_optimized(frame).getClass().getSimpleName())
