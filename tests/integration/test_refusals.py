@@ -22,6 +22,7 @@ from fencepost.errors import (
     SettingsError,
     SourceDataExpired,
     TopicRecreated,
+    TransformFailed,
     TransitionRefused,
 )
 from fencepost.ledger.ledger import Ledger
@@ -325,3 +326,44 @@ def test_a_record_kafka_will_never_take_is_not_retried(spark: Any, broker: Broke
     with pytest.raises(RecordRefused, match=r"message\.max\.bytes"):
         plan_and_write(spark, pipeline, day(1))
     assert nothing_moved(broker, pipeline)
+
+
+LONG = "^(a|b)*$"
+RULE = f"""
+expectations:
+  - {{type: expect_column_values_to_not_be_null, kwargs: {{column: n}}}}
+  - {{type: expect_column_values_to_match_regex, severity: quarantine, kwargs: {{column: name, regex: '{LONG}'}}}}
+"""
+SOURCE = "def transform(frame):\n    return frame.selectExpr('*')\n"
+MATCHES = f'def transform(frame):\n    return frame.selectExpr("_key", "n", "string(name RLIKE \'{LONG}\') AS name")\n'
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (
+            SOURCE,
+            f"of record 1:1. Rewrite it|expectations.1: expect_column_values_to_match_regex(name): regex {LONG!r} overflows",
+        ),
+        (
+            MATCHES,
+            "failed on a record: java.lang.StackOverflowError in a regex, on a long text|The same record fails again",
+        ),
+    ],
+)
+def test_a_text_that_overflows_a_regex_stops_the_write_for_good_and_the_jvm_lives(
+    spark: Any, broker: Broker, make_pipeline: Make, transform: str, says: tuple[str, ...]
+) -> None:
+    """It ended Spark's JVM, which was taken for a lack of memory and tried again."""
+    pipeline = make_pipeline(transform, RULE)
+    create_topic(broker.bootstrap, pipeline.source.topic, 2)
+    texts = ["ab", "ab" * 20_000, "ba"]
+    records = [(b"k", {"n": n, "name": text}, 1, at(1)) for n, text in enumerate(texts)]
+    produce(broker.bootstrap, pipeline.source.topic, records)
+    plan_batch(pipeline, day(1))
+    with pytest.raises(TransformFailed) as stopped:
+        write.write_batch(spark, pipeline, day(1))
+    assert all(part in str(stopped.value) for part in says), str(stopped.value)
+    assert "abab" not in str(stopped.value)
+    assert spark.range(3).count() == 3
+    assert latest(pipeline, day(1)).state is State.PLANNED

@@ -51,6 +51,18 @@ LOST_TASK = (
             "ExecutorLost",
             False,
         ),
+        (
+            f"{LOST_TASK}java.lang.StackOverflowError\n\tat java.base/java.util.regex.Pattern$Loop.match(Pattern.java:1)",
+            "java.lang.StackOverflowError in a regex, on a long text",
+            True,
+        ),
+        (
+            f"An error occurred while calling o1.x.\n: org.apache.spark.SparkException: {LOST_TASK}java.lang.OutOfMemoryError: x",
+            "java.lang.OutOfMemoryError: set spark.driver.memory, or spark.executor.memory on a cluster, under spark: in "
+            "pipeline.yaml",
+            False,
+        ),
+        ("[CAST_INVALID_INPUT] java.lang.StackOverflowError SQLSTATE: 22018", "CAST_INVALID_INPUT", True),
         ("Job aborted.\nCaused by: java.lang.OutOfMemoryError", "java.lang.OutOfMemoryError", False),
     ],
 )

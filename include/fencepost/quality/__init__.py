@@ -4,6 +4,7 @@ checks.py          results of checks, as values
 rules.py           rules of severity quarantine, as the write step applies them
 prepare.py         a declared expectation, checked against the columns and in their units
 columns.py         the batch as its expectations see it
+refusal.py         why an expectation cannot be asked of these columns
 sql.py             what a suite's own SQL may be
 overflow.py        a regex that overflows Java's stack
 gathering.py       what they ask of the records, in one aggregation

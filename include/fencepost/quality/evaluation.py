@@ -12,7 +12,7 @@ from fencepost.config.pipeline import Quality
 from fencepost.model import Outcome
 from fencepost.quality import judging
 from fencepost.quality.checks import CheckResult, Evaluation, SampleRow, Status
-from fencepost.quality.columns import column_kinds, refusal
+from fencepost.quality.columns import column_kinds
 from fencepost.quality.empty import on_no_records
 from fencepost.quality.gate import expectations, judge
 from fencepost.quality.gathering import Promised, Records
@@ -20,6 +20,7 @@ from fencepost.quality.history import History, liken
 from fencepost.quality.judging import Found
 from fencepost.quality.overflow import explain
 from fencepost.quality.prepare import NotEvaluable, Prepared, prepare, shown
+from fencepost.quality.refusal import refusal
 from fencepost.quality.samples import cut
 from fencepost.spark.diagnosis import overflowed
 from fencepost.suite.catalogue import HISTORY, Kind, Scope

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.errors import SettingsError
-from fencepost.quality.columns import column_kinds, fails, refusal
+from fencepost.quality.columns import column_kinds, fails
 from fencepost.quality.prepare import NotEvaluable, prepare
+from fencepost.quality.refusal import refusal
 from fencepost.suite.declared import Declared
 
 if TYPE_CHECKING:
