@@ -278,3 +278,20 @@ def test_an_addition_is_judged_by_checks_of_single_records_and_lists_the_others(
     )
     empty = _judged_part(ADDITION, suite, held, 0, False, 0)
     assert (empty.outcome, empty.reason[:41]) == (Outcome.PASSED, "None of the replayed records passed. They")
+
+
+@pytest.mark.parametrize("share", [0.29, 0.58, 0.07, 0.57])
+def test_a_share_is_the_fraction_that_is_written(share: float) -> None:
+    """As a double, 0.29 times 100 is below 29, and 29 of 100 were rejected: `29.00 % above 29.00 %`."""
+    limit, part = QuarantineLimit(share=share), round(share * 100)  # type: ignore[arg-type]
+    assert over_limit(limit, Accounts(read=100, malformed_kept=part)) is None
+    assert over_limit(limit, Accounts(read=100, malformed_kept=part + 1)) is not None
+
+
+def test_a_share_above_the_limit_is_told_with_the_digits_that_decide() -> None:
+    found = over_limit(QuarantineLimit(share=0.29), Accounts(read=10_000_000, malformed_kept=2_900_001))  # type: ignore[arg-type]
+    assert found is not None
+    assert "(29.00001%), above quality.quarantine_limit of 29.00%" in found
+    fine = over_limit(QuarantineLimit(share=0.000001), Accounts(read=100_000, malformed_kept=1))  # type: ignore[arg-type]
+    assert fine is not None
+    assert "(0.001%), above quality.quarantine_limit of 0.0001%" in fine
