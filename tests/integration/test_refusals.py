@@ -343,12 +343,9 @@ MATCHES = f'def transform(frame):\n    return frame.selectExpr("_key", "n", "str
     [
         (
             SOURCE,
-            f"of record 1:1. Rewrite it|expectations.1: expect_column_values_to_match_regex(name): regex {LONG!r} overflows",
+            ("expectations.1: expect_column_values_to_match_regex(name): regex ", f"{LONG!r} overflows", "-in:1:1. "),
         ),
-        (
-            MATCHES,
-            "failed on a record: java.lang.StackOverflowError in a regex, on a long text|The same record fails again",
-        ),
+        (MATCHES, ("java.lang.StackOverflowError in a regex, on a long text", "The same record fails again")),
     ],
 )
 def test_a_text_that_overflows_a_regex_stops_the_write_for_good_and_the_jvm_lives(

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from fencepost.suite.arguments import moment_of
-from fencepost.suite.catalogue import BOUNDS, EXACT, EXPRESSION, KNOWN, REFUSED, Entry, Kind, Scope
+from fencepost.suite.catalogue import BOUNDS, EXACT, EXPRESSION, KNOWN, REFUSED, TEXT, Entry, Kind, Scope
 from fencepost.suite.declared import Declared
 from fencepost.suite.numbers import decimal_of, exact_number, number_of
 from fencepost.suite.numbers import shown as shown_number
@@ -144,7 +144,7 @@ def _refuse_unknown_columns(columns: tuple[str, ...], kinds: Mapping[str, Kind],
 def _check_kinds(entry: Entry, columns: tuple[str, ...], kinds: Mapping[str, Kind]) -> None:
     for column in columns:
         if kinds[column] not in entry.kinds:
-            takes = " or ".join(sorted(entry.kinds))
+            takes = "text" if entry.kinds is TEXT else " or ".join(sorted(entry.kinds))
             raise NotEvaluable(f"it takes columns of {takes}; {column} is {kinds[column]}. Cast it in the transform")
     found = {kinds[column] for column in columns}
     if entry.alike and len(found) > 1 and found not in ({Kind.INTEGER, Kind.DECIMAL}, {Kind.DECIMAL, Kind.NUMBER}):
