@@ -301,7 +301,7 @@ def carry_out(
     monkeypatch.setattr("fencepost.steps.advance.check_can_go_on", lambda *_: None)
     monkeypatch.setattr("fencepost.steps.advance._offsets_now", lambda *_: {})
     monkeypatch.setattr("fencepost.steps.advance._offsets_to_move", lambda *_: {})
-    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: (None, None))
+    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_, **__: (None, None))
     context = context_of() | {
         "data_interval_start": REJECTED.interval.start,
         "data_interval_end": REJECTED.interval.end,

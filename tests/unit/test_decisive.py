@@ -48,7 +48,7 @@ def changed(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.mark.parametrize(
     "setting",
-    """spark.sql.ansi.enabled=false spark.sql.caseSensitive=true spark.sql.legacy.timeParserPolicy=LEGACY spark.jars=udf.jar
+    """spark.sql.ansi.enabled=false spark.sql.mapKeyDedupPolicy=LAST_WIN spark.sql.catalog.lake=a.B spark.jars=udf.jar
     spark.sql.shuffle.partitions=7 spark.executorEnv.RATE=2 spark.executor.extraJavaOptions=-Dx=y spark.nobody.knows=1
     spark.sql.extensions=a.B spark.default.parallelism=3 spark.hadoop.x=y spark.kubernetes.container.image=b""".split(),
 )
@@ -163,6 +163,6 @@ def test_settings_count_that_say_what_is_read_and_written(
 
 def test_the_order_of_columns_counts_and_that_of_spark_settings_does_not(changed: Callable[..., list[str]]) -> None:
     one, two = {"n": "int", "m": "int"}, {"m": "int", "n": "int"}
-    settings = {"spark.sql.a": "1", "spark.sql.b": "2"}
+    settings = {"spark.a": "1", "spark.b": "2"}
     before = {"source": {"schema": one}, "spark": settings}
     assert changed(before=before, source={"schema": two}, spark=dict(reversed(settings.items()))) == ["source"]

@@ -140,7 +140,7 @@ def test_a_plan_that_waits_for_a_lane_loads_neither_transform_nor_suite(
     broken = load_pipeline(folder(tmp_path, {"transform.py": "def transform(frame:\n"}))
     planned = HELD[0].plan.source
     source = Topic(planned.topic, planned.topic_id, len(planned.ranges))
-    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_: Mock())
+    monkeypatch.setattr("fencepost.steps.plan.ready", lambda *_, **__: Mock())
     monkeypatch.setattr("fencepost.steps.plan.check_not_lost", lambda *_: None)
 
     def plan(view: View, interval: Interval = HOUR) -> None:
