@@ -63,6 +63,9 @@ class FakeLedgers:
             raise found
         return taken(found)
 
+    def source_begins(self, pipeline: Pipeline) -> list[int]:
+        return [50, 0, 0, 0]
+
     def source_ends(self, pipeline: Pipeline) -> dict[Place, int]:
         return {("orders-in", partition): 20_000 for partition in range(4)}
 

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from fencepost.config.pipeline import Pipeline
 from fencepost.errors import KafkaUnavailable, LedgerUnreadable
-from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State, utc_now
+from fencepost.model import ReadSchemas, RegisteredSchema, Schemas, State, UnreadRange, utc_now
 from fencepost.pages import app as app_module
 from fencepost.pages import comparisons as comparisons_module
 from fencepost.pages.app import app
@@ -163,6 +163,27 @@ def test_a_page_comes_while_its_table_does_not_answer(get: Get, folders: Path, m
     assert asked == ["orders"]
     answers.set()
     await_true(lambda: 'id="compared"' in get("/pipelines/orders").text, "the answer to be shown")
+
+
+def test_the_page_says_what_lies_before_the_first_range_as_far_as_the_topic_still_has_it(
+    get: Get, ledgers: FakeLedgers
+) -> None:
+    """The first batch begins at offset 100 in each of four partitions; of the first partition 50 were deleted since."""
+    first = batch(1)
+    source = first.plan.source
+    before = tuple(
+        UnreadRange(partition=r.partition, start=0, end=r.start, last_timestamp=1_767_225_600) for r in source.ranges
+    )
+    plan = first.plan.model_copy(update={"sources": (source.model_copy(update={"unread": before}),)})
+    ledgers.content["orders"] = [first.model_copy(update={"plan": plan}), batch(2)]
+    text = get("/pipelines/orders").text
+    assert "<b>Never read.</b> 350 offsets of topic orders-in lie before the first range" in text
+    assert "partition 0: 50, the last one with timestamp 1767225600, 1970-01-21 10:53 UTC: seconds taken" in text
+    assert (
+        "<code>fencepost run orders --start 1970-01-01T00:00:00Z --end 2026-01-01T01:00:00Z</code> reads them" in text
+    )
+    ledgers.content["orders"] = ledger(2)
+    assert "Never read" not in get("/pipelines/orders").text
 
 
 def test_records_nobody_counted_are_said_not_to_be(get: Get, ledgers: FakeLedgers) -> None:
