@@ -301,7 +301,12 @@ class Coordinator:
     def _facts(self, view: View, when: Interval, point: Point) -> Facts:
         """What a plan depends on, as the product gathers it against this view."""
         fake, output = self._fake(point)
-        with mock.patch.object(gathering_module, "software", return_value="model"):  # it reads files
+        with (
+            mock.patch.object(gathering_module, "software", return_value="model"),  # it reads files
+            mock.patch.object(
+                gathering_module, "_last_timestamps", return_value={}
+            ),  # it reads records, for words alone
+        ):
             return facts_of_plan(fake, Neighbours.of(view, when), when, output)
 
     def _facts_of_addition(self, view: View, when: Interval, point: Point) -> Facts | None:

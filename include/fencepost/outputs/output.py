@@ -37,8 +37,9 @@ class Output(Protocol):
         """Make what can be made before a batch is there; raise NeedsOperator where it is not this pipeline's to write to."""
         ...
 
-    def move_here(self) -> None:
-        """Make it this cluster's, where the pipeline was on another one before."""
+    def move_here(self, view: View) -> None:
+        """Make it this cluster's, where the pipeline was on another one before; LedgerLost where it has a batch that the ledger
+        here does not know."""
         ...
 
     def planned(self) -> PlannedOutput:

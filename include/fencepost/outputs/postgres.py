@@ -125,8 +125,11 @@ class PostgresTable:
             except (StoreRefused, AnotherCluster) as error:
                 raise type(error)(f"pipeline {self._pipeline.name}: {error} Nothing was planned.") from None
 
-    def move_here(self) -> None:
+    def move_here(self, view: View) -> None:
         """The table was the pipeline's on another cluster; from now on attempts there are refused."""
+        with session(self._pipeline) as tx:
+            store = Store(tx, self._table)
+            self._check_known(view, store.rows() if store.is_prepared() else [])
         self.prepare(moved=True)
 
     def planned(self) -> TableOutput:

@@ -91,7 +91,7 @@ class KafkaTopicOutput(BatchTopic):
         self._known = self._cluster.ensure_topic(self._name, self._pipeline.output.partitions)
         return self._known.id
 
-    def move_here(self) -> None:
+    def move_here(self, view: View) -> None:
         """A topic is on its cluster."""
 
     def planned(self) -> TopicOutput:

@@ -137,8 +137,7 @@ def ready(ledger: Ledger, *, moved: bool = False) -> Destination:
     view = ledger.read()
     ledger.announcements.prepare()
     if moved:
-        check_not_lost(ledger, view, output.newest_batches)
-        output.output.move_here()
+        output.output.move_here(view)
     output.prepare()
     check_limits(ledger)
     java_settings(ledger.settings.common())

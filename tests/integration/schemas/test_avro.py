@@ -148,7 +148,7 @@ def test_a_batch_of_two_schemas_and_its_keys_go_from_the_sdk_through_the_steps_t
 ) -> None:
     """In the middle of the interval the schema changes: a field is added, one is gone, one has another name."""
     output = {"format": "avro", "key_format": "avro", "partitions": 2}
-    pipeline = make(TRANSFORM, source={"key_format": "avro"}, output=output)
+    pipeline = make(TRANSFORM, source={"key_format": "avro", "tombstones": "pass"}, output=output)
     source, out = pipeline.source.topic, pipeline.output.topic
     create_topic(broker.bootstrap, source, 2)
     paid = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -197,7 +197,8 @@ def test_each_kind_of_malformed_record_is_quarantined_with_its_id_and_place(
     spark: Any, broker: Broker, make: Make, schema_registry: SchemaRegistry
 ) -> None:
     """Ids that the plan does not know are looked up: one that can be read is, and the ledger says so."""
-    pipeline = make(source={"on_malformed": "quarantine"}, quality={"quarantine_limit": "none"})
+    settings = {"on_malformed": "quarantine", "tombstones": "pass"}
+    pipeline = make(source=settings, quality={"quarantine_limit": "none"})
     topic = pipeline.source.topic
     subject = f"{topic}-value"
     create_topic(broker.bootstrap, topic, 1)
