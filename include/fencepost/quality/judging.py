@@ -126,8 +126,9 @@ def _as_double(share: Fraction, found: float, holds: bool) -> float:
 def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments and metrics by which Great Expectations decides.
 
-    It compares doubles. So a figure and its bounds become their ranks, 0 to 1, in their exact order; members of a set become
-    their places in it, and a value beside the set a number below zero. What it says of these, it says of the values.
+    It compares doubles, and cuts what stands behind the point of a bound of a count. So a figure and its bounds become their
+    ranks, 0 to 2, in their exact order; members of a set become their places in it, and a value beside the set a number below
+    zero. What it says of these, it says of the values.
     """
     kwargs, metrics = dict(one.kwargs), dict(answer.metrics)
     figure = one.entry.figure
@@ -155,11 +156,11 @@ def _in_ranks(one: Prepared, answer: Answer) -> tuple[dict[str, Any], dict[str, 
     return kwargs, metrics
 
 
-def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[float | None]:
-    """The numbers by their places in order, from 0 to 1; None of none, and of what is no number."""
+def _ranked(numbers: Sequence[Any], figure: Figure | None = None) -> list[int | None]:
+    """The numbers by their places in order, from 0; None of none, and of what is no number."""
     keys = [_key(number, figure) for number in numbers]
     order = sorted({key for key in keys if key is not None})
-    return [None if key is None else order.index(key) / 2 for key in keys]
+    return [None if key is None else order.index(key) for key in keys]
 
 
 def _key(number: Any, figure: Figure | None) -> Any:

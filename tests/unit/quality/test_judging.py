@@ -1,0 +1,48 @@
+"""What Great Expectations says of a figure between bounds is what the exact numbers say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from fencepost.quality.gathering import Answer
+from fencepost.quality.judging import judge_records
+from fencepost.quality.prepare import prepare
+from fencepost.suite.catalogue import BOUNDS, KNOWN, Kind
+from fencepost.suite.declared import Declared
+from fencepost.suite.figures import SHARE_DISTINCT, SHARE_KNOWN, SPREAD, Root
+
+DRAWN = sorted(
+    name for name, entry in KNOWN.items() if entry.figure and set(BOUNDS) <= set(entry.arguments.model_fields)
+)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_figure_is_compared_with_each_bound_on_either_side_of_it(name: str) -> None:
+    """Counts too, whose bounds Great Expectations takes as whole numbers."""
+    shares = KNOWN[name].figure in (SHARE_DISTINCT, SHARE_KNOWN)
+    figure = Fraction(1, 2) if shares else Root(Fraction(25)) if KNOWN[name].figure is SPREAD else 5
+    below, exact, above = (0.4, 0.5, 0.6) if shares else (4, 5, 6)
+    asked = [
+        ({"min_value": below}, True),
+        ({"min_value": exact}, True),
+        ({"min_value": exact, "strict_min": True}, False),
+        ({"min_value": above}, False),
+        ({"max_value": below}, False),
+        ({"max_value": exact}, True),
+        ({"max_value": exact, "strict_max": True}, False),
+        ({"max_value": above}, True),
+        ({"max_value": above, "strict_max": True}, True),
+        ({"min_value": below, "max_value": above}, True),
+        ({"min_value": above, "max_value": above + 1}, False),
+        ({"min_value": below - 0.25 if shares else 3, "max_value": below}, False),
+    ]
+    ready = [
+        prepare(Declared(index=i, type=name, kwargs={"column": "n", **kwargs}), {"n": Kind.INTEGER})
+        for i, (kwargs, _) in enumerate(asked)
+    ]
+    found = judge_records(ready, {i: Answer(10, 10, figure=figure) for i in range(len(asked))})
+    assert [(kwargs, found[i].success, found[i].error) for i, (kwargs, _) in enumerate(asked)] == [
+        (kwargs, holds, "") for kwargs, holds in asked
+    ]
