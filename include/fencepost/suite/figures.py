@@ -87,7 +87,8 @@ def _parts(values: Operand, room: int) -> list[Column]:
 
 
 def _limbs(grid: Grid) -> int:
-    return math.ceil(grid.precision / LIMB)
+    """Where all digits are behind the point, Spark writes a zero before it."""
+    return math.ceil(max(grid.precision, grid.scale + 1) / LIMB)
 
 
 def _weights(grid: Grid, room: int) -> list[Fraction]:

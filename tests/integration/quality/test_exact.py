@@ -132,6 +132,20 @@ def test_sums_and_deviations_are_exact_where_a_decimal_of_spark_would_overflow(s
     assert_each(judged(spark, columns, rows, asked), asked)
 
 
+def test_decimals_with_all_digits_behind_the_point_are_added_as_they_are(spark: Any) -> None:
+    """Spark writes a zero before the point, which is one digit more than the type has."""
+    rows = [(Decimal(f"0.{n}"), Decimal(f"-0.{n}")) for n in (9, 1, 5)]
+    asked = [
+        *bounds(f"{C}sum_to_be_between", "t", 1.5, 1.5000001, 1.4999999),
+        *bounds(f"{C}mean_to_be_between", "m", -0.5, -0.4999999, -0.5000001),
+        *bounds(f"{C}stdev_to_be_between", "t", 0.4, 0.4000001, 0.3999999),
+        *bounds(f"{C}stdev_to_be_between", "m", 0.4, 0.4000001, 0.3999999),
+    ]
+    for digits in (20, 30):
+        columns = f"t decimal({digits},{digits}), m decimal({digits},{digits})"
+        assert_each(judged(spark, columns, rows, asked), asked)
+
+
 @pytest.mark.parametrize("in_memory", [100, 99])
 def test_a_quantile_is_the_value_at_its_rank_by_the_share_as_it_is_written(
     spark: Any, monkeypatch: pytest.MonkeyPatch, in_memory: int
