@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fencepost.quality.columns import COORDINATES, HASH, condition_error, fails, holds
+from fencepost.quality.columns import COORDINATES, HASH, condition_error, fails
 from fencepost.quality.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ def sql_refusal(frame: DataFrame, one: Prepared) -> str | None:
 
 
 def _fields_alone(frame: DataFrame) -> DataFrame:
-    """An empty frame with the value's fields, which Spark does not know to be empty."""
+    """An empty frame with the value's fields, which Spark does not know to be empty. Each may be null, whatever the frame says:
+    of a transform's `coalesce` that is another answer than of the records that are read back."""
     from pyspark.sql.types import StructType
 
     own = frame.sparkSession.newSession()
     fields = [field for field in frame.schema.fields if field.name not in (*COORDINATES, HASH)]
-    return own.createDataFrame(own.sparkContext.emptyRDD(), StructType(fields))
+    return own.createDataFrame(own.sparkContext.emptyRDD(), StructType(fields).toNullable())
 
 
 def _not_the_same(fields: DataFrame, sql: str, name: str) -> str | None:
@@ -88,12 +89,13 @@ def _says_nothing(fields: DataFrame, one: Prepared) -> str | None:
             return f"expression {one.expression!r} holds for every record, whatever it is"
         if one.condition is None:
             return None
-        if _root(fields.where(holds(one.condition))) == "LocalRelation":
+        left = fields.where(one.condition)
+        if _root(left) == "LocalRelation":
             return f"row_condition {one.condition!r} holds for no record, so nothing is judged"
         if one.entry.fails is not None:
             types = {field.name: field.dataType for field in fields.schema.fields}
             failing = fails(replace(one, condition=None), types)
-            left, same = fields.where(holds(one.condition)), fields.where(~failing)
+            same = fields.where(~failing)
             if _root(left.where(failing)) == "LocalRelation" or _optimized(left).sameResult(_optimized(same)):
                 return f"row_condition {one.condition!r} leaves only records that pass the check"
     return None

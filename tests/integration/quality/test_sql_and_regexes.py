@@ -19,6 +19,7 @@ from fencepost.suite.declared import Declared, Suite
 
 V, C = "expect_column_values_to_", "expect_column_"
 COORDINATES = ("'out' AS _topic", "3 AS _partition", "id AS _offset", "CAST(NULL AS BINARY) AS _key")
+COORDINATES_AGAIN = ("_topic", "_partition", "_offset", "_key")
 NOT_NULL = (f"{V}not_be_null", {"column": "n"})
 LONG = "^(a|b)*$"
 
@@ -90,6 +91,25 @@ def test_a_check_that_no_record_fails_or_none_can_be_asked_is_errored_and_takes_
     found = evaluate(batch, suite((kind, kwargs), NOT_NULL), Quality(), 6)
     assert [check.status for check in found.checks] == [Status.ERRORED, Status.PASSED]
     assert says in found.checks[0].error
+
+
+@pytest.mark.parametrize(
+    ("kind", "kwargs"),
+    [
+        (EXPRESSION, {"expression": "n IS NOT NULL"}),
+        (*NOT_NULL[:1], {"column": "n", "row_condition": "text = 'ab'"}),
+        (EXPRESSION, {"expression": "list[0] IS NOT NULL", "row_condition": "text = 'ab'"}),
+        ("expect_table_row_count_to_equal", {"value": 0, "row_condition": "n IS NULL"}),
+    ],
+)
+def test_a_check_may_ask_for_nulls_where_the_frame_says_that_there_are_none(
+    batch: Any, kind: str, kwargs: dict[str, Any]
+) -> None:
+    """A transform's `coalesce` makes such a column, and what is read back does not: both ask the same."""
+    values = batch.selectExpr("coalesce(n, 0) AS n", "text", "array(1L) AS list", *COORDINATES_AGAIN)
+    assert not values.schema["n"].nullable
+    found = evaluate(values, suite((kind, kwargs)), Quality(), 6)
+    assert [(check.status, check.error) for check in found.checks] == [(Status.PASSED, "")]
 
 
 @pytest.mark.parametrize(
