@@ -5,6 +5,7 @@ A mistake in a suite gives the same clear sentence on every batch, before any re
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -168,7 +169,10 @@ def _in_units(value: Any, kind: Kind, column: str, name: str) -> Any:
         return value
     number = decimal_of(value) if kind is Kind.DECIMAL and isinstance(value, str) else number_of(value)
     if number is not None and kind is Kind.NUMBER:
-        return float(number)
+        double = float(number)
+        if name != "value_set" and not math.isfinite(double):
+            raise NotEvaluable(f"{name}: no double of column {column} lies beyond {value!r}")
+        return double
     if number is not None and kind in EXACT:
         if kind is Kind.DECIMAL or name != "value_set":
             return number

@@ -93,3 +93,12 @@ def test_the_first_position_is_one_that_great_expectations_looks_at() -> None:
     """It takes 0 for no position at all."""
     assert ready("expect_column_to_exist", column="n", column_index=0).kwargs["column_index"] == -len(KINDS)
     assert ready("expect_column_to_exist", column="n", column_index=1).kwargs["column_index"] == 1
+
+
+@pytest.mark.parametrize("kind", ["expect_column_values_to_be_between", "expect_column_max_to_be_between"])
+def test_a_bound_that_no_double_reaches_is_refused(kind: str) -> None:
+    """As a double it would be infinite, and no value lies beyond it."""
+    assert "no double of column x lies beyond '1e400'" in refusal(kind, column="x", max_value="1e400")
+    ranges = {"quantiles": [0.5], "value_ranges": [["-1e400", 1]]}
+    assert "'-1e400'" in refusal("expect_column_quantile_values_to_be_between", column="x", quantile_ranges=ranges)
+    assert ready(kind, column="n", max_value="1e400").kwargs["max_value"] == 10**400
