@@ -181,6 +181,7 @@ CORPUS: dict[str, tuple[str | bytes, str]] = {
     "a cron of words": (GOOD.replace("{start", "{cron: at noon, start"), "schedule.cron: not a cron expression"),
     "a cron that never comes": (GOOD.replace("{start", "{cron: '0 0 31 2 *', start"), "schedule.cron: there is no such moment"),
     "a cron of chance": (GOOD.replace("{start", "{cron: '0 R(1-5) * * *', start"), "schedule.cron: R is another moment"),
+    "a cron of some years": (GOOD.replace("{start", "{cron: '0 0 * * * 0 2026-2030', start"), "schedule.cron: it names years"),
     "a time-out of an age": (GOOD.replace("{start", f"{{timeout_minutes: {10**30}, start"), "schedule.timeout_minutes: Input"),
     "a delay of an age": (GOOD.replace("{start", f"{{retry_delay_seconds: {10**9}, start"), "schedule.retry_delay_seconds: "),
     "a question for ever": (GOOD + "quality: {ask_operator_minutes: .inf}", "quality.ask_operator_minutes: Input should be less"),

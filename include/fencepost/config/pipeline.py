@@ -291,6 +291,9 @@ AnyOutput = Annotated[
 ]
 
 
+CRON_FIELDS = 6  # minute, hour, day, month, day of the week, second; croniter takes years as the seventh
+
+
 class Schedule(Section):
     """When Airflow runs the pipeline: cron boundaries cut time into intervals, with a batch for each."""
 
@@ -318,6 +321,10 @@ class Schedule(Section):
             raise ValueError("not a cron expression, such as '0 0 * * *' for midnight")
         if "r" in re.split(r"[\s,(]", cron.lower()):
             raise ValueError("R is another moment each time it is read, and intervals would overlap")
+        if len(cron.split()) > CRON_FIELDS:
+            raise ValueError(
+                "it names years, outside of which there is no interval; leave them out, and set schedule.end"
+            )
         try:
             croniter(cron, datetime.now(UTC)).get_next()
         except CroniterBadDateError:
