@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from fencepost.kafka.cluster import Topic
 from fencepost.model import Batch, Interval, OffsetRange, State, UnreadRange
 from fencepost.protocol.announcing import history
 from fencepost.protocol.planning import Neighbours, SourceFacts, decide_plan
 from fencepost.protocol.unread import Unread, unread, unread_at_plan
 from fencepost.protocol.view import View
+from fencepost.steps import plan as steps_plan
 from makers import a_batch, a_day, a_plan, a_source, a_written, the_facts
 
 SECONDS = 1_767_225_600  # of 2026-01-01, where Kafka expects milliseconds
@@ -82,6 +85,31 @@ def test_a_partition_that_was_added_later_is_read_from_its_beginning() -> None:
     second = plan([first], 6, source((10, 0), (None, None)))
     assert second.plan.source.ranges[1].start == 0
     assert counted([first, second]) == [(0, 10, 100)]
+
+
+class TopicThatGrows:
+    """A ledger and its cluster, where the topic has got a second partition since the facts were gathered."""
+
+    def __init__(self) -> None:
+        self.cluster, self.pipeline = self, SimpleNamespace(group="p", source=SimpleNamespace(topic="in"))
+
+    def describe(self, name: str) -> Topic:
+        return Topic(name, "in-1", 2)
+
+    def earliest(self, topic: Topic) -> list[int]:
+        return [10] * topic.partitions
+
+    def last_stable(self, topic: Topic) -> list[int]:
+        return [200] * topic.partitions
+
+
+def test_a_partition_that_is_added_while_the_first_interval_is_planned_does_not_stop_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(steps_plan, "source_facts", lambda *_: source((10,), (10,)))
+    monkeypatch.setattr(steps_plan, "_facts", lambda *arguments: arguments[2])
+    facts: object = steps_plan.facts_of_plan(TopicThatGrows(), Neighbours(), a_day(5), None)  # type: ignore[arg-type]
+    assert facts == source((10,), (10,))
 
 
 def test_what_retention_deletes_is_not_unread() -> None:

@@ -20,6 +20,7 @@ from fencepost.config.java_options import java_settings
 from fencepost.config.pipeline import QUARANTINE, Pipeline
 from fencepost.errors import NeedsOperator, SettingsError
 from fencepost.failpoints import reached
+from fencepost.kafka.cluster import Topic
 from fencepost.kafka.sample import take_newest
 from fencepost.ledger.ledger import Change, Ledger, Recorded
 from fencepost.ledger.lost import check_not_lost
@@ -199,7 +200,7 @@ def facts_of_plan(ledger: Ledger, near: Neighbours, interval: Interval, output: 
     """What the plan of an interval with these neighbours depends on."""
     source = source_facts(ledger, near, interval)
     if near.own is None and near.before is None:
-        source = replace(source, last_timestamps=_last_timestamps(ledger, starts_of(near, source)))
+        source = replace(source, last_timestamps=_last_timestamps(ledger, source, starts_of(near, source)))
     return _facts(ledger, near, source, None, interval, output)
 
 
@@ -228,12 +229,12 @@ def source_facts(ledger: Ledger, near: Neighbours, interval: Interval) -> Source
     return replace(known, by_end=by_end, earliest=tuple(cluster.earliest(topic)))
 
 
-def _last_timestamps(ledger: Ledger, starts: Sequence[int]) -> dict[int, int]:
+def _last_timestamps(ledger: Ledger, source: SourceFacts, starts: Sequence[int]) -> dict[int, int]:
     """By partition, the timestamp of the last committed record before an offset, in milliseconds; -1: it has none.
 
     Partitions that have no such record are left out, and those in which none is met in time.
     """
-    topic = ledger.cluster.describe(ledger.pipeline.source.topic)
+    topic = Topic(source.topic, source.topic_id, len(starts))  # without what was added meanwhile
     found = take_newest(
         ledger.cluster, topic, ledger.pipeline.group, topic.partitions, ends=starts, seconds=LOOK_BACK_SECONDS
     )
