@@ -404,7 +404,9 @@ def test_new_columns_are_added_where_the_settings_say_so(spark: Any, broker: Bro
     pipeline = make_table(output={"add_columns": True})
     fill(broker, pipeline)
     run(spark, pipeline, day(1))
-    ask(pipeline, "alter table numbers add column theirs text default 'x'")
+    ask(pipeline, "alter table numbers add column theirs text default 'x', add primary key (n)")
+    ask(pipeline, "create table notes as select 3 as n; "
+        "alter table notes add foreign key (n) references numbers deferrable initially deferred")  # fmt: skip
     (pipeline.folder / "transform.py").write_text(ROWS.replace('"name"', '"name", "n + 1 AS more"'))
     run(spark, pipeline, day(1), reprocess=True)
     assert ask(pipeline, "select n, more, theirs from numbers order by n") == [(n, n + 1, "x") for n in range(6)]

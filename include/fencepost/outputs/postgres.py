@@ -409,14 +409,15 @@ class PostgresTable:
     def _replace(self, tx: Session, store: Store, batch: Batch) -> None:
         """Put the batch's rows in the place of those that it replaces."""
         written, start = batch.known_written, batch.interval.start
+        oid, schema = store.oid(), schema_of(written.value_schema)
+        assert oid is not None, "the table is locked"
+        if written.rows and self._adds:
+            # First: the server alters no table of which rows are removed whose references are checked at the end.
+            store.add_columns(missing(schema, store.columns(oid)))
         with _refusals(removing=True):
             store.remove(batch)
         if not written.rows:
             return
-        oid, schema = store.oid(), schema_of(written.value_schema)
-        assert oid is not None, "the table is locked"
-        if self._adds:
-            store.add_columns(missing(schema, store.columns(oid)))
         columns = store.columns(oid)
         self._refuse(what_differs(store.quoted, schema, columns, add=False))
         staged = _Staged(self._ledger, batch)
