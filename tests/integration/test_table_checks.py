@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg2
 import pytest
 from pydantic import SecretStr
 
@@ -54,13 +57,13 @@ class Database:
             store.register(Owner(pipeline, "here"))
             tx.commit()
 
-    def why_not(self, *, allow: bool = False) -> list[str]:
+    def why_not(self, *, allow: bool = False, start: datetime | None = None) -> list[str]:
         """Asked in a transaction that cannot write, as `fencepost try` does."""
-        with session(self.asker) as tx:
+        with session(self.asker, wait=2) as tx:
             tx.run("SET TRANSACTION READ ONLY")
             oid = Store(tx, "public.orders").oid()
             assert oid is not None
-            return why_not_published_to(tx, "public.orders", oid, "mine", allow_referential_actions=allow)
+            return why_not_published_to(tx, "public.orders", oid, "mine", start=start, allow_referential_actions=allow)
 
     def doubts(self) -> list[tuple[str, str]]:
         with session(self.asker) as tx:
@@ -119,8 +122,6 @@ def test_a_foreign_table_is_refused_as_the_table_and_as_a_part(database: Databas
 
 @DEEP
 def test_a_temporary_child_of_another_session_is_no_part(database: Database) -> None:
-    import psycopg2
-
     database.run(TABLE)
     with psycopg2.connect(**database.settings) as other, other.cursor() as cursor:
         cursor.execute("create temporary table child () inherits (orders)")
@@ -310,6 +311,35 @@ def test_a_table_that_is_published_needs_no_more_than_the_server_asks_for(
     database.as_superuser(f"create publication everything {publication}")
     assert database.why_not() == []
     database.run("delete from orders")
+
+
+BY_INTERVAL = (
+    f"create table orders (id integer, {OWN}) partition by range (fencepost_interval);"
+    "create table first partition of orders for values from ('2026-01-01Z') to ('2026-01-02Z');"
+    "create table second partition of orders for values from ('2026-01-02Z') to ('2026-01-03Z');"
+)
+
+
+def test_a_publication_asks_for_and_waits_for_the_partition_of_its_interval_alone(database: Database) -> None:
+    """A table may have more partitions than the server has locks, and one that is repaired or archived is locked for long."""
+    database.run(BY_INTERVAL)
+    database.as_superuser("create publication everything for all tables")
+    database.run("alter table second replica identity full")
+    first, second = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2))
+    assert "ALTER TABLE public.first REPLICA IDENTITY FULL" in database.why_not(start=first)[0]
+    with closing(psycopg2.connect(**database.settings)) as other, other.cursor() as cursor:
+        cursor.execute("lock table first in access exclusive mode")
+        assert database.why_not(start=second) == []
+        with session(database.asker, wait=0.5) as tx:
+            Store(tx, "public.orders").lock_table()
+
+
+@DEEP
+def test_of_many_parts_without_an_identity_some_are_named_and_the_others_counted(database: Database) -> None:
+    parts = (f"create table p{n} partition of orders for values from ({n}) to ({n + 1})" for n in range(10, 16))
+    database.run(PARTED + ";".join(parts))
+    database.as_superuser("create publication everything for all tables")
+    assert database.why_not()[0].endswith("; and so of 2 more of its parts")
 
 
 @DEEP

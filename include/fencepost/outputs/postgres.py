@@ -148,7 +148,7 @@ class PostgresTable:
         """Whether the table may be published to, if it is there. Types are known in the write job."""
         with session(self._pipeline) as tx:
             if (oid := Store(tx, self._table).oid()) is not None:
-                self._refuse_table(self._why_not_published_to(tx, oid))
+                self._refuse_table(self._why_not_published_to(tx, oid, interval))
 
     def check_result(self, interval: Interval, schema: t.StructType) -> None:
         """Make the table for these columns if it is missing; raise StoreRefused, with statements that would do, if it differs."""
@@ -183,17 +183,20 @@ class PostgresTable:
     def _check_takes(self, store: Store, oid: int, schema: t.StructType, interval: Interval | None) -> None:
         """Raise StoreRefused unless rows with these columns may be published there; without an interval, it is asked for no
         partition."""
-        self._refuse_table(self._why_not_published_to(store.session, oid))
+        self._refuse_table(self._why_not_published_to(store.session, oid, interval))
         if not schema.fields:
             return
         self._refuse(what_differs(store.quoted, schema, store.columns(oid), add=self._adds))
         if interval is not None and not store.has_partition(oid, interval.start):
             self._refuse([f"it has no partition for {INTERVAL} {interval.start:%Y-%m-%d %H:%M} UTC. Make one"])
 
-    def _why_not_published_to(self, tx: Session, oid: int) -> list[str]:
+    def _why_not_published_to(self, tx: Session, oid: int, interval: Interval | None) -> list[str]:
         settings = self._pipeline.output
         acts = isinstance(settings, TableSettings) and settings.allow_referential_actions
-        return why_not_published_to(tx, self._table, oid, self._pipeline.name, allow_referential_actions=acts)
+        start = interval.start if interval is not None else None
+        return why_not_published_to(
+            tx, self._table, oid, self._pipeline.name, start=start, allow_referential_actions=acts
+        )
 
     def would_take(self, interval: Interval | None, schema: t.StructType) -> str:
         """By a look at the catalogue, in a transaction that cannot write."""
@@ -336,16 +339,19 @@ class PostgresTable:
                 store.lock_table()
             if not self._may_commit(store, held, batch, exists=exists):  # 2
                 return
-            self._check_table(store)
+            self._check_table(store, batch.interval)
             self._check_ledger(store, held, batch, exists=exists)  # 3
             revisions = revisions_after(held, batch)
             if exists:
                 counts = self._counts(store, batch)
+                # Triggers may go by policies of other tables. That this one hides none is known, and stays so while it is locked.
+                tx.run("SET LOCAL row_security = on")
                 self._replace(tx, store, batch)  # 4
                 with _refusals():
                     tx.run("SET CONSTRAINTS ALL IMMEDIATE")
+                tx.run("SET LOCAL row_security = off")
                 self._check_counts(store, batch, counts, rows_of(revisions))  # 5
-                self._check_table(store)
+                self._check_table(store, batch.interval)
             store.record(batch, publication, revisions, _sources(batch))  # 6
             reached("store.copied")
             with _refusals():
@@ -379,9 +385,9 @@ class PostgresTable:
             raise _AnotherTable
         return True
 
-    def _check_table(self, store: Store) -> None:
+    def _check_table(self, store: Store, interval: Interval) -> None:
         if (oid := store.oid()) is not None:
-            self._refuse_table(self._why_not_published_to(store.session, oid))
+            self._refuse_table(self._why_not_published_to(store.session, oid, interval))
 
     def _check_ledger(self, store: Store, held: Held, batch: Batch, *, exists: bool) -> None:
         publication = batch.commit_to_table

@@ -22,7 +22,7 @@ from fencepost.errors import AnotherCluster, StoreRefused
 from fencepost.model import Batch, Interval, TablePublication
 from fencepost.outputs.columns import INTERVAL, OWN, REVISION, TableColumn
 from fencepost.outputs.connection import Session
-from fencepost.outputs.table_checks import hides_rows, why_hidden
+from fencepost.outputs.table_checks import BELOW, NAMED, hides_rows, why_hidden
 from fencepost.protocol.store import Committed, Held
 
 TABLES = """(
@@ -37,14 +37,7 @@ BATCHES = """(
     PRIMARY KEY (table_name, interval_start))"""
 KEYS = {"fencepost_tables": ("name",), "fencepost_batches": ("table_name", "interval_start")}
 HELD = "interval_start, interval_end, ledger, lease, closed, refused, revisions::text"
-TREE = (
-    "WITH RECURSIVE tree (oid) AS (SELECT to_regclass($1)::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i "
-    "JOIN tree ON i.inhparent = tree.oid)"
-)
-UNINDEXED = """WITH RECURSIVE tree (oid) AS (
-    SELECT $1::bigint::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN tree ON i.inhparent = tree.oid)
-SELECT format('%I.%I', n.nspname, c.relname) FROM tree JOIN pg_catalog.pg_class AS c ON c.oid = tree.oid
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+UNINDEXED = f"""{BELOW} SELECT format('%I.%I', n.nspname, c.relname) FROM below {NAMED.format(tree="below")}
 WHERE c.relkind <> 'p' AND NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_index AS i
     JOIN pg_catalog.pg_class AS x ON x.oid = i.indexrelid
@@ -175,7 +168,7 @@ class Store:
             return oid
         if oid is not None:
             # So it stays in its place while it is compared.
-            self._run(f"LOCK TABLE {self.quoted} IN ACCESS SHARE MODE")
+            self._run(f"LOCK TABLE ONLY {self.quoted} IN ACCESS SHARE MODE")
             oid = self.oid()
         if known is None and (former := self.former_name(owner, oid)) is not None:
             self._rename(former)
@@ -341,8 +334,8 @@ class Store:
         return ""
 
     def lock_table(self) -> None:
-        """Keep it from being dropped, or made anew."""
-        self._run(f"LOCK TABLE {self.quoted} IN ROW EXCLUSIVE MODE")
+        """Keep it from being dropped, or made anew. Its parts are left alone: a publication waits for nobody who has another."""
+        self._run(f"LOCK TABLE ONLY {self.quoted} IN ROW EXCLUSIVE MODE")
 
     def lock_row(self, start: datetime) -> Held:
         """The interval's row, locked; made if it is missing, which waits for whoever makes it at the same time."""
@@ -419,19 +412,19 @@ class Store:
     def what_acts(self) -> str:
         """The triggers and rules of the table, its partitions and children, by name; empty if it has none."""
         found = self._run(
-            f"{TREE} SELECT 'trigger ' || tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN (SELECT oid FROM tree) AND NOT "
+            f"{BELOW} SELECT 'trigger ' || tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN (SELECT oid FROM below) AND NOT "
             "tgisinternal AND tgparentid = 0 UNION SELECT 'rule ' || rulename FROM pg_catalog.pg_rewrite WHERE ev_class IN "
-            "(SELECT oid FROM tree) ORDER BY 1",
-            self.quoted,
+            "(SELECT oid FROM below) ORDER BY 1",
+            self.oid(),
         )
         return ", ".join(row[0] for row in found)
 
     def grown(self) -> int | None:
         """By how many rows this transaction has made the table longer, as the server counts what it does; None if it does not."""
         found = self._run(
-            f"{TREE} SELECT sum(pg_stat_get_xact_tuples_inserted(oid) - pg_stat_get_xact_tuples_deleted(oid))::bigint FROM tree "
-            "WHERE current_setting('track_counts')::boolean",
-            self.quoted,
+            f"{BELOW} SELECT sum(pg_stat_get_xact_tuples_inserted(oid) - pg_stat_get_xact_tuples_deleted(oid))::bigint "
+            "FROM below WHERE current_setting('track_counts')::boolean",
+            self.oid(),
         )
         return found[0][0]  # type: ignore[no-any-return]
 

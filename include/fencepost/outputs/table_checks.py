@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from fencepost.config.pipeline import STORE_TABLES
+from fencepost.config.pipeline import RESERVED_COLUMNS, STORE_TABLES
 from fencepost.config.table_rights import quoted
 from fencepost.outputs.connection import Session, StatementFailed
 
@@ -28,6 +29,7 @@ KINDS = {
 ACTIONS = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT"}
 RESTRICT = "r"
 END_OF_KEY = re.compile(r"( ON DELETE| DEFERRABLE| NOT DEFERRABLE| INITIALLY| NOT VALID).*$")
+INTERVAL = RESERVED_COLUMNS[0]
 NO_IDENTITY, NOT_COVERED = "55000", "42P10"  # SQLSTATEs
 SHOWN = 5  # parts or keys that a reason names
 
@@ -85,10 +87,16 @@ def why_not_owned(tx: Session, oid: int, pipeline: str) -> list[str]:
 
 
 def why_not_published_to(
-    tx: Session, table: str, oid: int, pipeline: str, *, allow_referential_actions: bool
+    tx: Session,
+    table: str,
+    oid: int,
+    pipeline: str,
+    *,
+    start: datetime | None = None,
+    allow_referential_actions: bool,
 ) -> list[str]:
-    """Why no revision of this pipeline can be published to the table with this oid. Where there is a reason, the transaction may
-    take no statement any more."""
+    """Why no revision of this pipeline can be published to the table with this oid: of the interval that starts then, or of any.
+    Where there is a reason, the transaction may take no statement any more."""
     if why := why_not_owned(tx, oid, pipeline):
         return why
     if hides_rows(tx, oid):
@@ -96,7 +104,7 @@ def why_not_published_to(
     why = list(_unsafe_parts(tx, oid))
     if not allow_referential_actions:
         why += [_of_action(one) for one in references(tx, oid) if one.acts][:SHOWN]
-    return why or _refused_statements(tx, table, oid)
+    return why or _refused_statements(tx, table, oid, start)
 
 
 def hides_rows(tx: Session, oid: int) -> bool:
@@ -200,9 +208,13 @@ def _of_action(one: Reference) -> str:
     )
 
 
-def _refused_statements(tx: Session, table: str, oid: int) -> list[str]:
+def _refused_statements(tx: Session, table: str, oid: int, start: datetime | None) -> list[str]:
     """What the server refuses of the statements of a publication, whatever their rows are: asked by EXPLAIN, which does not run
-    them. Publications of logical replication are why."""
+    them. Publications of logical replication are why.
+
+    EXPLAIN locks what the statement would lock. So of an interval the server is asked as it is told to remove its rows later: a
+    table may have more partitions than the server has locks, and others may have locked some.
+    """
     schema, name = table.split(".", 1)
     registered, batches = (quoted(schema, own) for own in STORE_TABLES)
     without = _without_identity(tx, oid)
@@ -214,11 +226,14 @@ def _refused_statements(tx: Session, table: str, oid: int) -> list[str]:
         rights = "has_table_privilege(to_regclass($1), $2) AND has_table_privilege(to_regclass($1), 'SELECT')"
         if not tx.run(f"SELECT {rights}", target, right)[0][0]:
             continue  # it is not there yet, or its rights are lacking, which is said elsewhere
+        by_interval = right == "DELETE" and start is not None and _has_interval(tx, oid)
+        where, value = (f"{quoted(INTERVAL)} = $1::timestamptz", start) if by_interval else ("$1::boolean", True)
         try:
-            tx.run(f"EXPLAIN {statement.format(target)} WHERE $1::boolean", True)
+            tx.run(f"EXPLAIN {statement.format(target)} WHERE {where}", value)
         except StatementFailed as failed:
             of_parts = without if right == "DELETE" and without else [target]
             cure = "; ".join(f"ALTER TABLE {part} REPLICA IDENTITY FULL" for part in of_parts[:SHOWN])
+            cure += f"; and so of {len(of_parts) - SHOWN} more of its parts" if len(of_parts) > SHOWN else ""
             what = f"the {right}s of {target} are published by logical replication"
             if failed.sqlstate == NO_IDENTITY:
                 return [f"{what}, and without a replica identity the server refuses them: {cure}"]
@@ -229,6 +244,17 @@ def _refused_statements(tx: Session, table: str, oid: int) -> list[str]:
                 ]
             raise
     return []
+
+
+def _has_interval(tx: Session, oid: int) -> bool:
+    """Whether the table has the column of intervals, of its type."""
+    found = tx.run(
+        "SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = $1::bigint::oid AND attname = $2::name "
+        "AND atttypid = 'timestamptz'::regtype",
+        oid,
+        INTERVAL,
+    )
+    return bool(found)
 
 
 def _without_identity(tx: Session, oid: int) -> Sequence[str]:
